@@ -1,4 +1,4 @@
-"""Menu actions.  Each action runs in a separate process and reports a failure as a notification."""
+"""Menu actions. Each action runs in a separate process and reports a failure as a notification."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ COMMAND = os.environ.get("ZONEDRIVE_COMMAND", "zonedrive")
 
 
 class Failed(Exception):
-    """An action failed; the text is for the user."""
+    """Failure of an action; the text is for the user."""
 
 
 def keep(paths: list[str]) -> None:
-    """Keep files and folders on this machine, and fetch them."""
+    """Pin files and folders, so that their content is fetched and kept on this machine."""
     _report(_each({"command": "pin"}, paths))
 
 
@@ -49,7 +49,8 @@ def resume(paths: list[str]) -> None:
 def copy_link(paths: list[str]) -> None:
     """Copy the link for members to KDE's clipboard, or show the link in a notification.
 
-    File managers with an extension copy the link themselves: a program without a window cannot.
+    File managers with an extension copy the link themselves, because a program without a window on
+    the screen cannot use the clipboard.
     """
     (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
     _report([answer])
@@ -61,7 +62,7 @@ def copy_link(paths: list[str]) -> None:
 
 
 def show(page: str) -> Callable[[list[str]], None]:
-    """Return the action that opens a page of the web UI."""
+    """Return the action that opens a page of the window."""
 
     def start(paths: list[str]) -> None:
         words = [] if page == "overview" else ["--page", page, paths[0]]
@@ -94,7 +95,7 @@ ACTIONS: dict[str, Callable[[list[str]], None]] = {
 
 
 def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
-    """Send a request to the daemons of these paths, and return their answers."""
+    """Send a request to the daemons of these paths, and return the answers. Raises Failed."""
     daemons: dict[Path, list[str]] = {}
     for path in paths:
         daemon = next((one for one, below in daemons.items() if _is_near(path, below)), None)
@@ -112,12 +113,12 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
 
 
 def _is_near(path: str, paths: list[str]) -> bool:
-    """Return True if the path is in the same folder, and so in the same mount, as another one."""
+    """Return True if `path` is in the same folder, and so in the same mount, as one of `paths`."""
     return any(Path(path).parent == Path(each).parent for each in paths)
 
 
 def _report(answers: list[dict[str, Any]]) -> None:
-    """Raise Failed if one of the answers is an error, or names failures."""
+    """Raise Failed if an answer is an error, or if it names failures."""
     for answer in answers:
         if "error" in answer:
             raise Failed("; ".join(filter(None, (answer["error"], answer.get("remedy")))))
@@ -131,7 +132,7 @@ def _report(answers: list[dict[str, Any]]) -> None:
 
 
 def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
-    """Show a notification, or print the text where there is no desktop."""
+    """Show a notification; if the desktop's service fails, try notify-send and print the text."""
     try:
         from gi.repository import GLib
 
@@ -153,10 +154,10 @@ def _call(
     path: str = "",
     interface: str = "",
 ) -> None:
-    """Call a method of a service on the session bus.
+    """Call a method of a service on the session bus with the arguments `words`.
 
-    The object's path is made of the service's name unless `path` is given; `interface` is the end
-    of the interface's name.
+    `signature` is the D-Bus type of the arguments. Without `path`, the object's path is made of the
+    service's name. The interface's name is the service's name followed by `interface`.
     """
     from gi.repository import Gio, GLib
 
@@ -168,7 +169,7 @@ def _call(
 
 
 def main(arguments: list[str]) -> int:
-    """Run ACTION PATH..., and return the exit code."""
+    """Run the action of the command line ACTION PATH..., and return the exit status."""
     action = ACTIONS.get(arguments[0]) if arguments else None
     paths = [str(Path(path).absolute()) for path in arguments[1:]]
     if action is None or not paths:

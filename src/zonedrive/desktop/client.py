@@ -1,10 +1,11 @@
-"""Client of the daemons that keeps states of entries up to date, in a program's event loop.
+"""Client of the daemons that keeps the states of entries up to date in a program's event loop.
 
-Works with non-blocking sockets in the loop of the program, without threads: a file manager's
-embedded Python does not let them run.
+Works with non-blocking sockets in the loop of the program, without threads, because a file
+manager's embedded Python does not let threads run.
 
-INVARIANT: only `soon` waits, for at most the time that its caller gives.  A daemon that does not
-answer in time is disconnected, and its entries have no states until it answers again.
+INVARIANT: in the program, only `soon` waits, for at most the time that its caller gives; `blocking`
+and `serving` are for separate processes. A daemon that does not answer in time is disconnected, and
+its entries have no states until the daemon answers again.
 """
 
 import json
@@ -36,14 +37,16 @@ class Entry(NamedTuple):
 
 
 class Loop(Protocol):
-    """Event loop of the program."""
+    """Interface to the event loop of the program."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` while `fd` is readable or has an exceptional condition; return a
-        function to stop."""
+        """Call `callback` whenever `fd` is readable or, if `urgent`, has an exceptional condition.
+
+        Return a function that ends the calls.
+        """
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once after a time; return a function that cancels the call."""
+        """Call `callback` once after `seconds`; return a function that cancels the call."""
 
 
 class Lines:
@@ -52,14 +55,17 @@ class Lines:
     def __init__(
         self, path: Path, loop: Loop, received: Callable[[Any], None], ended: Callable[[], None]
     ) -> None:
-        """Connect; `ended` is called once, when the connection is lost.  Raises OSError."""
+        """Connect to the socket `path`. Raises OSError.
+
+        `received` is called with each JSON object, and `ended` once when the connection is lost.
+        """
         self._socket = mounts.connect(path)
         self._received, self._ended = received, ended
         self._buffer = bytearray()
         self._unwatch = loop.watch(self._socket.fileno(), False, self.read)
 
     def send(self, request: dict[str, object]) -> None:
-        """Send a request; close the connection if the socket does not accept all of it at once."""
+        """Send a request; close the connection if the socket does not accept all bytes at once."""
         line = json.dumps(request).encode("ascii") + b"\n"
         try:
             if self._socket.send(line) != len(line):
@@ -68,7 +74,7 @@ class Lines:
             self._end()
 
     def read(self) -> None:
-        """Handle the lines that have arrived."""
+        """Read from the socket without waiting, and handle each complete line."""
         try:
             chunk = self._socket.recv(CHUNK)
         except BlockingIOError:
@@ -90,7 +96,7 @@ class Lines:
             self._received(message)
 
     def wait(self, seconds: float) -> None:
-        """Wait until something arrives, and handle it."""
+        """Wait up to `seconds` for data, and handle the complete lines."""
         poll = select.poll()
         if not self.is_open:
             return
@@ -115,10 +121,10 @@ class Lines:
 
 
 class Daemon:
-    """Connections to the daemon of one mount: for questions, and for its stream of changes."""
+    """Connections to the daemon of one mount: one for queries, one for its stream of changes."""
 
     def __init__(self, path: Path, client: "Client", loop: Loop) -> None:
-        """Connect.  Raises OSError."""
+        """Open both connections, and request the stream of changes. Raises OSError."""
         self.path = path
         self.mount = ""  # mount point, once the daemon has told it
         self.account = ""
@@ -156,7 +162,7 @@ class Daemon:
         self._questions.send({"command": "states", "paths": self._asked})
 
     def wait(self, paths: Iterable[str], seconds: float) -> None:
-        """Wait up to `seconds` until the daemon has answered for these paths."""
+        """Wait up to `seconds` until the daemon has answered the queries for these paths."""
         end = time.monotonic() + seconds
         wanted = set(paths)
         while wanted & (self.queue.keys() | set(self._asked)):
@@ -202,10 +208,10 @@ class Daemon:
 
 
 class Client:
-    """States of the entries of all mounts."""
+    """Known states of the entries of all mounts, and the connections to the daemons."""
 
     def __init__(self, loop: Loop, on_change: Callable[[list[str]], None]) -> None:
-        """Look for the mounts; `on_change` is called with the paths whose states have changed."""
+        """Connect to the daemons; `on_change` is called with paths whose states have changed."""
         self._loop, self._on_change = loop, on_change
         self._entries: dict[str, Entry] = {}
         self._daemons: dict[Path, Daemon] = {}
@@ -221,11 +227,11 @@ class Client:
     # ---- for the program ----
 
     def is_inside(self, path: str) -> bool:
-        """Return True if the path is a mount point, or below one."""
+        """Return True if the path is a mount point or below a mount point."""
         return f"{path}/".startswith(self._prefixes)
 
     def entry(self, path: str) -> Entry | None:
-        """Return the known state of an entry, or None; an unknown state is then requested."""
+        """Return the known state of the entry at `path`, or None; request an unknown state."""
         if not f"{path}/".startswith(self._prefixes):
             return None
         found = self._entries.get(path)
@@ -255,13 +261,17 @@ class Client:
         return None
 
     def daemons(self) -> list[Daemon]:
-        """Return the connected daemons."""
+        """Return the connected daemons that have reported their mount points."""
         return [each for each in self._daemons.values() if each.mount]
 
     def request(
         self, daemon: Daemon, request: dict[str, object], answered: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Send a request; `answered` is called once with the answer, or {} if there is none."""
+        """Send a request to a daemon on a separate connection.
+
+        `answered` is called once: with the answer, or with {} if there is no answer within
+        ANSWER_SECONDS seconds.
+        """
 
         def end(message: dict[str, Any]) -> None:
             cancel()
@@ -277,7 +287,7 @@ class Client:
         lines.send(request)
 
     def close(self) -> None:
-        """Disconnect from everything."""
+        """Close all connections and the mount table."""
         self._cancel_retry()
         self._unwatch()
         self._table.close()
@@ -287,7 +297,10 @@ class Client:
     # ---- mounts come and go ----
 
     def look(self) -> None:
-        """Read the mount table, and connect to the daemons that are not connected."""
+        """Read the mount table, and connect to the daemons that are not connected.
+
+        If a mount has no connected daemon, repeat this later.
+        """
         self._table.seek(0)
         chunks = iter(lambda: self._table.read(CHUNK), b"")
         points = mounts.mount_points(b"".join(chunks))
@@ -307,12 +320,12 @@ class Client:
             self._retry = FIRST_RETRY_SECONDS
 
     def introduce(self, daemon: Daemon) -> None:
-        """Send the waiting requests to a newly connected daemon."""
+        """Query the waiting paths of a daemon that has just reported its mount point."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
 
     def lose(self, daemon: Daemon) -> None:
-        """Forget the states of a daemon that has ended or does not answer."""
+        """Remove a daemon that has ended or does not answer, and the states of its entries."""
         if self._daemons.pop(daemon.path, None) is None:
             return
         gone = self._below(daemon)
@@ -325,7 +338,7 @@ class Client:
     # ---- answers ----
 
     def learn(self, daemon: Daemon, paths: list[str], states: list[Any]) -> None:
-        """Store the states of `paths` that a daemon has returned."""
+        """Store the states of `paths` that a daemon has returned; None removes a stored state."""
         changed = []
         for path, state in zip(paths, states, strict=False):
             if state is None:
@@ -342,9 +355,10 @@ class Client:
             self._on_change(changed)
 
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
-        """Store the changes that a daemon reports, as far as the program has asked for them.
+        """Store the changes that a daemon reports for entries with known states.
 
-        The mount point counts as changed with each report, because of `Daemon.counts`.
+        With `everything`, query all known states of the mount again. The mount point counts as
+        changed with each report, because of `Daemon.counts`.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state
@@ -363,7 +377,7 @@ class Client:
         return [path for path in self._entries if f"{path}/".startswith(prefix)]
 
     def _distribute(self) -> None:
-        """Queue the waiting paths at their daemons; keep those whose daemon is not connected."""
+        """Queue the waiting paths for their daemons; keep the paths without a connected daemon."""
         self._gathering = False
         waiting, self._waiting = self._waiting, {}
         for path in waiting:
@@ -377,9 +391,10 @@ class Client:
 
 
 def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
-    """Send a request and return the last line of the answer, for a process that may wait.
+    """Send a request to the daemon with the socket `path`, and return the last line of the answer.
 
-    `silence` is the longest time between two lines, in seconds.  Raises OSError, also TimeoutError.
+    This function waits, so only separate processes may call it. `silence` is the longest time
+    between two lines, in seconds. Raises OSError, which includes TimeoutError, or ValueError.
     """
     for message in _lines(path, request, silence):
         if message.get("done") or "error" in message:
@@ -388,9 +403,10 @@ def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str
 
 
 def serving(path: str) -> Path | None:
-    """Return the socket of the daemon whose mount contains the path, for a process that may wait.
+    """Return the socket of the daemon whose mount contains the path.
 
-    Return None if the path is in no mount, or no daemon answers.
+    This function waits, so only separate processes may call it. Return None if the path is in no
+    mount, or no daemon answers.
     """
     for each in mounts.sockets():
         try:
@@ -404,7 +420,7 @@ def serving(path: str) -> Path | None:
 
 
 def _lines(path: Path, request: dict[str, object], silence: float) -> Iterator[dict[str, Any]]:
-    """Yield the lines of an answer.  Raises OSError, ValueError."""
+    """Send a request and yield the lines of the answer, decoded. Raises OSError, ValueError."""
     with mounts.connect(path) as connection:
         connection.settimeout(silence)
         connection.sendall(json.dumps(request).encode("ascii") + b"\n")

@@ -1,7 +1,8 @@
 """Extension of Nautilus, Nemo, Caja and Thunar: emblems and menus.
 
-INVARIANT: the file manager never waits for a daemon, except for MENU_SECONDS before a menu whose
-entries it has not shown yet.  An error in this module shows nothing, and breaks nothing.
+INVARIANT: the file manager never waits for a daemon, except up to MENU_SECONDS seconds before a
+menu, if states of the selected entries are unknown. After an error in this module, emblems or menus
+are missing, but the file manager continues to work.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ LOOKED_AT = 200  # entries of a selection whose states decide about the menu
 
 
 def path_of(file: Any) -> str | None:
-    """Return the path of a file manager's entry, or None for one that is not a local file."""
+    """Return the path of a file manager's entry, or None if the entry is not a local file."""
     if file.get_uri_scheme() != "file":
         return None
     location = file.get_location()
@@ -51,7 +52,7 @@ def copy(text: str) -> None:
 
 
 class States:
-    """States of entries for one file manager; refreshes the shown entries after a change."""
+    """States of entries for one file manager; refreshes the entries that have changed."""
 
     def __init__(self, refresh: Callable[[str], None]) -> None:
         self._refresh = refresh
@@ -72,8 +73,9 @@ class States:
     def menu(self, module: Any, files: list[Any], kind: str = "Selection") -> list[Any]:
         """Return the menu items of these entries, as objects of the file manager's `module`.
 
-        `kind` distinguishes the menu of the selection from that of the open folder, because
-        Nautilus keeps the items of both by name.
+        Return [] if an entry is not in a mount or its daemon is not connected. `kind` distinguishes
+        the menu of the selection from that of the open folder, because Nautilus keeps the items of
+        both by name.
         """
         paths = [path_of(file) for file in files]
         inside = [path for path in paths if path is not None and self.client.is_inside(path)]
@@ -117,7 +119,7 @@ class States:
 def _item(module: Any, name: str, label: str, icon: str) -> Any:
     """Return a menu item without a tooltip.
 
-    The argument for the tooltip has another name in Thunar.
+    In Thunar, the argument for the tooltip has a different name.
     """
     tip = "tooltip" if module.__name__.endswith("Thunarx") else "tip"
     return module.MenuItem(name=f"Zonedrive::{name}", label=label, icon=icon, **{tip: ""})
@@ -136,7 +138,7 @@ def emblem_provider(module: Any) -> type:
             info.invalidate_extension_info()
 
     class Zonedrive(GObject.GObject, module.InfoProvider, module.MenuProvider):  # type: ignore[misc]
-        """Emblems and menus."""
+        """Provider of emblems and menus."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +151,7 @@ def emblem_provider(module: Any) -> type:
                 file.add_emblem(name)
 
         def get_file_items(self, *arguments: Any) -> list[Any]:
-            """Return the menu of the selected files; Nautilus before 43 passes its window first."""
+            """Return the menu of the selected files; Nautilus before 43 passes a window first."""
             return self._states.menu(module, arguments[-1])
 
         def get_background_items(self, *arguments: Any) -> list[Any]:
@@ -163,7 +165,7 @@ def menu_provider(module: Any) -> type:
     """Return the extension class for Thunar."""
 
     class Zonedrive(GObject.GObject, module.MenuProvider):  # type: ignore[misc]
-        """Menus."""
+        """Provider of menus."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Adapter of the GLib event loop, which file managers run, and start of separate processes."""
+"""Adapter for the GLib event loop of file managers, and start of actions in separate processes."""
 
 import os
 from collections.abc import Callable
@@ -12,15 +12,18 @@ ACTION = Path(__file__).with_name("__main__.py")
 
 
 def start(action: str, paths: list[str]) -> None:
-    """Start an action in a separate process."""
+    """Start an action for these paths in a separate process."""
     GLib.spawn_async([PYTHON, os.fspath(ACTION), action, *paths], flags=GLib.SpawnFlags.DEFAULT)
 
 
 class GLibLoop:
-    """Event loop of the main thread, with the interface `client.Loop`."""
+    """Default event loop of GLib, with the interface `client.Loop`."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` while `fd` is readable or has urgent data; return a function to stop."""
+        """Call `callback` whenever `fd` is readable or, if `urgent`, has an exceptional condition.
+
+        Return a function that ends the calls.
+        """
         news = GLib.IOCondition.PRI | GLib.IOCondition.ERR
         data = GLib.IOCondition.IN | GLib.IOCondition.HUP | GLib.IOCondition.ERR
 
@@ -34,7 +37,7 @@ class GLibLoop:
         return lambda: _remove(number)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once after a time; return a function that cancels the call."""
+        """Call `callback` once after `seconds`; return a function that cancels the call."""
         pending: list[int] = []
 
         def call(*_: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Texts, emblems, and the menu of a selection.  Knows nothing about file managers."""
+"""Translated texts, names of emblems, and menu items. Knows nothing about file managers."""
 
 import gettext
 import os
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from .client import Entry
 
 LOCALES = os.environ.get("ZONEDRIVE_LOCALES")
-"""Folder of the translations; None: the system's."""
+"""Folder of the translations; None means the folder of the system."""
 
 _TEXTS = gettext.translation("zonedrive", LOCALES, fallback=True)
 _ = _TEXTS.gettext
@@ -17,7 +17,7 @@ MARKED = ("failed", "conflict", "uploading", "pending")
 
 
 def plural(one: str, many: str, count: int) -> str:
-    """Return the translated text for a number, which replaces `{count}`."""
+    """Return the translated text for `count`, with `{count}` replaced by the number."""
     return _TEXTS.ngettext(one, many, count).format(count=count)
 
 
@@ -30,14 +30,14 @@ class Item(NamedTuple):
 
 
 def title() -> str:
-    """Return the label of the submenu."""
+    """Return the label of zonedrive's submenu."""
     return _("Zones")
 
 
 def emblem(entry: Entry) -> str:
     """Return the name of an entry's emblem, or "" for an entry that never leaves this machine.
 
-    File managers show by themselves that an entry is read-only, because its permissions say so.
+    There is no emblem for a read-only entry, because file managers see that from its permissions.
     """
     if entry.state in MARKED:
         return f"emblem-zonedrive-{entry.state}"
@@ -54,9 +54,10 @@ def top_items(paused: bool) -> list[Item]:
 
 
 def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> list[Item]:
-    """Return the menu of a selection; `can` has the operations that the profile defines.
+    """Return the menu items of a selection, or [] without `entries`.
 
-    `entries` are some of the selected entries, or all of them.  Without any, there is no menu.
+    `entries` are the states of some of the selected entries, or of all. `can` has the operations
+    that the profile defines. `is_single` is True if exactly one entry is selected.
     """
     if not entries:
         return []

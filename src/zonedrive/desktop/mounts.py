@@ -24,13 +24,13 @@ def mount_points(table: bytes) -> list[str]:
 
 
 def runtime_dir() -> Path | None:
-    """Return the folder of the control sockets, or None outside of a session."""
+    """Return the folder of the control sockets, or None if XDG_RUNTIME_DIR is not set."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     return Path(given, "zonedrive") if given.startswith("/") else None
 
 
 def sockets() -> list[Path]:
-    """Return the control sockets of this user's daemons; some may belong to dead daemons."""
+    """Return the paths of the control sockets of this user; some daemons may be dead."""
     folder = runtime_dir()
     try:
         return sorted(folder.glob("*.sock")) if folder is not None else []
@@ -39,9 +39,9 @@ def sockets() -> list[Path]:
 
 
 def connect(path: Path) -> socket.socket:
-    """Return a non-blocking connection to the daemon at `path`; never wait.
+    """Return a non-blocking connection to the daemon with the socket `path`, without waiting.
 
-    Raises OSError if no daemon of this user accepts the connection now.
+    Raises OSError if no daemon of this user or root accepts the connection now.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

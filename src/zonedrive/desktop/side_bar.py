@@ -1,7 +1,7 @@
 """Accounts in the side bar of file managers and file choosers, with their states.
 
-A separate process, which the session's bus starts when a program looks for cloud providers.  The
-library libcloudproviders exports the accounts.
+This code runs in a separate process, which the session bus starts when a program looks for cloud
+providers. The library libcloudproviders exports the accounts.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ BUS_PATH = "/org/zonedrive/Desktop"
 
 
 def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
-    """Return the state of an account, as CloudProviders.AccountStatus names it, and its text."""
+    """Return the state of an account as a name of CloudProviders.AccountStatus, and its text."""
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)
     if link == "logon-required":
@@ -50,12 +50,12 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
 
 
 class SideBar:
-    """Exported accounts of all mounts."""
+    """Accounts of all mounts, exported for side bars."""
 
     def __init__(
         self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]
     ) -> None:
-        """Export to `bus` with the libraries CloudProviders and Gio; `start` runs an action."""
+        """Export on `bus` with the libraries CloudProviders and Gio; `start` starts an action."""
         self._library, self._gio, self._start = library, gio, start
         self._icon = gio.ThemedIcon.new("zonedrive")
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)
@@ -111,7 +111,7 @@ class SideBar:
 
 
 def main(_arguments: list[str]) -> int:
-    """Export the accounts until the session ends."""
+    """Export the accounts until the bus name is lost, usually at the end of the session."""
     import gi
 
     gi.require_version("CloudProviders", "0.3")

@@ -1,8 +1,8 @@
-"""Access control of the web UI: which connections and which requests are accepted.
+"""Access control of the window: which connections and which requests are accepted.
 
-Any page in a browser and any user of this machine can reach a port of the loopback interface.
-A connection of another user is closed at once; a request needs the cookie that the start address
-sets, and a change also needs the origin of the web UI's own pages.
+Any page in a browser and any user of this machine can reach a port of the loopback interface. A
+connection of another user is closed at once. A request needs the cookie that the start address
+sets, and a change also needs the origin of the window's own pages.
 
 INVARIANT: a start address works once, and no address that stays in the browser contains a secret.
 """
@@ -43,7 +43,7 @@ class OwnProtocol(H11Protocol):
     """HTTP protocol of one connection; a connection of another user is closed unread."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection if this user has opened it, else abort it."""
+        """Accept the connection if a process of this user has opened it, else abort it."""
         try:
             known = is_this_user(transport.get_extra_info("socket"))
         except OSError:  # the other side is gone
@@ -59,26 +59,29 @@ class OwnProtocol(H11Protocol):
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the connection, unless it was aborted before it started."""
+        """End the connection, unless `connection_made` has aborted the connection."""
         if getattr(self, "transport", None) is not None:
             super().connection_lost(exc)
 
 
 class Keys:
-    """Session secret of this web UI, and the start addresses that were not used yet."""
+    """Session secret of the window, and the start addresses that were not used yet."""
 
     def __init__(self) -> None:
         self._session = secrets.token_urlsafe(32)
         self._starts: dict[str, tuple[float, str]] = {}  # expiry (monotonic), page
 
     def start(self, page: str) -> str:
-        """Return the path of a new start address, which leads to `page`."""
+        """Return the path of a new start address for `page`, valid for START_SECONDS seconds."""
         token = secrets.token_urlsafe(32)
         self._starts[token] = time.monotonic() + START_SECONDS, page
         return START + token
 
     def take(self, token: str) -> str | None:
-        """Invalidate a start address and return its page; None if the address is not valid."""
+        """Return the page of the start address with `token`, and invalidate the address.
+
+        Return None if the address is not valid.
+        """
         end, page = self._starts.pop(token, (0.0, ""))
         return page if time.monotonic() < end else None
 
@@ -93,15 +96,18 @@ class Keys:
 
 
 class Guard:
-    """ASGI middleware that passes on only requests of the web UI's own pages."""
+    """ASGI middleware that passes on only the requests of the window's own pages."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
-        """Guard `app`; `host` is the address with the port, `used` is called for each request."""
+        """Guard `app`, which is reached at the address and port `host`.
+
+        `used` is called for each request that is passed on.
+        """
         self._app, self._keys, self._host, self._used = app, keys, host, used
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Pass the request on to the app, or answer a start address or a rejected request."""
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:
@@ -111,7 +117,7 @@ class Guard:
         await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the response to a rejected request or to a start address, else None."""
+        """Return the response to a start address or a rejected request; None for other requests."""
         if request.headers.get("host") != self._host:
             return _plain(421, "This address does not belong to zonedrive.")
         path = request.url.path
@@ -124,10 +130,10 @@ class Guard:
         return None
 
     def _started(self, request: Request, token: str) -> Response:
-        """Answer a start address: set the cookie and load the page.
+        """Return the response to a start address: set the cookie and load the page.
 
-        The response is a page that loads the next one by itself. After an HTTP redirect, a browser
-        that came from another page would not send a strict cookie.
+        The response is a page that loads the requested page by itself. After an HTTP redirect, a
+        browser that came from another site would not send a cookie with SameSite=Strict.
         """
         page = self._keys.take(token) if request.method == "GET" else None
         if page is None:

@@ -1,4 +1,4 @@
-"""Accounts as the web UI shows them: status and mount point."""
+"""Accounts as the window shows them: status and mount point."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ LONGEST_NAME = 60  # maximum length of a mount point's name, in characters
 
 @dataclass(frozen=True)
 class AccountView:
-    """Account as a page shows it."""
+    """Account with its status, as a page shows the account."""
 
     name: str
     title: str  # the organization, or the host of the service
@@ -42,7 +42,7 @@ class AccountView:
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile defines an operation, one of operations.OPERATIONS."""
+        """Return True if the profile defines `operation`, one of operations.OPERATIONS."""
         try:
             chosen = config.load(config_file(), self.name).profile
             return load_profile(chosen or self.profile).can(operation)
@@ -77,7 +77,7 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection and the mount, except a logon that has ended."""
+        """Notices about the connection and the mount, except about a logon that has ended."""
         reason = "" if self.state == "logon-required" else self.status.get("reason")
         return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
 
@@ -94,12 +94,12 @@ class AccountView:
         return problems.of(kinds[self.state]) if self.state in kinds else None
 
     def require_answer(self) -> None:
-        """Raise the error that kept the status from being read, if any."""
+        """Raise the error that prevented reading the status, if any."""
         if self.failure is not None:
             raise self.failure
 
     def require_mount(self) -> None:
-        """Raise the error that kept the status from being read, or NotMounted."""
+        """Raise the error that prevented reading the status, or NotMounted without a mount."""
         self.require_answer()
         if not self.mountpoint:
             raise NotMounted(f"account {self.name} is not mounted")
@@ -117,7 +117,7 @@ class AccountView:
     def uploads(self) -> list[dict[str, Any]]:
         """Up to ROWS uploads, the most urgent first.
 
-        `problem` is the reason why an upload waits, or None.
+        `problem` of an upload is the reason why the upload waits, or None.
         """
         order = ("failed", "uploading", "conflict", "pending")
         found = sorted(self.status.get("uploads", []), key=lambda one: order.index(one["state"]))
@@ -141,7 +141,10 @@ def names() -> list[str]:
 
 
 def view(name: str) -> AccountView:
-    """Return the account called `name`.  Raises NotLoggedOn if it is not logged on."""
+    """Return the account called `name`. Raises NotLoggedOn if the account is not logged on.
+
+    If the status cannot be read, the error is in `failure` of the result.
+    """
     paths = AccountPaths(name)
     if name not in names():
         raise NotLoggedOn(f"the account {name!r} is not logged on")
@@ -167,15 +170,16 @@ def view(name: str) -> AccountView:
 
 
 def views() -> list[AccountView]:
-    """Return all accounts."""
+    """Return all accounts that are logged on."""
     return [view(name) for name in names()]
 
 
 def default_folder(name: str) -> Path:
-    """Return the default mount point of an account.
+    """Return the default mount point of an account, a folder in `~/Zones`.
 
     The folder is named after the organization, because some file managers show the folder's name.
-    If a folder with the account's name exists already, that folder is used.
+    If a folder with the account's name exists already, that folder is used. If `~/Zones` itself is
+    a mount point, the result is `~/Zones-ACCOUNT`.
     """
     folder = home() / "Zones"
     if mountpoint.at(folder) is not None:  # it cannot contain another account's mount point
@@ -189,7 +193,7 @@ def default_folder(name: str) -> Path:
 
 
 def mount_folder(name: str) -> Path:
-    """Return the folder to mount an account on: that of a daemon that died, else the default."""
+    """Return the last mount point if the account's daemon died, else the default mount point."""
     died = last_run.death(AccountPaths(name))
     return died.mountpoint if died is not None else default_folder(name)
 
@@ -197,7 +201,7 @@ def mount_folder(name: str) -> Path:
 def mounted_on(name: str) -> Path | None:
     """Return the mount point of the account's daemon, or None if no daemon is running.
 
-    Works also if the daemon does not answer.
+    This works even if the daemon does not answer.
     """
     paths = AccountPaths(name)
     holder = lock.holder(paths.lock) if control_client.running(paths) else None
@@ -205,7 +209,7 @@ def mounted_on(name: str) -> Path | None:
 
 
 def member_link(account: AccountView, path: str) -> str:
-    """Return the link for members to a path of the mount, "" if there is none."""
+    """Return the link for members to a path of the mount, or "" if the entry has no such link."""
     if not account.can("member_link"):
         return ""
     request = {"command": "link", "path": path}
@@ -216,26 +220,29 @@ def member_link(account: AccountView, path: str) -> str:
 
 
 def pins(account: AccountView) -> list[dict[str, Any]]:
-    """Return the pins, each with up to MISSING files that are not downloaded."""
+    """Return the pins of an account, each with up to MISSING files that are not downloaded."""
     request = {"command": "pins", "most": MISSING}
     return list(control_client.ask(AccountPaths(account.name), request)["pins"])
 
 
 def pin(account: AccountView, path: str) -> None:
-    """Pin a path of the mount; the download continues in the background."""
+    """Pin an absolute path of the mount; the daemon downloads the content in the background."""
     request = {"command": "pin", "paths": [path]}
     with contextlib.closing(control_client.stream(AccountPaths(account.name), request)) as lines:
         next(lines)  # the pin is stored now
 
 
 def room(account: AccountView) -> int:
-    """Return the free space of the disk with the cache, in bytes."""
+    """Return the free space, in bytes, of the disk with the account's cache."""
     disk = os.statvfs(AccountPaths(account.name).cache)
     return disk.f_bavail * disk.f_frsize
 
 
 def inside(account: AccountView, path: str) -> Path:
-    """Return an absolute path in the mount.  Raises ZonedriveError for a path outside of it."""
+    """Return the absolute path for `path`, which is absolute or relative to the mount point.
+
+    Raises ZonedriveError for a path outside of the mount, and the errors of `require_mount`.
+    """
     account.require_mount()
     root = Path(account.mountpoint)
     found = Path(os.path.normpath(root / path))

@@ -1,4 +1,4 @@
-"""Commands of `zonedrive`, run by the web UI in separate processes with a timeout.
+"""Commands of `zonedrive`, run by the window in separate processes with a timeout.
 
 INVARIANT: a secret is passed on standard input, never as an argument.
 """
@@ -38,13 +38,16 @@ class Outcome:
 
     @property
     def failure(self) -> ZonedriveError:
-        """Error of a command that failed."""
+        """Error that a failed command reported, or an error with the output of the command."""
         said = "\n".join(filter(None, (self.output.strip(), self.said)))
         return self.error or ZonedriveError(said or translated("It failed."))
 
 
 def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcome:
-    """Run `zonedrive WORDS` and return its result; `given` is its standard input."""
+    """Run `zonedrive WORDS` with `given` as standard input, and return the result.
+
+    After `seconds`, the command is killed, and the result has the error DaemonTimeout.
+    """
     with tempfile.TemporaryFile() as passed_on:
         descriptor = passed_on.fileno()
         try:
@@ -69,7 +72,10 @@ def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcom
 
 
 def listed(*words: str) -> Any:
-    """Return the output of `zonedrive WORDS --json`. Raises the error of the command."""
+    """Return the decoded JSON output of `zonedrive WORDS --json`.
+
+    Raises the error of the command if the output is not JSON.
+    """
     done = run(words[0], "--json", *words[1:], seconds=READ_SECONDS)
     try:
         return json.loads(done.output)
@@ -78,5 +84,5 @@ def listed(*words: str) -> Any:
 
 
 def option(account: str) -> Sequence[str]:
-    """Return the option that selects the account."""
+    """Return the words of the command line option that selects the account."""
     return "--account", account

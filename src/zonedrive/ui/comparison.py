@@ -10,7 +10,10 @@ CONTEXT = 3  # equal lines shown around a difference
 
 
 class Row(NamedTuple):
-    """One row: line and number on each side; `kind` is same, changed, added, removed or gap."""
+    """Row of a comparison, with a line and its number (from 1) on each side.
+
+    `kind` is same, changed, added, removed or gap. The number is None on a side without a line.
+    """
 
     kind: str
     left_number: int | None
@@ -20,7 +23,7 @@ class Row(NamedTuple):
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file, or None for a large file or a file that is not text."""
+    """Return the text of a file, or None for more than LARGEST bytes or no UTF-8 text."""
     with path.open("rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST or b"\0" in data:
@@ -32,7 +35,7 @@ def text_of(path: Path) -> str | None:
 
 
 def rows(left: str, right: str) -> Iterator[Row]:
-    """Yield the rows of a comparison; runs of equal lines are shortened to a gap."""
+    """Yield the rows of a comparison; equal lines far from a difference become one row, a gap."""
     ours, theirs = left.splitlines(), right.splitlines()
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     for number, group in enumerate(matcher.get_grouped_opcodes(CONTEXT)):

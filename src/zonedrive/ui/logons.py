@@ -1,4 +1,4 @@
-"""Logons in the web UI: each runs in a thread and prompts the user on a page.
+"""Logons in the window: each logon runs in a thread and asks the user on a page.
 
 Implements `logon.flow.CredentialPrompt` and `logon.browser.signon.Person`, as the terminal does.
 """
@@ -42,7 +42,7 @@ def problem_of(wrong: Exception) -> Problem:
 
 @dataclass(frozen=True)
 class Question:
-    """Question to the user; `kind` selects the fields of the page."""
+    """Question to the user; `kind` selects the input fields of the page."""
 
     kind: str  # password, code, new-password, username, choice, confirm, sign-on
     text: str
@@ -67,7 +67,7 @@ class Dialogue:
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
 
     def begin(self) -> None:
-        """Log on in a thread, which does not keep the process from ending."""
+        """Start the logon in a thread, which does not delay the end of the process."""
         threading.Thread(target=self._work, name="logon", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class Dialogue:
             self._changed.wait_for(lambda: self.question or self.error or self.done, seconds)
 
     def wait_for_another(self, seen: str, seconds: float) -> None:
-        """Wait up to `seconds` until `at` is no longer `seen`."""
+        """Wait up to `seconds` until the property `at` differs from `seen`."""
         with self._changed:
             self._changed.wait_for(lambda: self.at != seen, seconds)
 
@@ -93,7 +93,7 @@ class Dialogue:
         return self._request
 
     def answer(self, fields: Mapping[str, str]) -> None:
-        """Pass the fields of the page to the logon, if it waits for an answer."""
+        """Pass the fields of the page to the logon, if the logon waits for an answer."""
         with self._changed:
             if self.question is not None and self.question.kind != "sign-on":
                 self.question = None
@@ -141,7 +141,10 @@ class Dialogue:
             self.notes.append(problems.worded(wrong).text)
 
     def _ask(self, question: Question) -> Mapping[str, str]:
-        """Return the fields of the answer.  Raises CredentialsRefused if nobody answers."""
+        """Show a question on the page and return the fields of the user's answer.
+
+        Raises CredentialsRefused if the user does not answer within ANSWER_SECONDS seconds.
+        """
         with self._changed:
             self.question = question
             self._changed.notify_all()
@@ -153,21 +156,24 @@ class Dialogue:
     # ---- CredentialPrompt ----
 
     def password(self) -> Secret:
-        """Ask for the password."""
+        """Ask the user for the password, and return it."""
         return Secret(self._ask(Question("password", _("Password"))).get("password", ""))
 
     def code(self, kind: str) -> Secret:
-        """Ask for a one-time code."""
+        """Ask the user for a one-time code, and return it."""
         text = _("One-time code, sent to you by mail") if kind == "ServiceMail" else ""
         answer = self._ask(Question("code", text or _("One-time code from your device")))
         return Secret(answer.get("code", "").strip())
 
     def given_code(self) -> Secret | None:
-        """Return None, because codes are typed on a page."""
+        """Return None, because the user types codes on a page."""
         return None
 
     def new_password(self) -> Secret:
-        """Ask for a new password, typed twice. Raises CredentialsRefused if the two differ."""
+        """Ask the user for a new password, and return it.
+
+        The user types the password twice. Raises CredentialsRefused if the two texts differ.
+        """
         answer = self._ask(Question("new-password", _("The service wants a new password")))
         if answer["password"] != answer["again"]:
             raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
@@ -177,7 +183,7 @@ class Dialogue:
 
     @property
     def seconds(self) -> float:
-        """Maximum wait for a sign-on in the browser."""
+        """Maximum wait for a sign-on in the browser, in seconds."""
         return SIGN_ON_SECONDS
 
     @property
@@ -187,7 +193,7 @@ class Dialogue:
 
     @property
     def here(self) -> bool:
-        """True, because the web UI is open in a browser on this machine."""
+        """True, because the window is open in a browser on this machine."""
         return True
 
     @property
@@ -196,15 +202,18 @@ class Dialogue:
         return True
 
     def username(self) -> str:
-        """Ask for the user name."""
+        """Ask the user for the user name, and return it."""
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """Ask for one of several sign-on methods."""
+        """Ask the user for one of these sign-on methods. Raises CredentialsRefused without one."""
         return offers[self._chosen([_described(offer) for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask for a sign-on method; return None for user name and password."""
+        """Ask the user for a sign-on method; return None for user name and password.
+
+        Raises CredentialsRefused without a choice.
+        """
         ways = [_("User name and password"), *map(_described, offers)]
         chosen = self._chosen(ways)
         return offers[chosen - 1] if chosen else None
@@ -218,7 +227,7 @@ class Dialogue:
         return int(answer)
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to keep the logon although an unexpected user signed on."""
+        """Return True if the user keeps the logon of `user` instead of `expected`."""
         text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
             found=user or "?", expected=expected
         )
@@ -230,7 +239,7 @@ class Dialogue:
         self.notes.append(in_window(text)[0])
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Show the address of the sign-on as a link, until the browser has followed it."""
+        """Show the sign-on address `start` as a link, until the browser has opened the address."""
         with self._changed:
             self.question = Question("sign-on", name, address=start)
             self._changed.notify_all()
@@ -240,12 +249,12 @@ class Dialogue:
             self._changed.notify_all()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Raise CredentialsRefused; this is never necessary, because `here` is True."""
+        """Raise CredentialsRefused. This method is never needed, because `here` is True."""
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
 
 
 class Logons:
-    """Logons of this web UI, by id."""
+    """Logons of the window, by id; only the newest MOST logons are remembered."""
 
     def __init__(self) -> None:
         self._known: dict[str, Dialogue] = {}
@@ -257,7 +266,7 @@ class Logons:
         way: Offer | None,
         certificate: Path | None,
     ) -> Dialogue:
-        """Begin a logon. Raises ConfigError if the address of the service is not valid."""
+        """Start a logon and return its dialogue. Raises ConfigError for a wrong service address."""
         base_url(request.url)
         dialogue = Dialogue(account, request, way, certificate)
         while len(self._known) >= MOST:
@@ -267,7 +276,7 @@ class Logons:
         return dialogue
 
     def get(self, key: str) -> Dialogue | None:
-        """Return a logon by its id."""
+        """Return the logon with the id `key`, or None."""
         return self._known.get(key)
 
 

@@ -1,4 +1,4 @@
-"""Pages of the web UI: most show the output of a command, and most forms run a command."""
+"""Pages of the window: most pages show the output of a command, and most forms run a command."""
 
 import asyncio
 import contextlib
@@ -59,10 +59,10 @@ TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors
 
 
 class Window:
-    """Pages of the web UI, and their state."""
+    """Web application with the pages of the window, and their state."""
 
     def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
-        """Create the pages; `present` is entered while a page is open."""
+        """Create the pages; `present` returns a context manager to enter while a page is open."""
         self._present = present
         self._logons = Logons()
         self._at_login: set[str] = set()  # accounts; read when the page is loaded
@@ -138,7 +138,7 @@ class Window:
         return HTMLResponse(self._environment.get_template(template).render(values), status)
 
     def _to(self, path: str, said: str | Problem = "") -> Response:
-        """Redirect to a page after a form; the page shows `said` once."""
+        """Return a redirect to a page after a form; the page shows `said` once."""
         if said:
             key = secrets.token_urlsafe(8)
             self._said[key] = said
@@ -150,7 +150,11 @@ class Window:
     def _told(
         self, path: str, outcome: commands.Outcome, well: str = "", account: str = ""
     ) -> Response:
-        """Redirect to a page that shows the message of a command."""
+        """Return a redirect to a page that shows the message of a command.
+
+        `well` is the message if the command succeeded without output. `account` is the account of a
+        failure.
+        """
         if not outcome.ok:
             return self._to(path, replace(problems.of(outcome.failure), account=account))
         lines = f"{outcome.output.strip()}\n{outcome.said}".strip().splitlines()
@@ -165,7 +169,7 @@ class Window:
         return self._problem(request, Problem(translated("There is no such page."), status=404))
 
     def _problem(self, request: Request, problem: Problem) -> Response:
-        """Show a problem instead of the page."""
+        """Return a page with the problem instead of the requested page."""
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return self._page(
             request, "wrong.html", problem.status, problem=problem,
@@ -214,7 +218,7 @@ class Window:
         return template.render({"views": accounts.views(), "at_login": self._at_login})
 
     async def _do(self, request: Request) -> Response:
-        """Run a simple command of one account."""
+        """Run a simple command of one account, named in the path of the request."""
         name, what = _name(request), request.path_params["what"]
         form = await request.form()
         return await anyio.to_thread.run_sync(self._done, name, what, form)
@@ -250,7 +254,7 @@ class Window:
         return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, account: AccountView, path: str) -> Response:
-        """Show a file or folder of the mount in the desktop's default program."""
+        """Open a file or folder of the mount in the desktop's default program."""
         return self._shown("/", accounts.inside(account, path))
 
     def _shown(self, page: str, found: Path) -> Response:
@@ -267,7 +271,7 @@ class Window:
     # ---- logging on and off ----
 
     def _logon(self, request: Request) -> Response:
-        """Show the form, with the fields of the last attempt if it failed."""
+        """Show the logon form, with the fields of the last attempt if that attempt failed."""
         known = accounts.names()
         failed = self._logons.get(request.query_params.get("from", ""))
         name = request.query_params.get("account", "") or (failed.account if failed else "")
@@ -349,7 +353,10 @@ class Window:
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
-        """Respond when the logon has continued, so that its page can be reloaded."""
+        """Respond once the logon has another question or has ended, so that its page is reloaded.
+
+        Respond after QUESTION_SECONDS seconds in any case.
+        """
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is not None:
             dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
@@ -467,7 +474,7 @@ class Window:
         return self._told(f"/a/{account.name}/versions?path={quote(path)}", done, text)
 
     def _version(self, request: Request) -> Response:
-        """Send one version as a download."""
+        """Send one version of a file as a download."""
         account, given = self._view(request), request.query_params
         path = accounts.inside(account, given.get("path", ""))
         folder = Path(tempfile.mkdtemp(prefix="zonedrive-"))
@@ -622,7 +629,7 @@ class Window:
     def _settings_page(
         self, request: Request, tried: dict[str, str], error: Problem | None = None
     ) -> Response:
-        """Show the settings; `tried` are the texts of fields that were refused."""
+        """Show the settings; `tried` has the entered texts if they were refused with `error`."""
         account = self._view(request)
         shared = config.organization(account.name)
         found = config.load(config_file(), account.name, system=shared)
@@ -697,7 +704,7 @@ class Window:
 
 
 def meanings() -> dict[str, str]:
-    """Return the meaning of each setting."""
+    """Return the translated meaning of each setting."""
     _ = translated
     return {
         "settle": _("Seconds after the last close before a file is uploaded."),
@@ -717,7 +724,7 @@ def meanings() -> dict[str, str]:
 
 
 def labels() -> dict[str, dict[str, str]]:
-    """Return the labels of the values of each setting in CHOICES."""
+    """Return the translated labels of the values of settings in CHOICES that are fixed words."""
     yes, no = translated("Yes"), translated("No")
     return {
         "close": {"background": no, "wait": yes},
@@ -728,7 +735,7 @@ def labels() -> dict[str, dict[str, str]]:
 
 
 def _periods() -> list[tuple[str, str]]:
-    """Return the periods that the log page offers: value and label."""
+    """Return the value and the label of each period that the log page offers."""
     _ = translated
     return [
         ("today", _("Today")),
@@ -739,14 +746,17 @@ def _periods() -> list[tuple[str, str]]:
 
 
 def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
-    """Convert a file version to an entry of the change log page."""
+    """Convert a version of the file at `path` to an entry of the log page."""
     said = translated("Version {number}").format(number=version["version"])
     return {"time": version["modified"], "user": version["modified_by"], "message": said,
             "event": "", "path": path}  # fmt: skip
 
 
 def _mounted(name: str, folder: Path) -> commands.Outcome:
-    """Mount an account, through its systemd unit if that unit is enabled at login."""
+    """Mount an account on `folder`, and return the result of the command.
+
+    If `folder` is the default folder and the account has a systemd unit, start the unit instead.
+    """
     if session_start.has_unit(name) and folder == accounts.default_folder(name):
         done = session_start.start_unit(name)
         if done.ok:
@@ -760,7 +770,7 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
 
 
 def _restarted(name: str) -> commands.Outcome:
-    """End the account's daemon, which may not answer, and mount again at the same place."""
+    """End the account's daemon, which may not answer, and mount again on the same folder."""
     folder = accounts.mounted_on(name)
     if folder is not None:
         done = commands.run("unmount", "--now", os.fspath(folder))
@@ -774,7 +784,7 @@ def _at_login(views: list[AccountView]) -> set[str]:
 
 
 def _fresh(known: list[str]) -> str:
-    """Return the name for a new account, "" if the user has to choose."""
+    """Return the name for a new account, or "" if the user has to choose a name."""
     return "" if DEFAULT_ACCOUNT in known else DEFAULT_ACCOUNT
 
 
@@ -783,19 +793,22 @@ def _name(request: Request) -> str:
 
 
 def _text(form: FormData, key: str, *, strip: bool = True) -> str:
-    """Return a field of a form, "" if it is missing or a file."""
+    """Return a text field of a form, or "" if the field is missing or a file."""
     value = form.get(key, "")
     text = value if isinstance(value, str) else ""
     return text.strip() if strip else text
 
 
 def _lines(text: str) -> str:
-    """Return the text of a form with the line ends of this system."""
+    """Return the text of a form with the line ends of this system, and each line stripped."""
     return "\n".join(line.strip() for line in text.splitlines()).strip()
 
 
 def _kept(pem: bytes) -> Path:
-    """Store uploaded certificates in a temporary file for the logon, which copies them."""
+    """Store uploaded certificates in a temporary file for the logon, and return its path.
+
+    The logon copies the file.
+    """
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:
         file.write(pem)
@@ -824,7 +837,7 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _unused(folder: Path, original: Path) -> str:
-    """Return a free name for the kept copy of a file."""
+    """Return a free name in `folder` for the user's copy of `original`. Raises ZonedriveError."""
     for number in range(1, 1000):
         again = f" {number}" if number > 1 else ""
         name = f"{original.stem} ({translated('mine')}{again}){original.suffix}"
@@ -834,7 +847,7 @@ def _unused(folder: Path, original: Path) -> str:
 
 
 def _pieces(file: Path, folder: Path) -> Any:
-    """Yield the bytes of a file, and remove its `folder` at the end."""
+    """Yield the bytes of a file in pieces, and remove its `folder` at the end."""
     try:
         with file.open("rb") as opened:
             while piece := opened.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Error messages of the web UI: the failure, the remedy, and the buttons for the remedy.
+"""Error messages of the window: the failure, the remedy, and the buttons for the remedy.
 
 A table maps each class of errors to its message; the most specific class decides.
 """
@@ -18,7 +18,7 @@ from zonedrive.ui.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 
 
 class NotMounted(ZonedriveError):
-    """A page needs the files of an account that is not mounted."""
+    """Missing mount of an account whose files a page needs."""
 
 
 SAID = (
@@ -41,7 +41,7 @@ class Problem:
 
 
 def of(error: Exception) -> Problem:
-    """Return the problem for an error."""
+    """Return the problem that a page shows for an error."""
     found = _known()
     if isinstance(error, OSError):
         known = _of_system(found).get(error.errno or 0)
@@ -62,20 +62,20 @@ def of(error: Exception) -> Problem:
 
 
 def worded(error: Exception | str) -> Problem:
-    """Return the problem for an error message; commands in it become sentences and buttons."""
+    """Return the problem for an error message; command names become sentences and buttons."""
     text, buttons = in_window(error if isinstance(error, str) else error_messages.line(error))
     return Problem(text, buttons=buttons)
 
 
 def of_check(check: Mapping[str, str]) -> Problem:
-    """Return the problem for a failed check of doctor."""
+    """Return the problem for a failed check of `zonedrive doctor`."""
     remedy, buttons = in_window(check["remedy"])
     detail = re.sub(r" \(findmnt [^)]*\)", "", check["detail"])
     return Problem(in_window(detail)[0], remedy, buttons=buttons)
 
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
-    """Return the reason why a change is not on the service yet, or None."""
+    """Return the problem with the reason why an upload is not on the service yet, or None."""
     said = {
         "refused": _("The service refuses it. Another name or folder may help."),
         "local": _("A problem of this computer keeps it from being sent."),
@@ -90,7 +90,7 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
 
 
 def _known() -> Mapping[type[Exception], Problem]:
-    """Return the problems by the class of their error."""
+    """Return the problem for each class of errors."""
     kept = _("What you have saved is kept on this computer.")
     ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", "", (LOG_ON,), 403)
     unreachable = Problem(
@@ -199,7 +199,7 @@ def _known() -> Mapping[type[Exception], Problem]:
 
 
 def _of_code() -> Mapping[str, str]:
-    """Return sentences about a refused logon, by the code of the service."""
+    """Return a sentence about a rejected logon for each error code of the service."""
     blocked = _("The user is blocked for a while, after too many failures.")
     return {
         "AUTHORIZATION_FAILED": _("The user name or the password is wrong."),
@@ -230,7 +230,7 @@ def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem
 
 
 def check_name(name: str) -> str:
-    """Return the title of a check of doctor."""
+    """Return the translated title of a check of `zonedrive doctor`."""
     return {
         "fuse device": _("FUSE device"),
         "user": _("User"),

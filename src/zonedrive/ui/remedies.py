@@ -1,7 +1,7 @@
-"""Conversion of command-line messages to sentences and buttons for the web UI.
+"""Conversion of command-line messages to sentences and buttons for the window.
 
-A clause that names a command or an option becomes a sentence and, if the web UI can do the same, a
-button.  Results of commands are translated.
+A clause that names a command or an option becomes a sentence and, if the window can do the same, a
+button. Results of commands are translated.
 
 A table maps the words of such clauses to sentences; the first matching row decides.
 """
@@ -13,7 +13,7 @@ from zonedrive.translation import translated as _
 LOG_ON, LOG_OFF, MOUNT, RESTART, RESUME = "log-on", "log-off", "mount", "restart", "resume"
 OVERVIEW, CONFLICTS, TRASH, ZONES = "overview", "conflicts", "trash", "zones"
 AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
-"""Buttons; the template `problem.html` has their forms and links."""
+"""Names of the buttons; the template `problem.html` has their forms and links."""
 
 
 def in_window(text: str) -> tuple[str, tuple[str, ...]]:
@@ -53,7 +53,7 @@ def outcome(line: str) -> str:
 
 
 def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return rows of a pattern, the sentence that replaces a matching clause, and the buttons."""
+    """Return the table. A row is a pattern, the sentence for a matching clause, and the buttons."""
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [

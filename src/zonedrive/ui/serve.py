@@ -1,4 +1,4 @@
-"""Process of the web UI: one for each user, from the first page until the last one is closed.
+"""Process of the window: one for each user, from the first page until the last page is closed.
 
 A second `zonedrive ui` asks the running process for a start address, on a socket in the private
 runtime folder.
@@ -33,10 +33,11 @@ REQUEST = 4096  # bytes
 
 
 def run(page: str, *, browser: bool) -> str:
-    """Open the web UI at the path `page`; serve it until all pages are closed.
+    """Open the window at the path `page`, and serve the window until all pages are closed.
 
-    Without `browser`, prints the address. Returns "" at the end; if another process already serves
-    the web UI, opens a page of that process and returns a message for the user.
+    Without `browser`, print the address instead of opening a browser. Return "" at the end. If
+    another process of this user already serves the window, open a page of that process and return a
+    message for the user. Raises ZonedriveError if that process does not answer.
     """
     folder = runtime_dir()
     private_dir(folder)
@@ -51,7 +52,7 @@ def run(page: str, *, browser: bool) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Hold the web UI lock; yield False if another process of this user has it."""
+    """Hold the window's lock during the block; yield False if another process has the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -65,7 +66,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 def _asked(path: Path, page: str) -> str:
-    """Return a start address from the process that serves the web UI.  Raises ZonedriveError."""
+    """Return a start address from the process that serves the window. Raises ZonedriveError."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
@@ -137,7 +138,7 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 
 
 class Presence:
-    """Count of open pages, each of which keeps a request for events open."""
+    """Count of open pages, and time of the server's end. An open page keeps a request open."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -145,7 +146,7 @@ class Presence:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Count a page during the block."""
+        """Count one more open page during the block."""
         self._open += 1
         try:
             yield
@@ -154,12 +155,12 @@ class Presence:
             self._end = time.monotonic() + CLOSED_SECONDS
 
     def used(self) -> None:
-        """Postpone the end after a request, because its page may be open without scripts."""
+        """Postpone the server's end after a request; a page without scripts is not counted."""
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
 
     def expect(self) -> None:
-        """Postpone the server's shutdown, because a page is about to be opened."""
+        """Postpone the server's end, because a page is about to be opened."""
         self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
 
     def is_over(self) -> bool:
@@ -168,7 +169,11 @@ class Presence:
 
 
 def _open(address: str, browser: bool, wait: float = 60.0) -> None:
-    """Open an address in the user's browser; print it if that fails or is not wanted."""
+    """Open an address in the user's browser; print the address if that fails or is not wanted.
+
+    `wait` is the time, in seconds, for which the browser can read the temporary page with the
+    address.
+    """
     commands = browser_commands(os.environ) if browser else []
     # A page of ours leads to the address: every user can read the arguments of a command.
     with leading_to(address) as page:

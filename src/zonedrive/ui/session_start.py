@@ -1,6 +1,6 @@
 """Mounting an account at each login: by its systemd user unit, else by the desktop's autostart.
 
-The unit mounts on the default folder, with a drop-in if necessary.  If the account is mounted
+The unit mounts on the default folder, with a drop-in if necessary. If the account is mounted
 elsewhere, or if there is no service manager or no unit, a file in the desktop's autostart folder is
 used.
 """
@@ -22,7 +22,10 @@ def is_on(name: str) -> bool:
 
 
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
-    """Mount the account at each login, or stop doing so.  Raises OSError."""
+    """Mount the account at each login if `start` is True, else stop mounting it.
+
+    `mountpoint` is the folder to mount on, "" for the default folder. Raises OSError.
+    """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     by_unit = folder == accounts.default_folder(name) and has_unit(name)
     if start and by_unit:
@@ -45,7 +48,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 def begin(name: str) -> Path:
     """Mount the account at each login on its current mount point, else on its default folder.
 
-    Returns the folder. Raises NotLoggedOn, OSError.
+    Return the folder. Raises NotLoggedOn or OSError.
     """
     mountpoint = accounts.view(name).mountpoint
     choose(name, mountpoint, start=True)
@@ -53,7 +56,7 @@ def begin(name: str) -> Path:
 
 
 def advice(name: str) -> str:
-    """Return a hint on mounting the account at each login, or "" if it already is."""
+    """Return a hint on mounting the account at each login, or "" if that is already set up."""
     if is_on(name):
         return ""
     if has_unit(name):
@@ -62,12 +65,12 @@ def advice(name: str) -> str:
 
 
 def has_unit(name: str) -> bool:
-    """Return True if a service manager of this user has the unit."""
+    """Return True if this user's service manager has the account's unit."""
     return _systemctl("cat", _unit(name)).ok
 
 
 def start_unit(name: str) -> Outcome:
-    """Start the unit, which mounts the account on the default folder."""
+    """Start the account's unit, which mounts on the default folder, and return the result."""
     _set_up_unit(name)
     return _systemctl("start", _unit(name))
 
@@ -75,7 +78,7 @@ def start_unit(name: str) -> Outcome:
 def _set_up_unit(name: str) -> None:
     """Make the unit mount on the default folder, with a drop-in if the unit's own folder differs.
 
-    Otherwise, remove the drop-in.
+    Otherwise, remove the drop-in. Raises OSError.
     """
     folder, file = accounts.default_folder(name), _drop_in(name)
     if folder == home() / "Zones" / name:
@@ -127,7 +130,7 @@ def _escaped(folder: Path, special: str) -> str:
 
 
 def text(name: str, folder: Path) -> str:
-    """Return the content of the autostart file.
+    """Return the content of the autostart file that mounts the account on `folder`.
 
     The folder is quoted as the Desktop Entry Specification requires.
     """

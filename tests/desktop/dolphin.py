@@ -23,25 +23,31 @@ class Dolphin:
         self.screen.find("cell", file.name)
         session.focus("dolphin")
 
-    def open_menu(self, key: str) -> None:
-        """Open the menu of the selected file, and the submenu with that key."""
+    def open_menu(self) -> None:
+        """Open the menu of the selected file and its last submenu, which is above "Properties".
+
+        Dolphin gives entries without a shortcut one of its choice, and not always the same.
+        """
 
         def opened() -> bool:
             self._close_menus()
-            self.press("Menu")
+            self._press("Menu")
             eventually(lambda: self._windows() == 2, MENU_SECONDS, what="the menu")
-            self.press(key)
+            self._press("Up", "Up", "Right")
             return eventually(lambda: self._windows() == 3, MENU_SECONDS, what="the submenu")
 
         eventually(opened, what="the menus")
 
-    def press(self, key: str) -> None:
-        """Press a key."""
-        self._session.xdotool("key", key)
+    def choose(self, number: int) -> None:
+        """Choose the entry with this number, from 0 on, of the submenu that was just opened."""
+        self._press(*["Down"] * number, "Return")
+
+    def _press(self, *keys: str) -> None:
+        self._session.xdotool("key", *keys)
 
     def _close_menus(self) -> None:
         while self._windows() > 1:
-            self.press("Escape")
+            self._press("Escape")
 
     def _windows(self) -> int:
         shown = self._session.xdotool("search", "--onlyvisible", "--class", "dolphin")

@@ -31,8 +31,8 @@ def install(machine: Machine, *file_managers: str) -> None:
         (folder / "zonedrive.py").write_text(text.replace(INSTALLED, str(package)))
 
 
-def install_service_menu(machine: Machine) -> None:
-    """Install the menu of Dolphin."""
+def install_service_menu(machine: Machine) -> list[str]:
+    """Install the menu of Dolphin; return its entries in Dolphin's order, by name."""
     data = machine.folders["DATA_HOME"]
     package = data / "zonedrive"
     package.mkdir()
@@ -43,6 +43,8 @@ def install_service_menu(machine: Machine) -> None:
     assert INSTALLED in text
     menu.write_text(text.replace(INSTALLED, str(package)))
     menu.chmod(0o755)  # Dolphin runs no other one from a home
+    (actions,) = [line for line in text.splitlines() if line.startswith("Actions=")]
+    return sorted(actions.removeprefix("Actions=").rstrip(";").split(";"))
 
 
 def screenshot(session: Session, path: Path) -> None:

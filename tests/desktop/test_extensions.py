@@ -106,29 +106,29 @@ def test_menu_in_thunar(mounted: Mounted, session: Session) -> None:
 
 def test_menu_in_dolphin(mounted: Mounted, session: Session) -> None:
     """The service menu has an item for each action, and they work."""
-    install_service_menu(mounted.machine)
+    entries = install_service_menu(mounted.machine)
     opened = mounted.machine.folder / "opened"
     browser = mounted.machine.folder / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" >{opened}.new\nmv {opened}.new {opened}\n')
     browser.chmod(0o700)
     session.environment |= {"BROWSER": str(browser), "ZONEDRIVE_COMMAND": str(COMMAND)}
     dolphin = Dolphin(session, mounted.root / "notes.txt")
-    dolphin.open_menu("z")  # Zones
+    dolphin.open_menu()
     picture(session, "dolphin-menu")
-    dolphin.press("k")  # Keep on this computer
+    dolphin.choose(entries.index("keep"))
     path = f"{mounted.root.name}/notes.txt"
     eventually(lambda: pins(mounted.machine) == [path], what="the file is kept")
-    dolphin.open_menu("z")
-    dolphin.press("o")  # Stop keeping on this computer
+    dolphin.open_menu()
+    dolphin.choose(entries.index("stop-keeping"))
     eventually(lambda: not pins(mounted.machine), what="the file is kept no more")
-    dolphin.open_menu("z")
-    dolphin.press("p")  # Pause uploads
+    dolphin.open_menu()
+    dolphin.choose(entries.index("pause"))
     eventually(lambda: mounted.status()["paused"], what="the uploads are paused")
-    dolphin.open_menu("z")
-    dolphin.press("r")  # Resume uploads
+    dolphin.open_menu()
+    dolphin.choose(entries.index("resume"))
     eventually(lambda: not mounted.status()["paused"], what="the uploads go on")
-    dolphin.open_menu("z")
-    dolphin.press("v")  # Versions
+    dolphin.open_menu()
+    dolphin.choose(entries.index("versions"))
     eventually(opened.exists, what="the window opens")
 
 

@@ -217,7 +217,7 @@ class Clipboard(Owner):
 def test_the_menu_in_dolphin(mounted: Mounted) -> None:
     """Each item of Dolphin's menu leads to its task: send now, versions, who changed it, share,
     the link for coworkers, and the decision of a conflict."""
-    install_service_menu(mounted.machine)
+    entries = install_service_menu(mounted.machine)
     path = mounted.root / "notes.txt"
     with Session(mounted.machine.environment, height=HEIGHT) as session:
         session.environment["ZONEDRIVE_COMMAND"] = str(COMMAND)
@@ -227,26 +227,30 @@ def test_the_menu_in_dolphin(mounted: Mounted) -> None:
             dolphin = Dolphin(session, path)
             mounted.machine.done("pause")
             path.write_bytes(b"sent\n")
-            dolphin.open_menu("z")
+            dolphin.open_menu()
             picture(session, "dolphin-tasks")
-            dolphin.press("s")
+            dolphin.choose(entries.index("send"))
             eventually(lambda: mounted.zone.read("notes.txt") == b"sent\n", what="it is sent")
             mounted.machine.done("resume")
-            for key, title in (("v", "Versions of"), ("w", "Who changed"), ("h", "Share")):
+            for name, title in (
+                ("versions", "Versions of"),
+                ("log", "Who changed"),
+                ("share", "Share"),
+            ):
                 session.focus("dolphin")
-                dolphin.open_menu("z")
-                dolphin.press(key)
+                dolphin.open_menu()
+                dolphin.choose(entries.index(name))
                 browser.follow()
                 browser.page.until(f"{title} notes.txt")
                 picture(session, f"dolphin-{title.split()[0].lower()}")
             session.focus("dolphin")
-            dolphin.open_menu("z")
-            dolphin.press("c")
+            dolphin.open_menu()
+            dolphin.choose(entries.index("link"))
             link = mounted.command("link", path=str(path))["link"]
             eventually(lambda: clipboard.text == link, what="the link is copied")
             session.focus("dolphin")
-            dolphin.open_menu("z")
-            dolphin.press("d")
+            dolphin.open_menu()
+            dolphin.choose(entries.index("conflict"))
             browser.follow()
             browser.page.until("There are no conflicts.")
         finally:

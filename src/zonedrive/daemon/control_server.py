@@ -218,7 +218,7 @@ def _free(path: Path) -> Path:
     that daemon must not reach this daemon.
     """
     try:
-        protocol.connect(path, None).close()
+        protocol.connect(path, 0.0).close()
     except BlockingIOError:  # the daemon hangs
         pass
     except (OSError, ZonedriveError):

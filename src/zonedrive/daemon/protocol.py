@@ -138,11 +138,11 @@ def is_trusted(uid: int) -> bool:
     return uid in (os.getuid(), 0)
 
 
-def connect(path: Path, seconds: float | None) -> socket.socket:
-    """Return a connection to the daemon at `path`, with a timeout of `seconds` (None: no timeout).
+def connect(path: Path, seconds: float) -> socket.socket:
+    """Return a connection to the daemon at `path`, with a timeout of `seconds`, without waiting.
 
-    Raises OSError if no process is listening at `path`, and ForeignSocketError if the listening
-    process belongs to another user.
+    Raises OSError if no process is listening at `path`, BlockingIOError if the listen queue is
+    full, and ForeignSocketError if the listening process belongs to another user.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -281,3 +282,15 @@ async def test_the_socket_of_a_running_daemon_is_kept(path: Path) -> None:
         second.server.hide()
         second.server.hide()
         assert not second.path.exists()
+
+
+@pytest.mark.timeout(20)
+async def test_a_hung_daemon_does_not_delay_the_start_of_another_daemon(path: Path) -> None:
+    """The socket gets another name at once, although the hung daemon accepts no connection."""
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as hung, socket.socket(socket.AF_UNIX) as queued:
+        hung.bind(os.fspath(path))
+        hung.listen(0)
+        queued.connect(os.fspath(path))  # now the queue is full
+        async with serving(path) as served:
+            assert served.server.path != path

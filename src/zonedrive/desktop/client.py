@@ -145,6 +145,8 @@ class Daemon:
             raise
         self._expect()
         self._changes.send({"command": "watch"})
+        if not self._changes.is_open:
+            raise ConnectionResetError("the daemon ended")
 
     def ask(self) -> None:
         """Request the states of the next queued paths, unless a request is in progress."""

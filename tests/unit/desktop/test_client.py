@@ -1,7 +1,7 @@
 """States in a file manager: requested in batches, kept up to date, never waited for."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -155,6 +155,28 @@ def test_a_dead_daemon_leaves_no_states(desk: Desk) -> None:
     for _ in range(4):
         desk.settle(client_module.LONGEST_RETRY_SECONDS)
     assert desk.client.entry(FILE) is not None
+
+
+def test_a_daemon_that_ends_at_the_connection_is_replaced(desk: Desk) -> None:
+    """The client connects to the successor of a daemon that ended before the first request."""
+    first = desk.daemon
+
+    class EndingLoop(StepLoop):
+        """Loop of a client that has just opened both connections when the first daemon ends."""
+
+        def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
+            unwatch = super().watch(fd, urgent, callback)
+            if len(self._watched) == 3:  # with the mount table
+                first.die()
+            return unwatch
+
+    desk.client.close()
+    desk.loop = EndingLoop()
+    desk.client = Client(desk.loop, desk.changed.extend)
+    (desk.folder / "zonedrive" / "default.sock").unlink()
+    desk.daemon = FakeDaemon(desk.folder / "zonedrive" / "default.sock")
+    desk.settle(client_module.LONGEST_RETRY_SECONDS)
+    assert desk.client.daemon(FILE) is not None
 
 
 def test_the_states_of_a_silent_daemon_are_removed(desk: Desk) -> None:

@@ -108,7 +108,7 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
             blocking(daemon, {**request, "paths": below}, SILENCE_SECONDS)
             for daemon, below in daemons.items()
         ]
-    except OSError as wrong:
+    except (OSError, ValueError) as wrong:
         raise Failed(_("zonedrive does not answer. See: zonedrive doctor")) from wrong
 
 

@@ -61,6 +61,7 @@ class FakeDaemon:
         self.requests: list[dict[str, Any]] = []
         self.answers = True
         self.answer: dict[str, Any] = {"done": True}  # to other commands
+        self.dies_answering = False  # in the middle of the answer to another command
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(path))
         self._listening.listen(8)
@@ -108,6 +109,9 @@ class FakeDaemon:
         elif request["command"] == "states":
             found = [self.states.get(path) for path in request["paths"]]
             self._send(client, {"states": found, "done": True})
+        elif self.dies_answering:
+            client.send(b'{"done"')
+            self._hang_up(client)
         else:
             self._send(client, self.answer)
 

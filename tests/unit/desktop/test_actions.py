@@ -120,6 +120,13 @@ def test_a_silent_daemon(served: Served, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "does not answer" in served.shown[0][1]
 
 
+def test_a_daemon_that_dies_while_it_answers(served: Served) -> None:
+    """An incomplete answer is an error that is shown."""
+    served.daemon.dies_answering = True
+    assert served.run("keep", "a.txt") == 1
+    assert "does not answer" in served.shown[0][1]
+
+
 def test_a_page_that_does_not_open(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,25 +24,25 @@ def is_on(name: str) -> bool:
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
     """Mount the account at each login if `start` is True, else stop mounting it.
 
-    `mountpoint` is the folder to mount on, "" for the default folder. Raises OSError.
+    Either the unit is enabled or the autostart file exists, never both: two mounts of an account
+    exclude each other. `mountpoint` is the folder to mount on, "" for the default folder. Raises
+    OSError.
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
-    by_unit = folder == accounts.default_folder(name) and has_unit(name)
-    if start and by_unit:
-        _set_up_unit(name)
-        if _systemctl("enable", _unit(name)).ok:
-            return
+    is_unit = has_unit(name)
+    by_unit = start and is_unit and folder == accounts.default_folder(name)
+    if is_unit:
+        _set_up_unit(name)  # it may be started by hand; after a logoff, this removes the drop-in
+        done = _systemctl("enable" if by_unit else "disable", _unit(name))
+        by_unit = by_unit and done.ok
     entry = _entry(name)
-    if start:
+    if start and not by_unit:
         if not mountpoint:  # the default folder; at the login nobody else creates it
             folder.mkdir(parents=True, exist_ok=True)
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.write_text(text(name, folder), "utf-8")
-        return
-    entry.unlink(missing_ok=True)
-    if has_unit(name):
-        _systemctl("disable", _unit(name))
-        _set_up_unit(name)  # it may be started by hand; after a logoff, this removes the drop-in
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def begin(name: str) -> Path:

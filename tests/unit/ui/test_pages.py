@@ -2,6 +2,7 @@
 
 import configparser
 import errno
+import os
 import re
 from pathlib import Path
 
@@ -139,6 +140,27 @@ def test_the_folder_of_a_mount_has_the_name_of_the_organization(
     assert accounts.default_folder("default") == tmp_path / "Zones/default"
     session_start.choose("default", "", start=True)
     assert not drop_in.exists()
+
+
+def test_an_account_is_mounted_once_at_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For another folder the autostart file replaces the unit, and the unit replaces the file."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "systemctl").write_text(
+        "#!/bin/sh\ncase $2 in\n"
+        'enable) : >"$0.enabled" ;;\ndisable) rm -f "$0.enabled" ;;\n'
+        'is-enabled) test -e "$0.enabled" ;;\nesac\n'
+    )
+    (tmp_path / "systemctl").chmod(0o755)
+    unit, entry = tmp_path / "systemctl.enabled", tmp_path / "autostart/zonedrive-work.desktop"
+    for folder, by_unit in (("", True), ("/elsewhere", False), ("", True)):
+        session_start.choose("work", folder, start=True)
+        assert (unit.exists(), entry.exists()) == (by_unit, not by_unit)
+    session_start.choose("work", "", start=False)
+    assert not session_start.is_on("work")
 
 
 def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:

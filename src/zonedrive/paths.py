@@ -369,11 +369,20 @@ def require_room(folder: Path) -> None:
         raise OSError(wrong.errno, wrong.strerror, os.fspath(folder)) from wrong
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in `folder` are safe from a power cut. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Replace the file at `path` atomically by a file with `data` and mode 0600.
 
-    After a power cut, the file has either the old or the new content. The parent folder gets mode
-    0700. Raises OSError.
+    After a power cut during the call, the file has either the old or the new content; after the
+    call, it has the new content. The parent folder gets mode 0700. Raises OSError.
     """
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
@@ -384,6 +393,7 @@ def write_private(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        sync_folder(path.parent)
     except BaseException:
         new.unlink(missing_ok=True)
         raise

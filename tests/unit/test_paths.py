@@ -1,4 +1,4 @@
-"""Folders that a policy of the organization puts outside of the home folders."""
+"""Folders that a policy of the organization puts outside of the home folders, and private files."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from zonedrive import config
 from zonedrive.errors import ConfigError
-from zonedrive.paths import policy_folders, require_policy_folders
+from zonedrive.paths import policy_folders, require_policy_folders, write_private
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,22 @@ def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
         require_policy_folders({"cache_dir": folder})
     folder.chmod(0o1777)
     require_policy_folders({"state_dir": folder, "cache_dir": folder})
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_private_file_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    """The content is synced before the rename, and the name after the rename."""
+    file, synced, fsync = tmp_path / "secrets.json", [], os.fsync
+    if before is not None:
+        file.write_bytes(before)
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        content = file.read_bytes() if file.exists() else None
+        synced.append((os.path.isdir(descriptor), content))  # noqa: PTH112 - a descriptor
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_private(file, b"new")
+    assert synced == [(False, before), (True, b"new")]

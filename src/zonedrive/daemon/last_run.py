@@ -23,7 +23,7 @@ import msgspec
 from zonedrive.daemon import lock
 from zonedrive.errors import described, first_of
 from zonedrive.formatting import local_time
-from zonedrive.paths import AccountPaths, quoted, write_private
+from zonedrive.paths import AccountPaths, quoted, sync_folder, write_private
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,6 @@ class Run:
         self._record = _Record(os.getpid(), os.fspath(folder), _boot())
         try:
             write_private(self._path, _encoded(self._record))
-            _sync(self._path.parent)
         except OSError as wrong:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
@@ -218,17 +217,9 @@ def _write_over(path: Path, record: _Record) -> None:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as wrong:
         log.info("the record of a run cannot be removed (%s)", wrong.strerror)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _boot() -> str:

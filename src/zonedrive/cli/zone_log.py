@@ -17,6 +17,7 @@ from zonedrive.cli.control_client import NoDaemon
 from zonedrive.cli.files import zones_of
 from zonedrive.cli.options import LocalPath, Text, json_option, some_account_option
 from zonedrive.errors import Forbidden, NotFound, Unavailable, Unreachable, ZonedriveError
+from zonedrive.formatting import timestamp
 from zonedrive.paths import AccountPaths
 
 POLL_SECONDS = 5.0  # minimum interval between two requests of --follow
@@ -271,12 +272,13 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
             if new[_key(one)] > 0:
                 new[_key(one)] -= 1
                 yield one
-        seen |= counted
+        oldest = timestamp(from_ns)  # older messages are not read again
+        seen = Counter({k: n for k, n in (seen | counted).items() if (k[0] or oldest) >= oldest})
         latest = max(latest, _latest(found, latest))
 
 
-def _key(one: Entry) -> str:
-    return json.dumps({name: one[name] for name in ("time", "user", "event", "id", "message")})
+def _key(one: Entry) -> tuple[str | None, ...]:
+    return (one["time"], one["user"], one["event"], one["id"], one["message"])
 
 
 def _latest(found: Sequence[Entry], otherwise: int) -> int:

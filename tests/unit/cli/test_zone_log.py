@@ -1,8 +1,10 @@
 """Times, users and following of `zonedrive log`."""
 
+import itertools
 import time
+import tracemalloc
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,6 +99,27 @@ def test_each_message_comes_once(pauses: list[float]) -> None:
     late = zone_log.LATE_NS
     times = [int(datetime.fromisoformat(one["time"]).timestamp()) * 10**9 for one in (b, c)]
     assert source.asked[1:4] == [times[0] - late, times[0] - late, times[1] - late]
+
+
+def test_following_for_a_long_time_needs_little_memory(pauses: list[float]) -> None:
+    """Messages that are too old to be read again are not remembered."""
+
+    class BusySource(Source):
+        """Log with one long message an hour, which is read twice."""
+
+        def messages(self, since_ns: int = 0) -> tuple[list[Any], list[str]]:
+            self.asked.append(since_ns)
+            hour = len(self.asked) // 2
+            when = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hour)
+            return [message(0, str(hour) * 5000) | {"time": when.isoformat()}], []
+
+    shown = zone_log._followed(cast(ZoneLog, BusySource()), 0)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in itertools.islice(shown, 500)) == 500
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_following_begins_with_the_last_messages(pauses: list[float]) -> None:

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
 """Environment variable with the number of a file descriptor to which an error is written.
 
-The descriptor is the writing end of a pipe that the web UI reads.
+The descriptor is the writing end of a pipe that the window reads.
 """
 
 _REMEDIES = {

@@ -74,7 +74,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             text_output.complain(
                 f"the account's secrets could not be destroyed: {wrong}; remove them there"
             )
-    # Not a static import: the web UI is in a layer above the commands.
+    # Not a static import: the window is in a layer above the commands.
     session_start = importlib.import_module("zonedrive.ui.session_start")
     try:
         session_start.choose(account, "", start=False)

@@ -280,7 +280,7 @@ def _arrange_logins(given: LogonOptions) -> None:
     """
     if not given.at_login and not sys.stdout.isatty():
         return
-    # Not a static import: the web UI is in a layer above the commands.
+    # Not a static import: the window is in a layer above the commands.
     session_start = importlib.import_module("zonedrive.ui.session_start")
     if not given.at_login:
         if advice := session_start.advice(given.account):

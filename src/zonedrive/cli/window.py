@@ -1,4 +1,4 @@
-"""Command `ui`: open the web UI in a browser."""
+"""Command `ui`: open the window in a browser."""
 
 import importlib
 from urllib.parse import quote, urlencode
@@ -40,7 +40,7 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
         raise click.UsageError("PATH goes with --page files, versions, log, share or conflicts.")
     if path is None and page in OF_PATHS_ALONE:
         raise click.UsageError(f"--page {page} needs a PATH.")
-    # Not a static import: the web UI is in a layer above the commands.
+    # Not a static import: the window is in a layer above the commands.
     serve = importlib.import_module("zonedrive.ui.serve")
     if said := serve.run(_address(page, path, account), browser=not no_browser):
         text_output.say(said)

@@ -4,6 +4,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -153,6 +154,15 @@ def test_an_address_is_good_for_one_sign_on(provided: Service) -> None:
     assert client.get(uri).status_code == 404
     assert sign_on(client, uri).status_code == 404
     assert "over" in client.get("/api/sandbox/signon?id=guessed").text
+
+
+def test_concurrent_sign_ons_at_an_address_give_one_token(provided: Service) -> None:
+    """The visit is over for the other requests, although their passwords are right too."""
+    uri = address(provided.client())
+    clients = [provided.client() for _ in range(8)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        answers = list(pool.map(lambda client: sign_on(client, uri), clients))
+    assert sorted(answer.status_code for answer in answers) == [303] + [404] * 7
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ async def sign_on(request: Request) -> Response:
     """
     visit_id = intake.text(request, "id")
     service = deployment(request)
-    visit = service.signons.find(visit_id)
     sent = await _fields(request)
+    visit = service.signons.find(visit_id)
     if visit is None:
         return _over()
     if sent.get("do") == "cancel":
@@ -60,6 +60,8 @@ async def sign_on(request: Request) -> Response:
     except Blocked:
         service.signons.end(visit_id)
         return _back(visit, {"error": "TEMPORARY_BLOCKED"})
+    if service.signons.find(visit_id) is None:  # another request has ended it meanwhile
+        return _over()
     if user is None:
         visit.failures += 1
         if visit.failures < MOST_FAILURES:

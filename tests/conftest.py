@@ -6,6 +6,7 @@ developer's own files or another test's account.
 
 import gc
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,9 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", PATIENT, derandomize=True)
 settings.register_profile("search", PATIENT, max_examples=5000)
 settings.load_profile("same")
+
+TESTS = Path(__file__).parent
+WINDOWS = ("desktop/", "behaviour/test_window.py", "behaviour/test_signing_on_in_a_browser.py")
 
 # Quick uploads; everything else as a user has it.
 OPTIONS = ("settle=0.2",)
@@ -52,6 +57,24 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "also_mounted: run the test on a real mount, too")
     config.addinivalue_line("markers", "real_mount: the test needs a daemon and a sandbox")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the share of each worker with tests of windows, which take longest.
+
+    Each worker begins with an equal part of the tests, in their order. The end of the run would
+    otherwise wait for a few tests of windows.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    first = [item for item in items if item.path.relative_to(TESTS).as_posix().startswith(WINDOWS)]
+    of_windows = set(first)
+    others = iter([item for item in items if item not in of_windows])
+    total = len(items)
+    items.clear()
+    for number in range(workers):
+        items += first[number::workers]
+        items += islice(others, total * (number + 1) // workers - len(items))
 
 
 @pytest.hookimpl(wrapper=True)

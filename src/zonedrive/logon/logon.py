@@ -187,7 +187,8 @@ class Logon:
                     await end_session(access)
                 raise
             bearer = await self._bearer(access, signed_on, profile)
-            replaced = None if former is None else self._replaced(store, bearer)
+            stored = self._stored(store)
+            replaced = stored if stored and stored.secret != bearer.secret else None
             async with AsyncExitStack() as stack:
                 there = None
                 if former is not None and replaced is not None:
@@ -196,7 +197,7 @@ class Logon:
                 try:
                     account = self._keep(store, account, signed_on.password, bearer, certificates)
                 except BaseException:
-                    await self._undo(access, account, store, bearer, replaced)
+                    await self._undo(access, account, store, bearer, stored)
                     raise
                 if former is not None and replaced is not None and there is not None:
                     which = f"your previous {replaced.kind}"
@@ -266,11 +267,10 @@ class Logon:
         await dismiss(access, account.profile, bearer, self._tell, which)
 
     @staticmethod
-    def _replaced(store: SecretStore, bearer: Bearer) -> Bearer | None:
-        """Return the stored bearer of the previous logon if it differs from `bearer`, else None."""
+    def _stored(store: SecretStore) -> Bearer | None:
+        """Return the stored bearer of the previous logon, or None if it cannot be read."""
         with suppress(StoreError):
-            found = bearer_auth.load_bearer(store)
-            return found if found is not None and found.secret != bearer.secret else None
+            return bearer_auth.load_bearer(store)
         return None
 
     async def _open_former(self, stack: AsyncExitStack, former: Account) -> LogonApi | None:

@@ -88,6 +88,18 @@ async def test_a_token_that_cannot_be_kept_is_not_left_behind(
     assert not office.paths.secrets_file.exists()
 
 
+async def test_the_same_token_stays_stored_if_the_account_cannot_be_saved(office: Office) -> None:
+    """The token still works at the service, so the former logon remains usable."""
+    await office.log_on()
+    before = office.bearer()
+    office.paths.account_file.unlink()
+    office.paths.account_file.mkdir(mode=0o700)
+    with pytest.raises(OSError, match="directory"):
+        await office.log_on(token=TOKEN)
+    assert office.bearer() == before
+    assert ended(office) == [("GET /api/access/logoff", SESSION)]
+
+
 async def test_a_cancelled_logon_leaves_no_session(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

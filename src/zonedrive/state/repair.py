@@ -57,8 +57,8 @@ def open_sound(
     """Open the database; repair a damaged database first.
 
     `used` is the highest inode number in the outbox. After a repair, numbers up to `used` are never
-    given to new rows. If the database is missing although `used` is not 0, `pending` returns True,
-    as after a repair. A large database is only checked in part: the rows that match a condition in
+    given to new rows. A missing database counts as a repair, and `pending` returns True, if `used`
+    is not 0. A large database is only checked in part: the rows that match a condition in
     `sparing`.
 
     Raises WrongKey if there are encrypted rows, but `accept` accepts none of them. Raises
@@ -87,6 +87,9 @@ def open_sound(
         database.close()
         raise
     if not why:
+        if pending(path):
+            with database.transaction():
+                _use_up(database, database.execute, used)
         _fault_mark(path).unlink(missing_ok=True)
         return database
     database.close()
@@ -252,7 +255,7 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
                     if accept(table, row) and _take(new, table, columns, row):
                         taken += 1
                         highest = max(highest, int(str(row.get("ino", 0))))
-            _use_up(new, old, highest)
+            _use_up(new, old.execute, highest)
     finally:
         for suffix in _SUFFIXES:
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
@@ -276,10 +279,13 @@ def _take(new: Database, table: str, columns: list[str], row: Mapping[str, objec
     return True
 
 
-def _use_up(new: Database, old: Connection, highest: int) -> None:
-    """Prevent the reuse of inode numbers up to `highest` and of those used in `old`."""
+def _use_up(new: Database, old: Callable[[str], sqlite3.Cursor], highest: int) -> None:
+    """Prevent the reuse of inode numbers up to `highest` and of those used in `old`.
+
+    `old` executes a statement in the old database.
+    """
     with contextlib.suppress(sqlite3.DatabaseError):
-        for (seq,) in old.execute("SELECT seq FROM sqlite_sequence"):
+        for (seq,) in old("SELECT seq FROM sqlite_sequence"):
             highest = max(highest, int(seq))
     new.execute("DELETE FROM sqlite_sequence WHERE name = 'inodes'")
     new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('inodes', ?)", (highest,))

@@ -187,6 +187,23 @@ def test_a_missing_database_is_a_loss_only_beside_outgoing_bytes(tmp_path: Path,
         assert repair.pending(path) == bool(used)
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_numbers_of_a_missing_database_are_not_used_again(
+    tmp_path: Path, interrupted: bool
+) -> None:
+    """Outgoing bytes carry the numbers of their inodes, also if the daemon was killed meanwhile."""
+    path = tmp_path / "tree.db"
+    if interrupted:
+        repair._mark(path).write_text("missing")
+        Database.open(path, SCHEMAS).close()
+    for expected in (8, 9):
+        database = repair.open_sound(path, SCHEMAS, whole(Clear()), used=7)
+        tree = Inodes.open(database, Clear())
+        with tree.transaction():
+            assert tree.add(ROOT, f"Zone {expected}", Kind.ZONE, zone="z").ino == expected
+        database.close()
+
+
 def test_a_database_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
     """The file is left unchanged."""
     path = tmp_path / "tree.db"

@@ -59,10 +59,12 @@ class PreviousAccount:
     def is_of(self, account: Account) -> bool:
         """Return True if the user of `account` is the previous user, who owns the local data.
 
-        If the previous user is unknown, return True if there is no database.
+        If the previous user is unknown, return True if there is neither a database nor a file
+        that waits for upload.
         """
         if self.account is None:
-            return not self._paths.database.exists()
+            has_data = self._paths.database.exists() or self._here.local_data(self._paths).lost
+            return not has_data
         return self.account.same_owner(account)
 
     def refuse_takeover(self) -> None:

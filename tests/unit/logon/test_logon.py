@@ -416,6 +416,21 @@ async def test_files_without_names_are_not_left_to_another_user(office: Office) 
         await office.log_on(username="bob")
 
 
+async def test_bytes_without_an_owner_are_not_left_to_anybody(office: Office) -> None:
+    """If the account files and the database are lost, the next mount shows the bytes that wait."""
+    await office.log_on()
+    office.paths.account_file.unlink()
+    office.paths.account_copy.unlink()
+    office.lost = 1
+    kept = office.bearer()
+    with pytest.raises(errors.ConfigError, match=r"the owner of 1 file in lost\+found"):
+        await office.log_on(username="bob")
+    assert office.bearer() == kept
+    assert not office.paths.account_file.exists()
+    office.lost = 0
+    await office.log_on(username="bob")
+
+
 async def test_the_owner_is_known_with_a_damaged_file(office: Office) -> None:
     """The same user can log on, another one does not get the pending files."""
     await office.log_on()

@@ -374,6 +374,8 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
     access.carry(Secret(token.secret))
     try:
         await access.check()
+    except NotLoggedOn as refused:  # not the error of a request with the password
+        raise BadAnswer("the service does not accept the token that it has just given") from refused
     finally:
         access.carry(Secret(session.bearer.secret))
     return Bearer(token.secret, "token", expires, token.id, began)

@@ -358,7 +358,7 @@ class Logon:
         try:
             token = await obtain_token(access, signed_on, name, days)
         except RemoteError as refused:
-            if isinstance(refused, NotLoggedOn):
+            if isinstance(refused, NotLoggedOn | BadAnswer):
                 await self._session(access, signed_on, profile)
             if isinstance(refused, Unreachable):
                 self._tell(f"no token was created: {refused.message}")

@@ -152,7 +152,7 @@ class Renewer:
         password: Secret,
         order: RenewalRequest,
     ) -> Bearer:
-        """Return a new token, or a new session if `bearer` is a session or no token is created.
+        """Return a new token, or a new session if `bearer` is a session or no token is usable.
 
         A token is requested with the current bearer if it is valid, else after a new logon.
         """
@@ -179,7 +179,10 @@ class Renewer:
             token = await obtain_token(access, here, token_name(account.name), days)
         except RemoteError:
             return fresh  # as at a logon: keep the session if there is no token
-        await leave_session(access, token)
+        try:
+            await leave_session(access, token)
+        except CredentialsRefused:  # the token ended together with the session
+            return await self._session(access, account, password)
         return token
 
     async def _session(

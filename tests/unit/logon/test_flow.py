@@ -233,7 +233,7 @@ async def test_a_token_that_does_not_work_is_rejected(desk: Desk) -> None:
     desk.answer("GET /api/zones", refuse(401, ""))
     access = desk.access()
     access.carry(Secret(SESSION))
-    with pytest.raises(errors.NotLoggedOn):
+    with pytest.raises(errors.BadAnswer):
         await obtain_token(access, session(), "n", 90)
     assert "GET /api/access/logoff" not in desk.routes()
 

@@ -210,6 +210,30 @@ async def test_a_refused_token_request_keeps_the_password(
     assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
 
 
+async def test_a_token_that_ends_with_its_session_is_replaced_by_a_session(
+    counter: Counter,
+) -> None:
+    """The service has accepted the password, which is kept."""
+    counter.keep("token")
+    counter.desk.answer("GET /api/zones", say(200, []), refuse(401, "AUTHORIZATION_FAILED"))
+    assert await counter.renew() == Outcome("renewed")
+    assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
+    assert counter.store.get("password") == Secret(PASSWORD)
+    assert counter.desk.routes()[-1] == LOGON
+
+
+async def test_a_new_token_that_does_not_work_is_no_refusal_of_the_password(
+    counter: Counter,
+) -> None:
+    """The request that tests the token has no password."""
+    counter.keep("token")
+    counter.desk.answer("GET /api/zones", say(200, []), refuse(401, "AUTHORIZATION_FAILED"))
+    outcome = await counter.renew(ended=False)
+    assert (outcome.result, outcome.seconds) == ("later", renewal_worker.BLOCK_SECONDS)
+    assert counter.store.get("password") == Secret(PASSWORD)
+    assert load_bearer(counter.store) == KEPT["token"]
+
+
 async def test_another_password_is_tried(counter: Counter) -> None:
     """A different password, for example from systemd's credentials, is tried."""
     counter.keep("session")

@@ -27,7 +27,8 @@ from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import PASSWORD, SecretStore
 from zonedrive.paths import AccountPaths
 
-SECONDS = 25.0  # maximum duration of a renewal
+SECONDS = 25.0  # maximum duration of a renewal, with the wait for another process's renewal
+PROCESS_SECONDS = SECONDS + 5  # maximum duration of the renewal process
 LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 
 
@@ -53,7 +54,7 @@ Run = Callable[[AccountPaths, RenewalRequest], Outcome]
 class Renewal:
     """Renewal of the logon of one account. Thread-safe.
 
-    A renewal blocks for up to SECONDS + 5 seconds; concurrent calls run one after another.
+    A renewal blocks for up to PROCESS_SECONDS; concurrent calls run one after another.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ def in_a_process(paths: AccountPaths, order: RenewalRequest) -> Outcome:
             input=msgspec.json.encode(order),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # a traceback could contain a secret
-            timeout=SECONDS + 5,
+            timeout=PROCESS_SECONDS,
             cwd="/",
             check=False,
         )

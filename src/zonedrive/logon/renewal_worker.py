@@ -107,9 +107,10 @@ class Renewer:
         self._paths, self._store, self._open = paths, store, opened
         self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
 
-    async def run(self, order: RenewalRequest) -> Outcome:
+    async def run(self, order: RenewalRequest, waited: float = 0.0) -> Outcome:
         """Renew the logon, store the new bearer, and return the outcome.
 
+        `waited` is the time in seconds that this process waited for another renewal.
         Sends nothing if the stored bearer was replaced meanwhile, or if an earlier rejection
         forbids a renewal now. Raises ZonedriveError if the account or the secrets are not usable.
         """
@@ -130,7 +131,7 @@ class Renewer:
                 return _blocked(mark)
         try:
             async with self._open(account.base_url, account.ca_file) as access:
-                with trio.fail_after(SECONDS):
+                with trio.fail_after(max(0.0, SECONDS - waited)):
                     fresh = await self._fresh(access, account, bearer, password, order)
                     bearer_auth.save_bearer(self._store, fresh)
                     if bearer is not None and fresh.kind == bearer.kind == "token":
@@ -302,9 +303,11 @@ def main() -> int:
     parser.add_argument("--account", required=True)
     paths = AccountPaths(parser.parse_args().account)
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RenewalRequest)
+    began = time.monotonic()
     try:
         with _alone(paths.renewal_lock):
-            outcome = trio.run(Renewer(paths, open_store(paths)).run, order)
+            waited = time.monotonic() - began
+            outcome = trio.run(Renewer(paths, open_store(paths)).run, order, waited)
     except ZonedriveError as wrong:
         outcome = Outcome("later", wrong.message, wrong.remedy)
     sys.stdout.buffer.write(msgspec.json.encode(outcome))

@@ -8,8 +8,15 @@ from tests.unit.logon.test_bearer_auth import Memory, Times
 from zonedrive import config
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.account import Account
-from zonedrive.logon.bearer_auth import Bearer, save_bearer
-from zonedrive.logon.renewal import Outcome, Renewal, RenewalRequest, digest, in_a_process
+from zonedrive.logon.bearer_auth import TURN_SECONDS, Bearer, save_bearer
+from zonedrive.logon.renewal import (
+    PROCESS_SECONDS,
+    Outcome,
+    Renewal,
+    RenewalRequest,
+    digest,
+    in_a_process,
+)
 from zonedrive.paths import AccountPaths
 
 OLD = Bearer("old", "session")
@@ -133,3 +140,8 @@ def test_a_process_that_fails_is_tried_later(
     found = in_a_process(paths, RenewalRequest("", True))
     assert found.result == "later"
     assert "failed" in found.message
+
+
+def test_requests_wait_for_the_end_of_a_renewal() -> None:
+    """Otherwise a request fails as if the logon had ended."""
+    assert TURN_SECONDS > PROCESS_SECONDS

@@ -14,7 +14,7 @@ from zonedrive.logon import renewal_worker
 from zonedrive.logon.account import Account
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer, load_bearer, save_bearer
-from zonedrive.logon.renewal import Outcome, RenewalRequest, digest
+from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.renewal_worker import Renewer
 from zonedrive.logon.secrets import Secret
 from zonedrive.paths import AccountPaths
@@ -44,10 +44,10 @@ class Counter:
     async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
         yield self.desk.access()
 
-    async def renew(self, *, ended: bool = True) -> Outcome:
-        """Try one renewal."""
+    async def renew(self, *, ended: bool = True, waited: float = 0.0) -> Outcome:
+        """Try one renewal, after a wait of `waited` seconds for another one."""
         order = RenewalRequest(digest(load_bearer(self.store)), ended)
-        return await Renewer(self.paths, self.store, self._access).run(order)
+        return await Renewer(self.paths, self.store, self._access).run(order, waited)
 
     def logons(self) -> int:
         """Return the number of logon requests with the password."""
@@ -280,6 +280,13 @@ async def test_a_service_that_is_away_has_refused_nothing(
     counter.desk.answer(LOGON, answer, say(200, GOOD))
     assert (await counter.renew()).result == "later"
     assert await counter.renew() == Outcome("renewed")
+
+
+async def test_a_renewal_that_waited_too_long_sends_no_password(counter: Counter) -> None:
+    """The daemon would kill it before it could store the new token."""
+    counter.keep("token")
+    assert (await counter.renew(waited=SECONDS + 1)).result == "later"
+    assert counter.desk.asked == []
 
 
 async def test_a_one_time_code_takes_a_person(counter: Counter) -> None:

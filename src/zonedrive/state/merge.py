@@ -284,6 +284,8 @@ class Merge:
                     self._hide(entry)
                 continue
             if inode is not None and inode.is_folder != entry.folder:
+                if self._busy(inode):
+                    continue  # kept until its local changes are sent or dropped
                 self._seen.discard(inode.ino)
                 if not self._remove(inode):
                     continue

@@ -481,17 +481,17 @@ def test_an_id_of_another_kind_is_another_entry(
 ) -> None:
     """The former entry is removed, unless it has local changes in it."""
     folder.list(entry("1", "a", folder=folder_first))
-    former = folder.inode("a")
+    former = changed = folder.inode("a")
+    if folder_first:
+        with folder.tree.transaction():
+            changed = folder.tree.add(former.ino, "inner", Kind.FILE, zone="z")
     if ours:
-        folder.local[former.ino] = Local.CONTENT
-        if folder_first:
-            with folder.tree.transaction():
-                inner = folder.tree.add(former.ino, "inner", Kind.FILE, zone="z", generation=1)
-            folder.local = {inner.ino: Local.CONTENT}
-            folder.ours.locals = folder.local
+        folder.local[changed.ino] = Local.CONTENT
     merged = folder.list(entry("1", "a", folder=not folder_first))
     now = folder.inode("a")
-    if ours and now is former:
+    if ours:
+        assert now is former
+        assert changed.parent != NOWHERE
         assert merged.appeared == 0
     else:
         assert now.is_folder != folder_first

@@ -40,22 +40,26 @@ class ConcurrencyLimit:
     def refused(self) -> None:
         """Halve the limit, because the service rejected a request as overloaded (429, 503).
 
-        Further rejections have no effect until as many requests have succeeded as the limit allowed
+        Further rejections have no effect until as many requests have ended as the limit allowed
         before.
         """
         self._is_new = False
-        if not self._spared:
-            self._spared = self.allowed
-            self.allowed = max(1, self.allowed // 2)
-            self._round.clear()
-            self._busiest = 0
+        if self._spared:
+            self._spared -= 1
+            return
+        self._spared = self.allowed - 1  # without this request
+        self.allowed = max(1, self.allowed // 2)
+        self._round.clear()
+        self._busiest = 0
 
     def answered(self, seconds: float, underway: int) -> None:
         """Record that a request succeeded after `seconds`; adapt the limit after each round.
 
         `underway` is the number of requests in progress, including this request.
         """
-        self._spared = max(0, self._spared - 1)
+        if self._spared:
+            self._spared -= 1
+            return
         if seconds < self._least:
             self._least = seconds
         elif underway <= FEW:
@@ -69,7 +73,7 @@ class ConcurrencyLimit:
         self._busiest = 0
         if busiest + LEFT < self.allowed:
             return  # the limit was not used
-        waiting = self.allowed * (1 - self._least / quick)
+        waiting = self.allowed * (1 - self._least / quick) if quick else 0.0
         self._is_new = self._is_new and waiting < SHORT_QUEUE
         if waiting < SHORT_QUEUE:
             more = self.allowed if self._is_new else max(1, self.allowed // 4)

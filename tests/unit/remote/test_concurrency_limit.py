@@ -48,6 +48,28 @@ def test_a_service_that_refuses_gets_half_as_much() -> None:
     assert pace.allowed == 32
 
 
+def test_a_service_that_stays_overloaded_gets_ever_less() -> None:
+    """Without any success, the limit is halved after each round of rejections, down to one."""
+    pace = ConcurrencyLimit(32)
+    serve(pace, 0.02, at_once=1000)
+    limits = [pace.allowed]
+    for _ in range(100):
+        pace.refused()
+        if pace.allowed != limits[-1]:
+            limits.append(pace.allowed)
+    assert limits == [32, 16, 8, 4, 2, 1]
+
+
+def test_answers_to_requests_from_before_an_overload_are_ignored() -> None:
+    """They waited in the queue of the overload, so they say nothing about the lower limit."""
+    pace = ConcurrencyLimit(64)
+    serve(pace, 0.02, at_once=1000)
+    pace.refused()
+    for _ in range(63):  # that were under way
+        pace.answered(2.0, 64)
+    assert pace.allowed == 32
+
+
 def test_the_limit_is_found_within_a_few_rounds() -> None:
     """The limit doubles with each round of answers, even if half of them made a connection
     first."""
@@ -100,3 +122,10 @@ def test_the_limit_shrinks_if_the_service_slows_down() -> None:
     assert pace.allowed == 16
     serve(pace, 0.02, at_once=2)
     assert pace.allowed <= 10
+
+
+def test_answers_without_any_delay_raise_the_limit() -> None:
+    """A clock may be too coarse to measure the duration of a request."""
+    pace = ConcurrencyLimit(16)
+    serve(pace, 0.0, at_once=1000)
+    assert pace.allowed == 16

@@ -210,8 +210,8 @@ class Cache:
             if stored is not None:
                 try:
                     return await trio.to_thread.run_sync(stored.copy_to, path)
-                except ZonedriveError:  # damaged on the disk: fetched again in pieces
-                    remove([path])
+                except ZonedriveError:
+                    pass  # damaged on the disk: fetched again in pieces
                 finally:
                     stored.close()
             return await self._export(reader, path)

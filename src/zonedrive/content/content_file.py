@@ -187,10 +187,13 @@ class ContentFile:
         self.flush()
         before = self._changes
         copy_file(self._open(), path)
-        if self._changes != before:
+        try:
+            if self._changes != before:
+                raise StoreError(f"{self.path.name} was written to while it was copied")
+            return self._open_copy(path)
+        except BaseException:
             path.unlink(missing_ok=True)
-            raise StoreError(f"{self.path.name} was written to while it was copied")
-        return self._open_copy(path)
+            raise
 
     def _open_copy(self, path: Path) -> "ContentFile":
         return ContentFile(path, open_descriptor(path)[0])

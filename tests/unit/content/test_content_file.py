@@ -295,6 +295,30 @@ def test_a_copy_is_never_a_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.close()
 
 
+def test_a_copy_that_cannot_be_opened_is_removed(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed copy leaves no file, but a file that was there before stays."""
+    file = create_file(tmp_path / "file", key)
+    real = os.open
+
+    def exhausted(path: Path, flags: int, *mode: int) -> int:
+        if flags & os.O_CREAT:
+            return real(path, flags, *mode)
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", exhausted)
+        with pytest.raises(OSError, match="too many"):
+            file.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    (tmp_path / "copy").write_bytes(b"other")
+    with pytest.raises(FileExistsError):
+        file.copy_to(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"other"
+    file.close()
+
+
 def test_a_copy_without_help_of_the_kernel(
     tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

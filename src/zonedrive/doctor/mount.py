@@ -191,7 +191,10 @@ def _ownerless(facts: DoctorFacts) -> CheckResult | None:
 
     Return None if no change is pending.
     """
-    left = local_data.backlog(facts.paths)
+    try:
+        left = local_data.backlog(facts.paths)
+    except StoreError as wrong:
+        return _uncounted(wrong)
     if not left.files:
         return None
     detail = f"{left} wait here, of a logon whose account.json cannot be read"
@@ -208,11 +211,7 @@ def _at_rest(facts: DoctorFacts) -> CheckResult:
     try:
         left = local_data.backlog(facts.paths)
     except StoreError as wrong:
-        return bad(
-            "pending changes cannot be counted: the database cannot be read now",
-            "they are kept; first fix the problem of the state folder or its disk, see above",
-            here=f"{wrong.message}; the changes are kept; first fix the problem, see above",
-        )
+        return _uncounted(wrong)
     if not left.files:
         return good("empty")
     if facts.key in ("gone", "another"):
@@ -221,6 +220,14 @@ def _at_rest(facts: DoctorFacts) -> CheckResult:
     told = f", the oldest for {age(since)}" if since > LONG else ""
     detail = f"{left} wait until the next mount{told}"
     return CheckResult(since <= LONG, detail, "run 'zonedrive mount DIR'")
+
+
+def _uncounted(wrong: StoreError) -> CheckResult:
+    return bad(
+        "pending changes cannot be counted: the database cannot be read now",
+        "they are kept; first fix the problem of the state folder or its disk, see above",
+        here=f"{wrong.message}; the changes are kept; first fix the problem, see above",
+    )
 
 
 def _oldest(facts: DoctorFacts) -> float:

@@ -226,6 +226,16 @@ def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -
     assert found.remedy == "run 'zonedrive resume'"
 
 
+@pytest.mark.parametrize("account", [None, object()])
+def test_pending_changes_in_a_damaged_database(home: Any, account: object) -> None:
+    """Changes that cannot be counted are reported, with and without a logon."""
+    home.paths.database.write_bytes(b"no database" * 500)
+    home.account, home.running, home.vitals = account, False, None
+    found = mount.outbox(home)
+    assert found is not None and not found.ok
+    assert "cannot be counted" in found.detail and "is damaged" in local_remedy(home, found)
+
+
 def test_conflict_copies_are_counted(home: Any) -> None:
     """Conflict copies are not a problem, but the user should look at them."""
     home.vitals = {"waiting": 0, "failed": 0, "tries": 0, "state": "online", "conflicts": 2}

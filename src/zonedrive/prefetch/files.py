@@ -107,13 +107,13 @@ class ReadSequence:
     def follow(self, order: list[int], *, by_name: bool) -> bool:
         """Adopt `order`, a list of inos, if it matches the files opened last; return True if so.
 
-        The program may skip up to GAP - 1 files between two files.
+        The program may skip up to GAP files between two files.
         """
         try:
             steps = [order.index(ino) for ino in self.seen]
         except ValueError:
             return False
-        if not all(one < other <= one + GAP for one, other in pairwise(steps)):
+        if not all(one < other <= one + 1 + GAP for one, other in pairwise(steps)):
             return False
         self.take(order, steps[-1] + 1 if steps else 0, by_name=by_name)
         self.window = max(self.window, FEW)
@@ -343,7 +343,7 @@ class FilePrefetch:
             for number, (one, other) in enumerate(steps):
                 between[number] += sum(one < name < other for name, _ in batch)
             await trio.lowlevel.checkpoint()
-        return all(count < GAP for count in between)
+        return all(count <= GAP for count in between)
 
     def _go_on(self, sequence: ReadSequence) -> None:
         """Start to prefetch the next files, as far as the limits allow."""

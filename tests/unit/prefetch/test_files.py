@@ -66,8 +66,13 @@ def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following
 def test_some_files_may_be_skipped() -> None:
     """A program may skip some files, for example because of a name pattern, but not too many."""
     many = list(range(100))
-    assert trail(0, 5, 5 + GAP, listed=many).order == many
-    assert not trail(0, 1, 2 + GAP, listed=many).order
+    skipping = trail(0, 5, 6 + GAP, listed=many)
+    assert skipping.order == many
+    skipping.moved(7 + 2 * GAP)
+    assert skipping.order == many
+    assert not trail(0, 1, 3 + GAP, listed=many).order
+    skipping.moved(9 + 3 * GAP)
+    assert not skipping.order
 
 
 def test_the_window_grows_up_to_a_limit() -> None:

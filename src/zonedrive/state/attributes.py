@@ -51,7 +51,10 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def permissions(inode: Inode, rules: Rules) -> int:
-    """Return the permission bits: those set by chmod or private defaults, limited by `allowed`."""
+    """Return the permission bits of an inode, limited to those that `allowed` returns.
+
+    The bits are those that chmod has set, or else defaults that give access only to the owner.
+    """
     if inode.kind is Kind.ROOT:
         return 0o500
     bits = inode.mode

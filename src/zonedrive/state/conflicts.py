@@ -1,4 +1,6 @@
-"""Conflicts between two versions of one file, or two entries with one name: both are kept.
+"""Resolution of conflicts between two versions of a file, or two entries with one name.
+
+Both versions, or both entries, are kept.
 
 Each function makes its changes in one transaction. This module sends no requests: the caller has
 queried the service.
@@ -45,10 +47,10 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
-    """Handle the deletion of an entry on the service: keep only a local edit, as a new file.
+    """Apply the deletion of an entry on the service; turn a locally edited file into a new file.
 
-    A folder stays until the next listing, which removes the folder or keeps the local changes in
-    it.
+    A folder stays until the next listing. The next listing removes the folder, or keeps the local
+    changes in it.
 
     Raises Changed if a program writes to the file, because the program's edit is not complete.
     """
@@ -79,7 +81,10 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
 
 
 def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Give the name to `found`, the coworker's version, and make the local one a conflict copy."""
+    """Turn the local version into a conflict copy; show the coworker's version `found` instead.
+
+    The coworker's version keeps the original name.
+    """
     log.warning("inode %d: a coworker saved a version: ours becomes a conflict copy", inode.ino)
     name, now = copy_name(state, inode), time.time_ns()
     with state.transaction():
@@ -130,9 +135,9 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
 
 
 def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
-    """Make a name refer to the service's entry, and return the entry's inode.
+    """Make `name` in the folder `parent` refer to the entry `found`; return the entry's inode.
 
-    Call within a transaction.
+    If another folder already shows the entry, the inode stays there. Call within a transaction.
     """
     folder = state.inodes.get(parent)
     theirs = state.inodes.by_remote(folder.zone, found.id)

@@ -77,7 +77,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def identity(self) -> dict[str, object]:
-        """Fields named in IDENTITY and their values, for an inode that takes over the entry."""
+        """Values of the IDENTITY fields by name, for another inode that takes over the entry."""
         return {name: getattr(self, name) for name in IDENTITY}
 
     @property

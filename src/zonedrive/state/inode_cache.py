@@ -32,7 +32,8 @@ class InodeCache:
     def __init__(self, recent: int = RECENT) -> None:
         self._recent = recent
         # Two generations make an LRU cache without bookkeeping at each use: a used inode moves to
-        # the young one. When that is full, it becomes the old one, and the old one is dropped.
+        # the young generation. When the young generation is full, the old generation is dropped,
+        # and the young generation becomes the old one.
         self._young: dict[int, Inode] = {}
         self._old: dict[int, Inode] = {}
         self._alive: WeakValueDictionary[int, Inode] = WeakValueDictionary()
@@ -167,10 +168,10 @@ class Dirents:
 
 
 class Drafts:
-    """Drafts by number and by place: new files that no program has closed yet.
+    """Drafts, by inode number and by place.
 
-    A draft has a name but no row. A file is not durable before its first close, so drafts are lost
-    when the daemon ends.
+    A draft is a new file that no program has closed yet. The file has a name but no row. A file is
+    not durable before its first close, so drafts are lost when the daemon ends.
     """
 
     def __init__(self) -> None:

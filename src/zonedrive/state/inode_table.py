@@ -277,7 +277,7 @@ class InodeTable:
                 yield ino, parent, f"/{ino}"
 
     def has_mark(self, ino: int) -> bool:
-        """Return False if the row of an inode has no mark; see `row_upgrade.mark_names`."""
+        """Return False if the `mark` in an inode's row is NULL; see `row_upgrade.mark_names`."""
         found = self._database.execute(
             "SELECT 1 FROM inodes WHERE ino = ? AND mark IS NULL", (ino,)
         )
@@ -294,14 +294,14 @@ class InodeTable:
     # ---- the whole table ----
 
     def numbers(self, after: int) -> list[int]:
-        """Return the next inode numbers greater than `after`, in ascending order, at most BATCH."""
+        """Return the next inode numbers greater than `after`, at most BATCH, in ascending order."""
         rows = self._database.execute(
             "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
         )
         return [ino for (ino,) in rows]
 
     def with_bytes(self) -> dict[int, int]:
-        """Return the generation of the local bytes by inode number, for inodes with local bytes."""
+        """Return a map from inode number to generation, for all inodes with local bytes."""
         return dict(
             self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
         )
@@ -349,7 +349,7 @@ class InodeTable:
         return [ino for (ino,) in rows]
 
     def known(self, inos: Iterable[int]) -> set[int]:
-        """Return those of the given inode numbers that have a row."""
+        """Return the subset of the given inode numbers that have a row."""
         rest, found = iter(inos), set[int]()
         while batch := list(islice(rest, BATCH)):
             sql = f"SELECT ino FROM inodes WHERE ino IN ({_marks(batch)})"  # noqa: S608

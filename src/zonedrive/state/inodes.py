@@ -1,7 +1,7 @@
 """Tree of inodes, stored in a table; inodes in use are cached, others are read on demand.
 
-This module does not depend on the service, the outbox or the kernel interface. The modules for
-these call methods of the tree to change it.
+This module does not depend on the service, the outbox or the kernel interface. The modules of these
+three change the tree by calling its methods.
 
 INVARIANT: every change is made inside `transaction()`. If the transaction fails (a full disk, an
 exception), memory and table are restored.
@@ -27,7 +27,7 @@ from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
 from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
 
 SAID = frozenset(("zone", *IDENTITY))
-"""Fields that mirror the service's reply; a change of one of them resets `Inode.seen`."""
+"""Fields that mirror the service's reply; a change of any of these fields resets `Inode.seen`."""
 
 STALE_LISTING_S = 120  # longest time that a listing takes; a slower listing may undo a change
 RECENT = 100_000  # number of remembered changes
@@ -129,8 +129,8 @@ class Inodes:
     def loading(self, parent: int) -> Iterator[None]:
         """Load the names in a folder, if they are not cached, and yield between two steps.
 
-        A step takes some milliseconds; other operations may run between two steps. After the last
-        step, `children` returns at once.
+        A step takes a few milliseconds, and other operations may run between two steps. After the
+        last step, `children` returns at once.
         """
         while self._dirents.get(parent) is None:
             load = self._dirents.loading(parent)
@@ -149,7 +149,7 @@ class Inodes:
             yield
 
     def child(self, parent: int, name: str) -> Inode | None:
-        """Return the inode with the given name in a folder, or None."""
+        """Return the inode with the given name in a folder, or None if there is none."""
         names = self._dirents.get(parent)
         if names is None:
             if (draft := self._drafts.names_in(parent).get(name)) is not None:
@@ -177,12 +177,15 @@ class Inodes:
         return [each for each in self.get_all(numbers) if each.ino != ROOT]
 
     def numbers_in(self, parent: int) -> list[int]:
-        """Return the numbers of the inodes in a folder, in order of creation; drafts come last."""
+        """Return the numbers of the inodes in a folder, in order of creation.
+
+        Drafts, which are files without a row, come last.
+        """
         numbers = [*self.rows.numbers_in(parent), *self._drafts.names_in(parent).values()]
         return [ino for ino in numbers if ino != ROOT]
 
     def by_remote(self, zone: str, remote_id: str) -> Inode | None:
-        """Return the inode of a remote entry, or None."""
+        """Return the inode of a remote entry, or None if the entry has no inode."""
         ino = self.rows.by_remote(zone, remote_id)
         return None if ino is None else self.find(ino)
 
@@ -198,7 +201,7 @@ class Inodes:
         return list(self.get_all(self.rows.numbers_in(NOWHERE)))
 
     def path(self, ino: int) -> str:
-        """Return the path of an inode below the mount point, without a leading slash."""
+        """Return the path of an inode relative to the mount point, without a leading slash."""
         parts: list[str] = []
         while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
             parts.append(inode.name)
@@ -328,7 +331,7 @@ class Inodes:
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Cache the fact, which the caller has checked, that a folder contains no names."""
+        """Cache that a folder contains no names, which the caller has checked."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)
@@ -388,7 +391,7 @@ class Inodes:
         self._forget_names(inode.ino)
 
     def forget_homeless(self) -> None:
-        """Delete the inodes of `InodeTable.homeless`, and mark all listings as incomplete.
+        """Delete the inodes that `InodeTable.homeless` returns; mark all listings as incomplete.
 
         Call this method before other operations use the tree.
         """
@@ -414,7 +417,7 @@ class Inodes:
     def forget(self, ino: int, count: int) -> bool:
         """Subtract `count` from the kernel's lookup count of an inode.
 
-        Returns True if the lookup count is now 0 and the inode has no name.
+        Return True if the lookup count is now 0 and the inode has no name.
         """
         if self._lookups[ino] > count:
             self._lookups[ino] -= count
@@ -457,7 +460,7 @@ class Inodes:
     def _adopt(self, stored: Inode) -> Inode:
         """Return the cached object of an inode that was just read from the table.
 
-        If the row is damaged, the folder of the inode becomes unlisted, so that the next listing
+        If the row is damaged, mark the inode's folder as not listed, so that the next listing
         restores the row. Raises Damaged if the folder does not exist on the service.
         """
         inode = self._held.adopt(stored)
@@ -525,7 +528,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names now and on a rollback, or with `only_back` on a rollback."""
+        """Drop a folder's cached names on a rollback and, unless `only_back`, also now."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

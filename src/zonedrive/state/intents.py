@@ -89,7 +89,7 @@ class Intent(msgspec.Struct, frozen=True):
         return Change.OPEN if self.held else Change.SAVED
 
     def change(self, *, is_new: bool) -> str:
-        """Return the kind of change: "content", "folder" (a new one), "moved" or "removed".
+        """Return the kind of change: "content", "folder" (a new folder), "moved" or "removed".
 
         `is_new`: the service has no entry for this inode yet.
         """
@@ -261,7 +261,7 @@ class DueQueue:
     def due_items(self, now_ns: int) -> Mapping[int, None]:
         """Return the inode numbers of the due content intents as keys, earliest due time first.
 
-        `now_ns` is the current wall clock time. The result changes with the queue.
+        `now_ns` is the current wall clock time. The result is a live view of the queue.
         """
         if now_ns < self._looked:  # the clock was set back
             self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
@@ -333,7 +333,7 @@ class ConflictLog:
         )
 
     def drop_dangling(self) -> None:
-        """Delete rows that refer to missing inodes or rows, as a repaired database may contain."""
+        """Delete rows that refer to a missing inode or row; a repaired database may have some."""
         self._database.execute(
             "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
             " AND ino NOT IN (SELECT -number FROM moved_conflicts)"
@@ -393,9 +393,9 @@ class IntentTable:
         )
 
     def content_snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return a snapshot of an intent's content; newer bytes or a removal make it stale.
+        """Return a snapshot of an intent's content, which other threads may check.
 
-        Other threads may check the snapshot.
+        Newer bytes or a removal make the snapshot stale.
         """
         return Snapshot.of(
             intent.generation,
@@ -454,9 +454,9 @@ class IntentTable:
         """Record new content of a file, to be sent as the next version or as a new file.
 
         `base` is the version that was edited, or None for a new file. If an earlier intent has
-        unsent content, its base is kept, because the edit began from that version. `held`: a
-        program still has the file open. `due_ns` is the earliest time to send the content (wall
-        clock). Return the new intent.
+        unsent content or is parked, its base is kept, because the edit began from that version.
+        `held`: a program still has the file open. `due_ns` is the earliest time to send the content
+        (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -472,18 +472,18 @@ class IntentTable:
         )
 
     def hold(self, ino: int) -> None:
-        """Mark the intent of an inode, if there is one, as held: a program has the file open.
+        """Mark the inode's intent, if any, as held, because a program has the file open.
 
-        Content, or the deletion of a removed file, is not sent before `let_go` is called; a rename
-        or move may be sent. The row is not changed, because after a restart no program has the file
-        open.
+        New content or the deletion of a removed file is not sent before `let_go` is called. A
+        rename or move may be sent. The row is not changed, because after a restart no program has
+        the file open.
         """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=True), Event.OPEN)
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """End the hold on the intent of an inode, if there is one; `due_ns` is the new due time.
+        """End the hold on the inode's intent, if any, and set its due time to `due_ns`.
 
         No program has the file open any more. The row is not changed, as in `hold`.
         """
@@ -530,13 +530,13 @@ class IntentTable:
         )  # fmt: skip
 
     def set_base(self, ino: int, base: Revision | None) -> None:
-        """Replace the base version in the intent of an inode, if there is one."""
+        """Replace the base version in the inode's intent, if any."""
         old = self._intents.get(ino)
         if old is not None and old.base != base:
             self._put(msgspec.structs.replace(old, base=base))
 
     def drop(self, ino: int) -> None:
-        """Delete the intent of an inode, if there is one, and notify the observers in any case."""
+        """Delete the inode's intent, if any; notify the observers in any case."""
         if ino in self._intents:
             self._delete(ino, Event.END)
         else:
@@ -611,7 +611,7 @@ class IntentTable:
         return new
 
     def _put(self, intent: Intent, event: Event | None = None) -> None:
-        """Write the row of an intent; without an event, the state is the same as before."""
+        """Write the row of an intent; `event` is None if the state of the change stays the same."""
         self._remember(intent.ino)
         values = list(msgspec.structs.astuple(intent))
         values[_BASE] = sealed(self._box, intent.base, _USES["base"])
@@ -654,9 +654,9 @@ def due_in(seconds: float) -> int:
 
 
 def waiting(database: Database) -> tuple[int, int, int]:
-    """Return the numbers of intents, of bytes in their content, and of intents without content.
+    """Return the numbers of intents, of content bytes to send, and of intents without content.
 
-    Parked intents do not count. The caller needs neither the daemon nor a key. Raises OSError or
+    Parked intents do not count. This function needs neither the daemon nor a key. Raises OSError or
     StoreError if the database cannot be read.
     """
     sums = (

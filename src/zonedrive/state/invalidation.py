@@ -42,11 +42,11 @@ class Invalidations:
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
 
     def put(self, item: Invalidation) -> None:
-        """Queue an invalidation, without waiting."""
+        """Queue an invalidation without waiting; replace its inode number by the kernel's."""
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)
 
     def close(self) -> None:
-        """Close the queue: the receiver gets the remaining items and then the channel's end."""
+        """Close the queue; the receiver still gets the remaining items, then EndOfChannel."""
         self._send.close()

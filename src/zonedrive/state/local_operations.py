@@ -88,9 +88,10 @@ def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str
 
 
 def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
-    """Record the bytes of a session, which are complete in the spool, as the file's content.
+    """Record the bytes of a session as the file's content.
 
-    The upload has to wait until no program has the file open.
+    The bytes are already complete in the spool. The upload waits until no program has the file
+    open.
     """
     former = inode.generation
     with state.transaction():
@@ -113,7 +114,7 @@ def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
 
 
 def shrink_content(state: LocalState, inode: Inode, session: Session, size: int) -> None:
-    """Reduce the recorded size of a session before its file is truncated.
+    """Reduce the recorded size of a session's content, before the session's file is truncated.
 
     The recorded size therefore never exceeds the size of the file.
     """
@@ -247,7 +248,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
 
 
 def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
-    """Exchange the names of two inodes."""
+    """Exchange the places (folder and name) of two inodes."""
     here, there = (inode.parent, inode.name), (target.parent, target.name)
     with state.transaction():
         state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
@@ -257,7 +258,10 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 
 
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
-    """Return the file, removed or parked locally, that has this name on the service, or None."""
+    """Return the removed or parked file whose entry is still at `name` in `folder`, or None.
+
+    A parked file has been renamed to a local-only name, while its entry on the service stayed.
+    """
     for intent in state.intents.leaving():
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
@@ -286,7 +290,10 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
 
 
 def _is_moving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a pending request moves the entry: its former place is not free yet."""
+    """Return True if a pending request moves the inode's entry.
+
+    The entry's former place on the service is then not free yet.
+    """
     request = state.requests.get(inode.ino)
     return request is not None and request.is_move
 
@@ -311,9 +318,9 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
 
 
 def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
-    """Remove `target` from its name; return True if `inode` has taken over its entry.
+    """Remove the name of `target`; return True if `inode` has taken over the entry of `target`.
 
-    In this case, the content of `inode` becomes the next version of that entry.
+    In this case, the content of `inode` becomes the next version of the entry.
     """
     files = not inode.is_folder and not target.is_folder
     if files and inode.generation and not inode.is_new and not target.is_new:
@@ -348,7 +355,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
 
 
 def _park(state: LocalState, inode: Inode) -> None:
-    """Park a file that got a local-only name: its entry on the service does not change."""
+    """Park a file that got a local-only name: send no change of its entry to the service."""
     state.intents.park(inode.ino, inode.revision)
     state.moved_parked.discard(inode.ino)
 
@@ -356,7 +363,7 @@ def _park(state: LocalState, inode: Inode) -> None:
 def _place(
     state: LocalState, inode: Inode, folder: Inode, name: str, *, is_successor: bool = False
 ) -> None:
-    """Move the inode to the name `name` in `folder`, and record what has to be sent.
+    """Move the inode to the name `name` in `folder`, and record the change for the outbox.
 
     With `is_successor`, the inode has taken over the entry of the file that it replaces. If a
     coworker has moved that entry together with its folder, the upload finds the entry at its new

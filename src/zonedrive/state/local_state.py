@@ -140,8 +140,8 @@ class LocalState:
     ) -> None:
         """Record that the inode's local bytes are to be sent. Call within a transaction.
 
-        See `IntentTable.content` for `base`, `held` and `due_ns`. Without `due_ns`, the delay after
-        a save applies.
+        See `IntentTable.content` for `base`, `held` and `due_ns`. If `due_ns` is 0, the bytes are
+        due after the delay of the setting `settle`.
         """
         self.intents.content(
             inode.ino,
@@ -153,10 +153,10 @@ class LocalState:
         )
 
     def send_content_again(self, inode: Inode, base: Revision | None, *, due_ns: int = 0) -> None:
-        """Record that the inode's local bytes are to be sent on top of the version `base`.
+        """Record that the inode's local bytes are to be sent as the version after `base`.
 
-        If `base` is None, they are sent as a new file. The new base replaces that of an earlier
-        intent. Call within a transaction.
+        If `base` is None, the bytes are sent as a new file. `base` also replaces the base of an
+        earlier intent. Call within a transaction.
         """
         held = self.session(inode.ino) is not None
         self.send_content(inode, base, held=held, due_ns=due_ns)
@@ -184,8 +184,8 @@ class LocalState:
     def revert_to_remote(self, inode: Inode) -> None:
         """Delete the inode's local bytes if they are only a copy of the service's version.
 
-        Readers then fetch that version. Does nothing if the bytes are to be sent or a program
-        writes.
+        Readers then fetch the service's version. Does nothing if the bytes are to be sent, or while
+        a program writes to the file.
         """
         intent, opened = self.intents.get(inode.ino), self.opened.get(inode.ino)
         wanted = intent is not None and intent.generation == inode.generation
@@ -201,22 +201,29 @@ class LocalState:
             self.inodes.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
-        """Change the identity of an open file's bytes to `content`; open readers continue."""
+        """Record that the bytes of a file are now identified by `content`.
+
+        The bytes are the same, so open readers continue to use them.
+        """
         opened = self.opened.get(inode.ino)
         if opened is not None:
             opened.replaced(content_of(inode), content)
 
     def content_changed(self, inode: Inode) -> None:
-        """Tell the kernel that a file has new bytes, unless open handles keep the old bytes."""
+        """Invalidate the kernel's cached pages of a file that has new bytes.
+
+        If open handles must keep the old bytes, give the new bytes another kernel inode instead,
+        see `supersede`.
+        """
         if not self.supersede(inode):
             self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def supersede(self, inode: Inode) -> bool:
-        """Give the newer bytes of a file another kernel inode if a program may have read the older.
+        """Give a file's newer bytes another kernel inode if a program may have read older bytes.
 
         Return True if the file got another kernel inode. Handles that can only write move to the
-        new content, because they have read nothing. While a program writes, nothing changes,
-        because that program's edit is the newest content.
+        new content, because no bytes were read through these handles. While a program writes to the
+        file, nothing changes, because the program's edit is the newest content.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -327,9 +334,9 @@ class LocalState:
         return bool(inode.generation or self.local(inode.ino))
 
     def retry_failed_in(self, folder: int) -> None:
-        """Retry failed changes of the entries in a folder at once.
+        """Retry the failed changes of all entries in a folder at once.
 
-        The folder, given by its inode number, has changed on the service.
+        Called after the folder has changed on the service. `folder` is its inode number.
         """
         for intent in self.intents.pending():
             inode = self.inodes.find(intent.ino) if intent.failed else None
@@ -362,7 +369,7 @@ class LocalState:
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete the local bytes of an inode and of its intent, which no row needs any more."""
+        """Delete the local bytes to which `inode` and `intent` refer; no row needs these bytes."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
             self.drop_bytes(inode.ino, generation)
 
@@ -393,9 +400,11 @@ class LocalState:
             self.drop_bytes(ino, generation)
 
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
-        """Delete superseded bytes, each given as (ino, generation), after a flush of the database.
+        """Delete the superseded bytes `which`, pairs of (ino, generation).
 
-        Bytes that were already deleted are skipped.
+        Call this after a database flush that began when `which` was already in `superseded`: the
+        records that replace these bytes are then durable. Bytes that were already deleted are
+        skipped.
         """
         for each in which:
             if each in self.superseded:
@@ -422,8 +431,8 @@ class LocalState:
     def release_if_unreferenced(self, inode: Inode) -> None:
         """Delete the local bytes of an unlinked inode, and drop the inode from memory.
 
-        The bytes are kept while a program has the file open or an intent needs them, and the inode
-        also while the kernel refers to it.
+        Does nothing while a program has the file open. The bytes are kept while an intent needs
+        them, and the inode stays in memory while the kernel refers to it.
         """
         if inode.parent != NOWHERE or inode.ino in self.opened:
             return

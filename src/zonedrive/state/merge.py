@@ -96,7 +96,7 @@ class LocalView(Protocol):
         """Return names under which pending requests may have created entries in a remote folder."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Handle the place of a parked file's entry, as a listing reports it.
+        """Handle the place that a listing reports for the entry of a parked file.
 
         `folder` is the remote id of the folder, and `name` the name of the entry on the service.
         """
@@ -105,7 +105,10 @@ class LocalView(Protocol):
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
     def orphaned(self, ino: int) -> None:
-        """Record that a folder deleted on the service is kept locally. Called in a transaction."""
+        """Record that a folder was deleted on the service but is kept, because of local changes.
+
+        `ino` is the inode number of the folder. Called in a transaction.
+        """
 
 
 class Merge:
@@ -119,7 +122,8 @@ class Merge:
     def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
         """Prepare a merge into `folder`.
 
-        `asked_ns` is the time of the request (monotonic clock), and `ours` gives the local changes.
+        `asked_ns` is the time of the request (monotonic clock), and `ours` provides the local
+        changes.
         """
         self._inodes = inodes
         self._folder = folder
@@ -153,7 +157,7 @@ class Merge:
             part = range(start, min(start + SORTED, len(ids)))
             ordered.append(sorted(part, key=ids.__getitem__))
             yield
-        # In the order of the ids, so that of two equal names always the same is marked.
+        # In the order of the ids, so that of two entries with one name always the same is marked.
         for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
             if known:
                 self._compare(answer, numbers, changed, elsewhere, fresh)
@@ -454,7 +458,7 @@ class Merge:
         return is_new_folder and not self._ours.local(inode.ino)
 
     def _remove_unnamed(self, child: Inode) -> None:
-        """Remove an inode that the listing does not contain, except for local changes.
+        """Remove an inode that the listing does not contain, unless the inode has local changes.
 
         A folder with local changes below it is kept, see `_keep_ours`.
         """
@@ -466,10 +470,10 @@ class Merge:
             self._keep_ours(child)
 
     def _keep_ours(self, folder: Inode) -> None:
-        """Keep a folder that the service no longer has, with only the local changes below it.
+        """Keep a folder that the service no longer has, and the local changes below it.
 
-        The folder no longer has a remote entry. All inodes below it without local changes are
-        removed.
+        Unbind the folder from its remote entry, and remove all inodes below it that have no local
+        changes.
         """
         for child in self._inodes.get_all(self._inodes.numbers_in(folder.ino)):
             if not self._busy(child):
@@ -505,7 +509,7 @@ class Merge:
     def _remove(self, inode: Inode) -> bool:
         """Unlink an inode and its descendants, except inodes that the listing contains.
 
-        Returns False if the inode was kept, because the listing contains it or one of its
+        Return False if the inode was kept, because the listing contains the inode or one of its
         descendants.
         """
         if inode.ino in self._seen:
@@ -579,7 +583,7 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 
 
 class _Names(Container[str]):
-    """Set of names: the names in a folder, loaded or not, and the names in `given`."""
+    """Set of all names in a folder, which need not be cached, and the names in `given`."""
 
     def __init__(self, inodes: Inodes, folder: int) -> None:
         self._inodes = inodes

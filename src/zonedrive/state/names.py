@@ -71,8 +71,8 @@ def stays(name: str) -> int:
     """Return WANTED or BESIDE, the reason why a file with this local-only name is not uploaded.
 
     BESIDE is for a program's temporary file, whose name matches a default pattern. WANTED is for a
-    file of the user, which is local-only because of another pattern of `local_only` or because of
-    its folder. The inode table stores this value.
+    user's file, which is local-only because of its folder or another pattern in `local_only`. The
+    inode table stores this value.
     """
     return BESIDE if _BESIDE.match(name) else WANTED
 
@@ -109,7 +109,7 @@ def zone_name(name: str) -> str:
 
 
 def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
-    """Return the name that is shown now for an entry that version 0.1.0 showed as `name`.
+    """Return the current shown name of an entry that version 0.1.0 showed as `name`.
 
     The result may be equal to `name`. The caller checks that no other entry of the folder has the
     resulting name, and that it is short enough. `zone`: the entry is a zone.
@@ -199,5 +199,5 @@ def aside_name(ino: int, seq: int) -> str:
 
 
 def is_aside(name: str | None) -> bool:
-    """Return True if a remote name has the form of `aside_name`, given by any machine."""
+    """Return True if a remote name was made by `aside_name`, on this or another machine."""
     return bool(_ASIDE.fullmatch(name or ""))

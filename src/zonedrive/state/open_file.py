@@ -61,7 +61,7 @@ class Session:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the new content in bytes."""
         return self.file.size
 
     @property
@@ -71,9 +71,9 @@ class Session:
 
     @contextmanager
     def storing(self) -> Iterator[None]:
-        """Run the block that writes a change; record an error, so that the content is not saved.
+        """Record an error of the `with` block, which writes a change, and raise the error again.
 
-        An OSError or StoreError of the block is raised again.
+        After an OSError or StoreError, the incomplete content is not saved.
         """
         try:
             yield
@@ -82,7 +82,7 @@ class Session:
             raise
 
     def changed(self, offset: int) -> None:
-        """Record that the bytes from `offset` on change now; set the times."""
+        """Record that a program now changes the bytes from `offset` on; update the times."""
         self.dirty = True
         self.rewritten = self.rewritten or offset < self._floor
         self.mtime_ns = self.ctime_ns = time.time_ns()
@@ -91,7 +91,7 @@ class Session:
 class OpenFile:
     """Open file: one kernel inode whose handles all see the same bytes.
 
-    INVARIANT: `content` changes only by a local edit, when the same bytes get another identity, or
+    INVARIANT: `content` changes only on a local edit, when the same bytes get another identity, or
     before any handle can have read the former bytes.
     """
 
@@ -175,11 +175,11 @@ class Handle(msgspec.Struct, eq=False):
         self.file = file
 
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
-        """Return True if a write by an appending handle comes from pages of an mmap(2).
+        """Return True if a write through an appending handle comes from pages of an mmap(2).
 
-        The kernel does not mark such writes, so they are recognised by their range: the kernel
-        writes whole pages, the last one only up to the end of the file. Only a readable handle can
-        be mapped. `size` is the size of the file in bytes.
+        The kernel does not mark such writes, so this method recognises them by their range: the
+        kernel writes whole pages, and the last page only up to the end of the file. Only a readable
+        handle can be mapped. `size` is the size of the file in bytes.
         """
         end, whole = offset + length, not offset % PAGE
         return self.readable and whole and (end == size or (end < size and not end % PAGE))
@@ -245,7 +245,7 @@ class KernelInodes:
     def renew(self, opened: OpenFile) -> int:
         """Give the current content a new kernel inode number, and return the number.
 
-        `opened`, which has the former content open, keeps the former number.
+        `opened` is the open file with the former content. It keeps the former number.
         """
         self.former[opened.number] = opened
         number = self.number(opened.ino) + STEP

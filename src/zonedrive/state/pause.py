@@ -29,12 +29,12 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """True if the end has been reached."""
+        """True if the end of the pause has been reached."""
         return 0 < self.until_ns <= time.time_ns()
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the end, infinite for a pause without an end."""
+        """Seconds until the end of the pause; infinity if the pause has no end."""
         if not self.until_ns:
             return float("inf")
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
@@ -74,11 +74,11 @@ class PauseSwitch:
 
     @property
     def current(self) -> Pause | None:
-        """Current pause, or None."""
+        """Current pause, or None if the uploads are not paused."""
         return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
-        """Pause the uploads for `seconds` (None: without an end); replace the current pause.
+        """Pause the uploads for `seconds`, or without an end if None; replace the current pause.
 
         Raises OSError if the pause cannot be stored; the current pause is then unchanged.
         """

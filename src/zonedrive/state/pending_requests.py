@@ -123,7 +123,7 @@ class PendingRequests:
         return Snapshot.of(request, lambda: self._requests.get(request.ino))
 
     def present(self, sent: PendingRequest) -> PendingRequest | None:
-        """Return the current record of a request, or None if it is no longer pending.
+        """Return the current record of a request, or None if the request is no longer pending.
 
         The record may have been passed on to another inode. Two requests may have the same
         content: a new file was uploaded, renamed over an existing file, and then uploaded as a
@@ -139,7 +139,7 @@ class PendingRequests:
         return list(self._requests.values())
 
     def moved_to(self, folder: str, name: str) -> list[PendingRequest]:
-        """Return the pending moves to the folder with the id `folder` and to `name`."""
+        """Return the pending moves to the name `name` in the folder with the remote id `folder`."""
         return [
             each
             for each in self._requests.values()
@@ -167,7 +167,7 @@ class PendingRequests:
         return any(sent == (it.bytes_ino, it.generation) for it in requests if it.generation)
 
     def note(self, request: PendingRequest) -> None:
-        """Record a request of an inode, before it is sent or when another inode passes it on."""
+        """Record a request, before it is sent or when `pass_on` gives it to another inode."""
         self._remember(request.ino)
         self._check(request.ino, _SIGNALS[request.state], request.state)
         where = _Sealed(request.zone, request.folder, request.name, request.remote_id)

@@ -44,7 +44,7 @@ class StateReader:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[Self]:
-        """Open the database at `path`; a missing database counts as empty.
+        """Open the database at `path` for the `with` block; a missing database counts as empty.
 
         Raises StoreError, also from inside the block, if the database cannot be read.
         """
@@ -73,7 +73,7 @@ class StateReader:
             raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the numbers of unsent changes, of their bytes, and of changes without content."""
+        """Return the numbers of unsent changes, bytes to send, and changes without content."""
         return intents.waiting(self._database)
 
     def failures(self) -> dict[str, int]:
@@ -86,7 +86,7 @@ class StateReader:
         return {cause.name.lower(): int(rows.get(int(cause), 0)) for cause in causes.PHRASES}
 
     def contents(self) -> list[tuple[int, int]]:
-        """Return (ino, generation) of each content that waits for its upload."""
+        """Return (ino, generation) of each file content that still has to be uploaded."""
         select = "SELECT ino, generation FROM intents WHERE generation AND NOT parked"
         return [(int(ino), int(generation)) for ino, generation in self._database.execute(select)]
 
@@ -99,11 +99,11 @@ class StateReader:
         return self._count(f"parent IN {_LOST_FOUND}")
 
     def local_files(self) -> int:
-        """Return the number of local-only files that have bytes, without those in lost+found."""
+        """Return the number of local-only files that have bytes, except files in lost+found."""
         return self._count(_LOCAL)
 
     def wanted_files(self) -> int:
-        """Return the number of files of `local_files` that are WANTED, see `names.stays`."""
+        """Return how many of the files that `local_files` counts are WANTED; see `names.stays`."""
         return self._count(_WANTED)
 
     def wanted_path(self, box: Box) -> str:
@@ -125,12 +125,12 @@ class StateReader:
         return ""
 
     def is_sealed(self) -> bool | None:
-        """Return True if the stored names are encrypted, False if not, or None without names."""
+        """Return True if the stored names are encrypted, or None if no names are stored."""
         rows = self._first()
         return not _opens(rows, Clear()) if rows else None
 
     def is_opened_by(self, box: Box) -> bool:
-        """Return True if the box decrypts any of the first rows, or if there are no rows."""
+        """Return True if `box` can decrypt any of the first 20 rows, or if there are no rows."""
         rows = self._first()
         return not rows or _opens(rows, box)
 

@@ -98,7 +98,7 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:
-    """After a restart of the machine, mark all bytes to be checked before their upload.
+    """Mark all local bytes to be checked before their upload, if the machine was restarted.
 
     A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes are
     waiting, so bytes that are not uploaded yet are marked again at the next start.
@@ -193,7 +193,7 @@ def _drop_dangling(state: LocalState) -> None:
 
 
 def _tell_again(state: LocalState) -> None:
-    """Create lost intents again, as far as the inodes still show the pending changes."""
+    """Recreate the lost intents, as far as the inodes still show the pending changes."""
     for inode in state.inodes.everything():
         if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
             continue

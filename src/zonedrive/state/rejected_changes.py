@@ -1,8 +1,8 @@
 """Name changes that the service rejected and that were rolled back locally.
 
-The daemon does not retry these changes, so the user must be told. `sync` and the end of the mount
-report each change once, and `sync` then exits with code 1. Until then, `status` shows the change.
-The list is only in memory, because the user can see the restored name anyway.
+The daemon does not retry these changes, so the user must be told. `sync` or the unmount reports
+each change once, and `sync` then exits with code 1. Until then, `status` shows the change. The list
+is only in memory, because the user can see the restored name anyway.
 
 This module does not roll back any change.
 """

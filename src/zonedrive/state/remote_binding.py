@@ -21,10 +21,11 @@ log = logging.getLogger(__name__)
 
 
 def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
-    """Drop the other inode, if any, of an entry that `inode` takes over.
+    """Drop the inode, if any, that has the entry `remote_id`, because `inode` takes over the entry.
 
-    The content of another folder is merged into `inode`. Raises StoreError if the other inode is in
-    use, or if only one of the two inodes is a folder. Call within a transaction.
+    If both are folders, the content of the dropped folder is merged into `inode`. Raises StoreError
+    if the other inode is in use, or if only one of the two inodes is a folder. Call within a
+    transaction.
     """
     other = state.inodes.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -69,7 +70,8 @@ def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
 def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
     """Turn a parked file into a local file, and schedule the deletion of its entry.
 
-    The entry is not deleted if a coworker has saved a version that is newer than `base`.
+    A parked file has been renamed to a local-only name, while its entry stayed. The entry is not
+    deleted if a coworker has saved a version that is newer than `base`.
     """
     with state.transaction():
         state.inodes.update(parked, revision=base)
@@ -115,9 +117,9 @@ def hand_over(
 
 
 def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
-    """Schedule the upload, as a new file, of a renamed file that has lost its remote entry.
+    """Schedule the upload of a renamed file that has lost its remote entry.
 
-    If the file has a local-only name, it becomes a local file instead.
+    The file is sent as a new file. If it has a local-only name, it becomes a local file instead.
     """
     local = state.stays_local(state.inodes.get(inode.parent), inode.name)
     state.inodes.update(inode, local=local)
@@ -131,7 +133,7 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:
     """Turn the inode into a new file, and schedule the deletion of its former entry.
 
-    A ghost, an inode without a name, takes over the entry and a pending request. `due_ns` is the
+    A new inode without a name takes over the entry and the pending request, if any. `due_ns` is the
     earliest time to send the deletion (wall clock). Call within a transaction.
     """
     identity = inode.identity
@@ -145,9 +147,10 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
 
 
 def orphan_pending_request(state: LocalState, inode: Inode) -> None:
-    """Detach the inode from its pending request, and schedule the deletion of the result.
+    """Detach the inode from its pending request, and schedule the deletion of the request's result.
 
-    A ghost, an inode without a name, takes over the pending request. Call within a transaction.
+    A new inode without a name takes over the pending request. Does nothing if there is no pending
+    request. Call within a transaction.
     """
     if state.requests.get(inode.ino) is not None:
         ghost = state.inodes.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)

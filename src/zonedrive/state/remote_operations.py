@@ -27,7 +27,7 @@ STEP = 500  # entries of one transaction: about ten milliseconds
 
 
 def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, entry: Entry) -> bool:
-    """Record that the service has the content, or the folder, that a request sent.
+    """Record that the service has stored the content, or created the folder, of `request`.
 
     Return True if the sent bytes are the file's current content. The inode then refers to the
     service's version, and the caller moves or deletes the spool file of the sent bytes.
@@ -111,7 +111,7 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
     """Record that the sent version is not the current version of the inode's entry.
 
     A newer version exists, or the sent version belongs to another entry. Unless the file was edited
-    since, it now shows `current`, the service's version.
+    since, the file now shows `current`, the service's version.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -188,7 +188,7 @@ def record_move(
     request: PendingRequest | None = None,
     done: Intent | None = None,
 ) -> None:
-    """Record that the service has the entry in the folder with the remote id `above`.
+    """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
     `unchanged`: before the move, the entry had the version that a pending edit is based on.
     `request` is the answered request, and `done` the intent that the move completes.
@@ -215,9 +215,10 @@ def record_move(
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
-    """Record that an entry with local changes has, on the service, a name that another entry needs.
+    """Record the service's place of an entry whose name is needed for another entry.
 
-    `above` is the remote id of the folder.
+    The entry has local changes. `above` is the remote id of the folder that contains the entry, and
+    `name` its name there.
     """
     with state.transaction():
         state.inodes.update(inode, remote_parent=above, remote_name=name)

@@ -44,7 +44,7 @@ Accept = Callable[[str, Mapping[str, object]], bool]
 
 
 class WrongKey(StoreError):
-    """Error: no encrypted row can be read, so the key is wrong and the disk is not damaged."""
+    """Error for a database in which no encrypted row can be read, so that the key must be wrong."""
 
 
 def open_sound(
@@ -102,12 +102,15 @@ def pending(path: Path) -> bool:
 
 
 def kept(path: Path) -> str:
-    """Return the name of the damaged file that was set aside, while `pending` returns True."""
+    """Return the name of the damaged file that was set aside. Call while `pending` is True."""
     return _mark(path).read_text("utf-8").strip()
 
 
 def done(path: Path) -> None:
-    """Delete the mark of `pending`: the owner's tables are consistent and on the disk."""
+    """End the repair, so that `pending` returns False.
+
+    Call this when the owner's tables are consistent and on the disk.
+    """
     _mark(path).unlink()
 
 
@@ -216,7 +219,7 @@ def _salvage(
 
 
 def _finish(path: Path) -> None:
-    """Complete a repair after the damaged file was renamed; without such a repair, do nothing."""
+    """Put the new database in place if a repair has already renamed the damaged file."""
     if not pending(path) or path.exists():
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old one

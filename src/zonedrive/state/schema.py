@@ -40,9 +40,10 @@ ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Return a function that returns True if `box` can decrypt a row of a table.
+    """Return a function that returns False for a row that `box` cannot decrypt.
 
-    The function takes the name of the table and the row (values by column name).
+    The function takes the name of the table and the row (values by column name). It does not check
+    the table `conflicts`.
     """
     checks = {
         "inodes": inode_table.is_whole,

@@ -43,7 +43,11 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """Functions that tell what a daemon does with the outbox; the defaults mean no daemon."""
+    """Functions that report the daemon's current work; the defaults are for a stopped daemon.
+
+    `running` returns the inode numbers with a step in progress. `failure` returns the last error of
+    an inode's upload, or None. `sent` returns the bytes of an inode's upload sent so far.
+    """
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
@@ -70,18 +74,18 @@ class Status:
     ) -> dict[str, Any]:
         """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
 
-        `intents` are the pending changes, and `cache` is its size and its limit in bytes. `paused`
-        is true if the uploads are paused; `paused_since` and `paused_until` are added if they are
-        known.
+        `intents` are the pending changes, and `cache` is the size and the limit of the cache in
+        bytes. `paused` is true if the uploads are paused; `paused_since` and `paused_until` are
+        added if they are known.
 
         The texts in `notices` are joined to one line, which is added as `notice` unless it is
-        empty. They report damage to the database, a folder that cannot be shown completely, or
+        empty. The texts report damage to the database, a folder that cannot be shown completely, or
         content that could not be fetched recently.
 
-        `most` limits the list to the most urgent uploads, while `outbox` counts all of them. An
-        answer with `most` is for people, and adds: `change` and `cause` to each upload; `files`
-        (the number of files with bytes that are only on this machine) and `causes` (failures per
-        cause) to the outbox; and `lost`, the number of files in lost+found.
+        `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. An
+        answer with `most` is for human-readable output, and adds: `change` and `cause` to each
+        upload; `files` (the number of files with bytes that are only on this machine) and `causes`
+        (failures per cause) to the outbox; and `lost`, the number of files in lost+found.
         """
         copies, running = self.copies() if intents else set(), self._work.running()
         states = {one.ino: state_of(one, running, copies) for one in intents}
@@ -116,7 +120,7 @@ class Status:
         }
 
     def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        """Return path, state, size, sent bytes and error of each upload."""
+        """Return a dict with `path`, `state`, `size`, `sent` and `error` for each upload."""
         copies, running = self.copies() if intents else set(), self._work.running()
         return [self._upload(one, state_of(one, running, copies)) for one in intents]
 
@@ -125,7 +129,10 @@ class Status:
         return {conflict.ino for conflict in self._state.intents.conflicts.all()}
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return the existing conflict copies: path, original, by and at_ns of each."""
+        """Return a dict with `path`, `original`, `by` and `at_ns` for each existing conflict copy.
+
+        `original` is the path of the original file, `by` the user id of the other version's author.
+        """
         inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():
             copy = inodes.find(conflict.ino)
@@ -172,7 +179,7 @@ class Status:
         return Cause.LOCAL if local and not intent.held else Cause.NONE
 
     def _said(self, intent: Intent) -> dict[str, Any]:
-        """Return the additional fields of an upload in output for people."""
+        """Return the additional fields of an upload for human-readable output."""
         inode = self._state.inodes.find(intent.ino)
         return {
             "change": intent.change(is_new=inode is not None and inode.is_new),
@@ -189,7 +196,8 @@ def _pause(pause: Pause | None) -> dict[str, Any]:
 def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:
     """Return the state of an upload: "uploading", "failed", "conflict" or "pending".
 
-    `running` are the inode numbers with a running step, and `copies` those of conflict copies.
+    `running` contains the inode numbers with a step in progress, and `copies` those of conflict
+    copies.
     """
     if intent.ino in running:
         return "uploading"
@@ -232,10 +240,11 @@ def damage_notice(path: Path, number: int) -> str:
 def staying(
     state: State, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
-    """Return the number of local-only `files`, and the `path` of one of them ("" if none).
+    """Return a dict with the number of local-only files and the path of one of them.
 
-    `under` limits the count to the folders with these inode numbers. Temporary files of programs,
-    files in lost+found (reported separately) and the inodes in `but` are not counted.
+    The keys are `files` and `path`; the path is "" if there are no such files. `under` limits the
+    count to the folders with these inode numbers. Temporary files of programs, files in lost+found
+    (reported separately) and the inodes in `but` are not counted.
     """
     inodes, intents = state.inodes, state.intents
     waiting = {intent.ino for intent in intents.pending()}
@@ -269,7 +278,7 @@ def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
 
 
 def _for_people(intents: list[Intent]) -> dict[str, Any]:
-    """Return the additional outbox counts in output for people."""
+    """Return the additional counts of the outbox for human-readable output."""
     return {
         "files": sum(bool(one.generation) for one in intents),
         "causes": causes.count(one.cause for one in intents),

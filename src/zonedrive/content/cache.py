@@ -71,9 +71,9 @@ class Cache:
     ) -> None:
         """Create a cache in `directory` of at most `limit` bytes, encrypted under `key` if given.
 
-        `identity` names the owner of the inode numbers: `start` deletes the content of another
-        owner or under another key. At most `connections` downloads run at once. A read fails with
-        TimedOut after `stall` seconds without a new byte.
+        `identity` identifies the account that owns the inode numbers; `start` deletes content of
+        another identity or under another key. At most `connections` downloads run at once. A read
+        fails with TimedOut after `stall` seconds without a new byte.
         """
         self._directory = directory
         self._key = key
@@ -125,7 +125,7 @@ class Cache:
 
     @property
     def pinned(self) -> Container[int]:
-        """Inodes whose content is never evicted. The caller manages and stores this set."""
+        """Numbers of the inodes whose content is never evicted; the caller stores this set."""
         return self._quota.pinned
 
     @pinned.setter
@@ -137,7 +137,7 @@ class Cache:
         return self._quota.usage()
 
     def inos(self) -> list[int]:
-        """Return all inodes that have content on the disk or content that waits to be written."""
+        """Return the numbers of all inodes with content that is cached or waits to be written."""
         return list({*self._index.inos(), *self._small.inos()})
 
     def is_complete(self, ino: int, revision: str) -> bool:
@@ -232,7 +232,7 @@ class Cache:
         return file
 
     def expect(self, prepare: Callable[[], None]) -> None:
-        """Run `prepare` in a thread to prepare for an expected read, such as to open a connection.
+        """Run `prepare` in a thread, for example to open a connection before an expected read.
 
         `prepare` runs at most once every EXPECT_S seconds, and only if two or more download threads
         are free.
@@ -253,7 +253,7 @@ class Cache:
     def put(self, ino: int, revision: str, data: bytes) -> bool:
         """Store the whole content of a small revision, replacing all other content of the inode.
 
-        Returns False, without an effect, if `data` is empty or larger than LARGEST bytes, or if the
+        Return False without an effect if `data` is empty or larger than LARGEST bytes, or if the
         inode is open for reading.
         """
         if not 0 < len(data) <= LARGEST or self._in_use(ino):
@@ -291,8 +291,8 @@ class Cache:
 
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
         `manifest` is the file's manifest; an encrypted file without a manifest is not accepted. A
-        caller that has just read the whole file passes its disk usage in bytes as `known`; the file
-        is then not checked again.
+        caller that has just read the whole file passes the file's disk usage in bytes as `known`;
+        the file is then not checked again.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
@@ -387,20 +387,23 @@ class Cache:
         return self._quota.allow(entry, need, want)
 
     def failed(self, error: OSError) -> None:
-        """Log a disk error; only the first one is logged."""
+        """Log the first disk error; ignore later disk errors."""
         if not self._disk_failed:
             log.warning("file content cannot be cached (%s); reads continue uncached", error)
         self._disk_failed = True
 
     def damaged(self, entry: CacheEntry) -> bool:
-        """Record that an entry is incomplete; return False if the index may list it as complete."""
+        """Record that an entry is incomplete.
+
+        Return False if the index may still list the entry as complete.
+        """
         entry.indexed = False
         return entry.unlinked or self._index.put(_row(entry))
 
     # -- entries
 
     def _load(self, ino: int, stamp: str, size: int) -> CacheEntry:
-        """Return a new entry for a revision, with the bytes that the disk has of the revision.
+        """Return a new entry for a revision, with the bytes of the revision that are on the disk.
 
         Rows of other revisions of the inode are dropped.
         """
@@ -449,7 +452,7 @@ class Cache:
         self._quota.idle -= row.taken
 
     def _is_bound(self, manifest: bytes) -> bool:
-        """Return True if old bytes in the file would be detected, or if the cache has no key."""
+        """Return True if restored older bytes would be detected, or if the cache has no key."""
         return bool(manifest) or self._key is None
 
     def _in_use(self, ino: int) -> bool:
@@ -474,7 +477,7 @@ class Cache:
             self._release(entry)
 
     def _release(self, entry: CacheEntry) -> None:
-        """Close an entry, and keep its bytes unless it is unlinked or cannot be indexed."""
+        """Close an entry; keep the bytes unless the entry is unlinked or cannot be indexed."""
         if entry not in self._quota.entries:
             return
         if not entry.unlinked:
@@ -519,7 +522,7 @@ class Cache:
         self._discard([self._directory / row.name for row in idle if not row.in_index], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:
-        """Remove files that take `taken` bytes on the disk; remove large files in a thread."""
+        """Delete the files `paths`, which occupy `taken` bytes in total; use a thread if large."""
         nursery = self._engine.nursery
         if nursery is not None and taken > _BIG:
             self._quota.leaving += taken
@@ -538,7 +541,7 @@ class Cache:
     def _check(self) -> None:
         """Remove files without rows and rows without files, then set the disk usage.
 
-        Clears the index if it is of another identity or key, or if a power cut may have damaged
+        Clear the index if it belongs to another identity or key, or if a power cut may have damaged
         plain files.
         """
         identity, boot = self._identity, _BOOT.read_text().strip()
@@ -560,7 +563,7 @@ class Cache:
         self._write_facts()
 
     def _write_facts(self) -> None:
-        """Write the facts that the next start checks to the index."""
+        """Write to the index the facts that the next start checks."""
         for name, value in self._facts.items():
             self._index.note(name, value)
 

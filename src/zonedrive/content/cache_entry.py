@@ -199,7 +199,7 @@ class CacheEntry:
         return self._pieced(offset, end) if self.present.covers(offset, end) else None
 
     def _pieced(self, offset: int, end: int) -> bytes | None:
-        """Return [offset, end), joined from the disk and memory, or None if a part is missing."""
+        """Join the bytes [offset, end) from disk and memory; return None if some are missing."""
         parts: list[bytes] = []
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
@@ -281,11 +281,11 @@ class CacheEntry:
 
     @property
     def manifest(self) -> bytes:
-        """Manifest of the content file, b"" without a file; see `ContentFile.manifest`."""
+        """Manifest of the content file, b"" if there is no file; see `ContentFile.manifest`."""
         return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
-        """Return a reference to the content file that the caller closes, or None without a file."""
+        """Return a reference to the content file, or None; the caller closes the reference."""
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
@@ -331,7 +331,7 @@ class CacheEntry:
                     self._writing -= need
 
     def wait_for_store(self) -> None:
-        """Block until a chunk that another thread is storing is stored; call this in a thread."""
+        """Block while another thread is storing a chunk; call this in a thread."""
         with self._lock:
             pass
 

@@ -131,7 +131,7 @@ class CacheIndex:
         self._tried_s = time.monotonic()
 
     def open(self) -> None:
-        """Open or create the index; if the disk does not allow that, work without an index."""
+        """Open or create the index; after a disk error, work without an index."""
         try:
             self._connect()
         except OSError as wrong:
@@ -156,9 +156,9 @@ class CacheIndex:
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
-        """Create the index again; if the disk does not allow that, work without an index.
+        """Replace the index by an empty one; after a disk error, work without an index.
 
-        `why` is the error to log. `lost` is called unless `started` is False.
+        `why` is the error to log, or None. `lost` is called unless `started` is False.
         """
         if why is not None:
             log.warning("the cache index is damaged and is created again (%s)", why)
@@ -250,7 +250,7 @@ class CacheIndex:
         return self._rows("WHERE ino = ?", (ino,))
 
     def inos(self) -> list[int]:
-        """Return all inodes that have a row."""
+        """Return the numbers of all inodes that have a row."""
         return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
 
     def everything(self) -> list[Row]:

@@ -53,9 +53,10 @@ class ContentFile:
             return os.pread(self._open(), length, offset)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` with the bytes from `offset` on; return the number of bytes before the end.
+        """Fill `into` with the bytes from `offset` on; return the number of bytes read.
 
-        Raises the errors of `pread`; `into` may then be partly filled.
+        The number is less than the size of `into` only at the end of the file. Raises the errors of
+        `pread`; `into` may then be partly filled.
         """
         with self._lock:
             descriptor, done = self._open(), 0
@@ -91,9 +92,9 @@ class ContentFile:
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Discard the bytes [start, end), in an encrypted file all chunks that overlap the range.
+        """Discard the bytes [start, end), so that they become zeros.
 
-        Discarded bytes become zeros.
+        An encrypted file discards all chunks that overlap the range.
         """
         with self._lock:
             self._changes += 1
@@ -118,10 +119,10 @@ class ContentFile:
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
         """Return the state of the flushed file for `open_file`, or b"" for a plain file.
 
-        A caller that stores the manifest safely can later detect old bytes in place of the current
-        ones. The file may be closed. With `size`, the manifest describes the file truncated to
-        `size` bytes. `final` states that no writes follow, and that all bytes were read through
-        this object.
+        A caller that stores the manifest safely can later detect a replacement of the current bytes
+        by older bytes. The file may already be closed. With `size`, the manifest describes the file
+        truncated to `size` bytes. `final` states that no writes follow, and that all bytes were
+        read through this object.
         """
         return b""
 
@@ -261,7 +262,7 @@ def create_descriptor(path: Path) -> int:
 
 
 def copy_file(source: int, path: Path) -> None:
-    """Copy the file open as descriptor `source` to a new file at `path` with mode 0600.
+    """Copy the file that is open as descriptor `source` to a new file at `path` with mode 0600.
 
     Raises OSError, including FileExistsError; then no part of the copy is left.
     """
@@ -293,7 +294,10 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy [start, end), if possible in the kernel, which shares disk blocks where supported."""
+    """Copy the bytes [start, end) to the same offset of the target, in the kernel if possible.
+
+    A copy in the kernel shares disk blocks if the file system supports that.
+    """
     in_kernel = True
     while start < end:
         step = min(end - start, _STEP)

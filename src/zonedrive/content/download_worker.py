@@ -1,4 +1,4 @@
-"""One running download: the work of its thread and its control by the event loop.
+"""Download of an entry's missing bytes: the work of its thread, and its control on the event loop.
 
 `work` runs in a thread; all other public methods are called on the event loop.
 
@@ -159,7 +159,10 @@ class Download:
             self._stream = stream
 
     def _wanted(self) -> bool:
-        """Return True if more bytes are requested; wait at the limit for up to `linger` seconds."""
+        """Return True if a reader has requested more bytes.
+
+        At the end of the requested bytes, wait up to `linger` seconds for another request.
+        """
         with self._moved:
             until = time.monotonic() + self.linger
             while self.position >= self.limit and not self.stopped:

@@ -10,9 +10,9 @@ INVARIANT: a chunk inside the recorded size is overwritten only after its new fo
 the redo log, because a process that is killed during a write may leave half of the chunk. The chunk
 and the redo log then have the same nonce, by which `Slots.repair` identifies the chunk.
 
-An empty slot that is not listed as a hole raises Damaged and is never read as zeros, because a
-power cut may lose a chunk but not the head. A chunk from another write than the one that `Chunks`
-accepts raises Damaged, too, because an attacker may have restored old bytes.
+A read of an empty slot that is not listed as a hole raises Damaged and never returns zeros, because
+a power cut may lose a chunk but not the head. A read of a chunk whose nonce `Chunks` does not
+accept raises Damaged, too, because an attacker may have restored old bytes.
 """
 
 import os
@@ -44,7 +44,7 @@ class EncryptedFile(ContentFile):
         """Take ownership of `descriptor`; `head` is the head that is stored in the file.
 
         `key` is the account's key. `manifest` is None for a new file, and empty if it is unknown.
-        Raises Damaged if the manifest is of another file or cannot be decoded.
+        Raises Damaged if the manifest belongs to another file or cannot be decoded.
         """
         super().__init__(path, descriptor)
         self._head = head
@@ -74,8 +74,8 @@ class EncryptedFile(ContentFile):
     def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "EncryptedFile":
         """Open an existing file and repair a write that a killed process left incomplete.
 
-        `manifest` is the expected state of the file, empty if unknown. Raises OSError, and Damaged
-        if the file is not the recorded one or its head fails the check.
+        `manifest` is the expected state of the file, empty if unknown. Raises OSError. Raises
+        Damaged if the head of the file is damaged or the manifest belongs to another file.
         """
         descriptor, writable = open_descriptor(path)
         try:
@@ -225,7 +225,7 @@ class EncryptedFile(ContentFile):
                 plain[len(opened) :] = bytes(CHUNK - len(opened))
 
     def _run_on_disk(self, number: int, count: int) -> int:
-        """Return the number of chunks from `number` on before the first one buffered in memory.
+        """Return the number of chunks from `number` on that precede the first buffered chunk.
 
         The result is at most `count` and at most _RUN.
         """
@@ -312,7 +312,7 @@ class EncryptedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Write `piece` to a chunk in memory; `whole` means that no old bytes of it remain."""
+        """Write `piece` into a chunk in memory; `whole` means that no old bytes remain in it."""
         if whole:
             chunk = bytearray(piece)
         else:
@@ -409,11 +409,12 @@ def create_file(path: Path, key: bytes | None) -> ContentFile:
 
 
 def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
-    """Open a file that `create_file` made with the same key.
+    """Open a file that `create_file` has created with the same key.
 
-    If the `manifest` of an encrypted file is given, a read of old bytes in place of the current
-    ones raises Damaged. This function raises Damaged if the file is not the recorded one or its
-    head fails the check, and OSError if the file cannot be opened.
+    `manifest` is the recorded state of an encrypted file, or b"" if it is unknown. With a manifest,
+    reads raise Damaged if the bytes were replaced by older bytes. This function raises Damaged if
+    the head of the file is damaged or the manifest belongs to another file, and OSError if the file
+    cannot be opened.
     """
     if key is None:
         return ContentFile(path, open_descriptor(path)[0])

@@ -73,7 +73,7 @@ class Engine:
         self._freeing = False
 
     def request_slot(self) -> None:
-        """Begin to stop idle or slow downloads if no thread is free for the next download."""
+        """If no thread is free for the next download, begin to stop idle or slow downloads."""
         if self.limiter.available_tokens < 1 and not self._freeing and self.nursery is not None:
             self._freeing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._free_threads)
@@ -123,7 +123,7 @@ class WaitingReader:
 
 
 class Pace:
-    """Check of a reader's progress: at least LEAST bytes must arrive in each period."""
+    """Check of a waiting reader: at least LEAST bytes must arrive in each period of `seconds`."""
 
     def __init__(self, seconds: float, came: int) -> None:
         self.seconds = seconds
@@ -131,10 +131,10 @@ class Pace:
         self.until = trio.current_time() + seconds
 
     def is_too_slow(self, came: int) -> bool:
-        """Return True if the period has ended with fewer than LEAST bytes.
+        """Return True if the period has ended with fewer than LEAST new bytes.
 
         `came` is the number of bytes received so far. After a period with enough bytes, the next
-        one begins.
+        period begins.
         """
         if trio.current_time() < self.until:
             return False
@@ -182,7 +182,7 @@ class Fetcher:
         """Wait until the bytes [offset, end) are present; `goal` is the end of the read-ahead.
 
         If `bounded` is true, only bytes up to `goal` are requested from the source. Raises Changed,
-        TimedOut, or the source's error.
+        TimedOut, the source's error, or StoreError if the file or the cache is closed.
         """
         try:
             await self._wait(offset, end, goal, bounded=bounded)
@@ -226,7 +226,7 @@ class Fetcher:
         self._moved()  # an entry that is complete now survives a kill of the daemon
 
     def _free_place(self) -> None:
-        """Wake the waiting readers without a download, because one may be possible now."""
+        """Wake the readers that wait without a download, because a download may be possible now."""
         for waiter in self._waiters:
             if waiter.download is None:
                 waiter.event.set()
@@ -305,9 +305,9 @@ class Fetcher:
         return goal
 
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
-        """Return a download that will fetch offset `gap`, and start a new one if necessary.
+        """Return a download that will fetch the byte at `gap`; start a new download if necessary.
 
-        Returns None if MAX_DOWNLOADS are running and readers wait for all of them.
+        Return None if MAX_DOWNLOADS are running and readers wait for all of them.
         """
         goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
@@ -397,7 +397,7 @@ class Fetcher:
             raise BadAnswer(f"the answer begins at byte {offset}, not at byte {download.start}")
         if offset == download.start:
             return True
-        # The source ignores ranges: one download from the beginning serves everybody.
+        # The source ignores ranges: one download from the beginning serves all readers.
         self._ranged = False
         for other in self._downloads:
             if other is download or other.noted > download.start:

@@ -39,7 +39,7 @@ _RUN = struct.Struct(f">I{NONCE_BYTES}s")
 
 
 class Nonces:
-    """Generator of nonces, as numbers, for the chunks that one open file writes."""
+    """Generator of nonces, as integers, for the chunks that are written to one open file."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -85,7 +85,10 @@ class Writes:
         return self.get(start)
 
     def set(self, start: int, end: int, first: int) -> None:
-        """Set the nonces of chunks [start, end) to `first`, `first` + 1, …; 0 removes them."""
+        """Set the nonces of chunks [start, end) to `first`, `first` + 1, …
+
+        If `first` is 0, remove the nonces of these chunks.
+        """
         if start >= end:
             return
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)
@@ -159,7 +162,7 @@ class Chunks:
     def __init__(self, head: Head, slots: Slots, manifest: bytes | None) -> None:
         """Load `manifest`, which is None for a new file, or b"" to use the file's head instead.
 
-        Raises Damaged if the manifest is of another file or cannot be decoded.
+        Raises Damaged if the manifest belongs to another file or cannot be decoded.
         """
         self._slots = slots
         self._file_id = head.file_id
@@ -184,7 +187,7 @@ class Chunks:
     def reserve_nonces(self, count: int, size: int) -> int:
         """Reserve `count` consecutive nonces and return the first one.
 
-        `size` is the size of the content in bytes, which the first call needs: see `begin_writing`.
+        The first call uses `size`, the size of the content in bytes; see `begin_writing`.
         """
         nonces = self._nonces or self.begin_writing(size)
         return nonces.reserve(count)
@@ -221,7 +224,7 @@ class Chunks:
     # -- reading
 
     def accepts(self, number: int, nonce: int) -> bool:
-        """Return True if `nonce` is of the current write of chunk `number`.
+        """Return True if `nonce` belongs to the current write of chunk `number`.
 
         Without a manifest, every nonce is accepted. A chunk that a killed process wrote after the
         manifest was recorded is accepted, and recorded as current.
@@ -259,9 +262,10 @@ class Chunks:
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
-        """Return the manifest of the file truncated to `size` bytes, or b"" if it is unknown.
+        """Return the manifest of the file truncated to `size` bytes.
 
-        `final` states that no writes follow.
+        The result is b"" if the file was opened without a manifest. `final` states that no writes
+        follow.
         """
         if self._writes is None:
             return b""
@@ -269,10 +273,11 @@ class Chunks:
         return self._manifest(size, 0 if final else own or self._floor)
 
     def manifest_of_copy(self, size: int) -> bytes:
-        """Return the manifest for a copy of the file, or b"" if it is unknown.
+        """Return the manifest for a copy of the file, which has `size` bytes.
 
-        Unlike in `manifest`, later writes of this object are not accepted, because they do not
-        change the copy.
+        The result is b"" if the file was opened without a manifest. Unlike the result of
+        `manifest`, it does not accept later writes of this object, because they do not change the
+        copy.
         """
         return b"" if self._writes is None else self._manifest(size, self._floor)
 

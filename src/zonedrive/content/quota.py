@@ -68,7 +68,7 @@ class Quota:
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Grant between `need` and `want` bytes, or 0; return their number and the evicted files.
+        """Grant from `need` to `want` bytes, or none; return their number and the evicted files.
 
         The caller counts the granted bytes as used, and removes the evicted files before it writes.
         """
@@ -106,7 +106,10 @@ class Quota:
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterator[Row]:
-        """Yield evictable rows, least recently used first; each is first removed from the index."""
+        """Yield evictable rows, least recently used first.
+
+        Each row is removed from the index before this method yields the row.
+        """
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
         epoch = self._index.epoch
@@ -122,9 +125,9 @@ class Quota:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files that are no longer in the index; errors are only logged.
+    """Remove files that are no longer in the index; only log errors.
 
-    Each large file takes some milliseconds.
+    The removal of a large file takes a few milliseconds.
     """
     failed: list[OSError] = []
     for path in paths:

@@ -33,7 +33,7 @@ AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
 
 class _Chunk:
-    """Bytes of a content from offset `start` up to, not including, `end`."""
+    """Bytes of a file's content from offset `start` up to, not including, `end`."""
 
     __slots__ = ("data", "end", "is_stored", "start")
 
@@ -77,10 +77,10 @@ class RecentChunks:
         budget: MemoryBudget,
         capacity: int = RECENT,
     ) -> None:
-        """Create an empty buffer for about `capacity` bytes besides those that cannot be stored.
+        """Create an empty buffer for about `capacity` bytes.
 
-        `dropped` is called with the start and end offsets of a chunk that was dropped and is stored
-        nowhere else.
+        Bytes that cannot be stored on the disk do not count towards `capacity`. `dropped` is called
+        with the start and end offsets of a chunk that was dropped and is stored nowhere else.
         """
         self.spent: deque[Buffer] = deque(maxlen=_MOST_CHUNKS)
         """Memory of dropped chunks, for reuse by the download."""
@@ -159,7 +159,7 @@ class RecentChunks:
         return ((chunk.start, chunk.end) for chunk in chain(storing, self._kept))
 
     def get(self, offset: int, length: int) -> Buffer | None:
-        """Return exactly `length` bytes at `offset`, or None if some are missing.
+        """Return exactly `length` bytes at `offset`, or None if some of the bytes are missing.
 
         Bytes of one chunk are not copied. The result is valid until the event loop continues.
         """
@@ -220,7 +220,7 @@ class ReadAhead:
         self._memory: memoryview | None = None
 
     def get(self, start: int, end: int) -> memoryview | None:
-        """Return the bytes [start, end), or None if some are missing.
+        """Return the bytes [start, end), or None if some of the bytes are missing.
 
         The result is valid until the event loop continues.
         """

@@ -24,7 +24,7 @@ _TRIES = 16  # a memory window may drop bytes before the reader is scheduled
 
 
 class Reader:
-    """Reader of one revision of a file; this class serves a small file from memory."""
+    """Reader of one revision of a file; this base class serves a small file from memory."""
 
     version_gone = False
     """True if reading is no longer possible, because the source has another version."""
@@ -44,7 +44,7 @@ class Reader:
         return True
 
     def file(self) -> ContentFile | None:
-        """Return a reference to the content file that the caller closes, or None without a file."""
+        """Return a reference to the content file, or None; the caller closes the reference."""
         return None
 
     def available(self, offset: int, length: int) -> Buffer | None:

@@ -47,7 +47,7 @@ def is_empty(slot: Buffer) -> bool:
 
 
 def nonce_of(head: Buffer) -> int:
-    """Return the nonce at the beginning of a slot as a number, without a check."""
+    """Return the nonce at the beginning of a slot as a number; the slot is not verified."""
     return int.from_bytes(head[:NONCE_BYTES], "big")
 
 
@@ -60,7 +60,7 @@ class Slots:
     """Slots of one open encrypted file."""
 
     def __init__(self, descriptor: int, key: AESGCM, file_id: bytes, name: str) -> None:
-        """Use the file open as `descriptor`; error messages about damaged slots contain `name`."""
+        """Use the file that is open as `descriptor`; errors about damaged slots contain `name`."""
         self.name = name
         self._descriptor = descriptor
         self._key = key
@@ -80,11 +80,11 @@ class Slots:
         return os.pread(self._descriptor, SLOT_HEAD, place_of(number))
 
     def nonce(self, number: int) -> int:
-        """Return the stored nonce of a chunk as a number, without a check."""
+        """Return the stored nonce of a chunk as a number; the slot is not verified."""
         return nonce_of(self._head(number))
 
     def length(self, number: int) -> int:
-        """Return the stored plain length of a chunk in bytes, without a check.
+        """Return the stored plain length of a chunk in bytes; the slot is not verified.
 
         The result is 0 if the slot is incomplete.
         """
@@ -92,18 +92,21 @@ class Slots:
         return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
 
     def write(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write `slot`, a result of `seal`. Raises OSError; the slot may then be partly written."""
+        """Write the slot of a chunk, as returned by `seal`.
+
+        Raises OSError; the slot may then be partly written.
+        """
         place = place_of(number)
         written = os.pwritev(self._descriptor, slot, place)
         if written < sum(map(len, slot)):
             write_all(self._descriptor, b"".join(slot)[written:], place + written)
 
     def log(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write `slot`, a result of `seal`, to the redo log. Raises OSError."""
+        """Write the slot of a chunk, as returned by `seal`, to the redo log. Raises OSError."""
         write_all(self._descriptor, b"".join((_NUMBER.pack(number), *slot)), _LOG)
 
     def put_back(self, number: int, slot: Buffer) -> None:
-        """Write the stored bytes of one or more slots from `number` on. Raises OSError."""
+        """Write the raw bytes of one or more slots, from chunk `number` on. Raises OSError."""
         write_all(self._descriptor, slot, place_of(number))
 
     def clear(self, number: int) -> None:
@@ -119,7 +122,7 @@ class Slots:
             os.ftruncate(self._descriptor, end)
 
     def repair(self, size: int) -> None:
-        """Repair a chunk that a killed process left incomplete, from the redo log.
+        """Use the redo log to repair a chunk that a killed process left incomplete.
 
         `size` is the size of the content in bytes.
         """

@@ -7,10 +7,11 @@ with the content of other files. If the process is killed in between, the conten
 be fetched again.
 
 Encryption, if the account has a key: AES-256-GCM under a key derived from the account's key. The
-row of a content holds the nonce and is authenticated itself (see `cache_index`), so old bytes in
-place of the current ones are detected.
+row of a content holds the nonce and is authenticated itself (see `cache_index`), so a replacement
+of the current bytes by older bytes is detected.
 
-INVARIANT: an inode has at most one content here, and none while the inode has a content file.
+INVARIANT: this cache has at most one content of an inode, and none while the inode has a content
+file.
 
 INVARIANT: content is written only after space was claimed for it.
 """
@@ -74,7 +75,7 @@ class SmallContents:
         return self._logged >= LOG
 
     def put(self, ino: int, stamp: str, data: bytes) -> None:
-        """Add the content of an inode, which must not have content in the index."""
+        """Add the content of an inode; the index must not have content of the inode."""
         self.drop(ino)
         self._waiting[ino] = _Waiting(stamp, data)
         self._bytes += len(data)
@@ -107,7 +108,7 @@ class SmallContents:
         return data
 
     def inos(self) -> list[int]:
-        """Return the inodes with content that is waiting to be written."""
+        """Return the numbers of the inodes with content that is waiting to be written."""
         return list(self._waiting)
 
     def drop(self, ino: int) -> None:
@@ -118,8 +119,8 @@ class SmallContents:
     def write(self, in_use: Callable[[int], bool]) -> None:
         """Write the waiting contents in one transaction, as far as the cache has space for them.
 
-        Contents of inodes for which `in_use` returns True, which have content files, and contents
-        without space are dropped.
+        Contents for which there is no space are dropped. Contents of inodes for which `in_use`
+        returns True are also dropped, because these inodes have content files.
         """
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()

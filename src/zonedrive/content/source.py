@@ -12,9 +12,9 @@ from zonedrive.content.content_file import Buffer
 
 
 class Stream(Protocol):
-    """Stream of the bytes of one file from an offset on, in chunks, which can be read once.
+    """Stream of one file's bytes from an offset on, in chunks.
 
-    Iteration raises the error that ended the stream.
+    A stream can be read only once. Iteration raises the error that ended the stream.
     """
 
     @property
@@ -33,9 +33,9 @@ class Stream(Protocol):
         """Return an iterator over the chunks, preferably of 256 KiB to 1 MiB each."""
 
     def abort(self) -> None:
-        """Make a blocked iteration in another thread end soon, with any exception.
+        """Make a blocked iteration in another thread end soon.
 
-        This method must not block.
+        The iteration may raise any exception. This method must not block.
         """
 
     def give_back(self, chunks: list[Buffer]) -> None:

@@ -52,15 +52,16 @@ def is_any_sealed(directory: Path) -> bool:
 
 
 def files(directory: Path) -> int:
-    """Return the number of files in a spool folder, 0 without the folder. Raises OSError."""
+    """Return the number of files in a spool folder, or 0 if there is no folder. Raises OSError."""
     found = directory.iterdir() if directory.exists() else ()
     return sum(_NAME.fullmatch(path.name) is not None for path in found)
 
 
 def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
-    """Return the earliest modification time of spool files in seconds since the epoch, or None.
+    """Return the earliest modification time of the spool files of `contents`, or None.
 
-    `contents` are pairs (inode, generation). Missing files are ignored.
+    The time is in seconds since the epoch. `contents` are pairs (inode, generation). Missing files
+    are ignored; the result is None if all files are missing.
     """
     times = []
     for ino, generation in contents:
@@ -137,13 +138,13 @@ class Spool:
         return self.directory / f"{ino}-{generation}{self._suffix}"
 
     def room(self) -> int:
-        """Return how many bytes of content fit on the disk beside the reserve. Raises OSError."""
+        """Return how many bytes can be stored without using the disk reserve. Raises OSError."""
         disk = os.statvfs(self.directory)
         reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
         return max(0, disk.f_bavail * disk.f_frsize - reserve)
 
     def require_room(self, size: int) -> None:
-        """Raise OSError (ENOSPC) if `size` bytes do not fit on the disk beside the reserve."""
+        """Raise OSError (ENOSPC) if storing `size` bytes would use the disk reserve."""
         if self.room() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -157,9 +158,9 @@ class Spool:
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation's file; each caller closes the result once.
 
-        Raises OSError, such as FileNotFoundError. Raises Damaged if the head fails its check or the
-        file is not the recorded one, and StoreError if the file is encrypted and this account has
-        no key.
+        Raises OSError, such as FileNotFoundError. Raises Damaged if the head of the file is
+        damaged, or if its manifest is missing or belongs to another file. Raises StoreError if the
+        file is encrypted and this account has no key.
         """
         for suffix in SUFFIXES:
             there = self._open.get(f"{ino}-{generation}{suffix}")
@@ -210,7 +211,7 @@ class Spool:
         """Record the flushed state of `file` as the current state of a generation.
 
         Call this in the transaction of the rows that name the file. With `size`, record the state
-        after a truncation to `size` bytes that is about to follow.
+        that the file will have after the caller truncates it to `size` bytes.
         """
         self._record(ino, generation, file.manifest(size=size))
 
@@ -273,14 +274,14 @@ class Spool:
             self._delete_rows()
 
     def tidy(self) -> None:
-        """Delete the manifest rows of deleted files; if the disk fails, the next start does so."""
+        """Delete the manifest rows of deleted files; after an error, the next start does so."""
         with contextlib.suppress(OSError, StoreError):
             self._delete_rows()
 
     def delete(self, ino: int, generation: int) -> None:
         """Delete a generation's file, if it exists; open content files stay usable.
 
-        If the disk refuses, the next start deletes the file, because nothing refers to the
+        If the deletion fails, the next start deletes the file, because nothing refers to the
         generation any more.
         """
         path = self.path(ino, generation)

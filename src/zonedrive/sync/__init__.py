@@ -5,8 +5,8 @@ A local change passes through these modules:
     dispatcher        runs steps: concurrently, in order where needed, with retries
     planner           computes the steps from the intents, and selects those that may start now
     executor          performs a step: content by `upload`, names by `remote_namespace`
-    reconcile         records requests and their answers, and finds out if an unanswered request
-                      had an effect
+    reconcile         records requests and their answers, and determines whether an unanswered
+                      request had an effect
     rollback          undoes a rejected removal or rename
 
 The functions that apply an answer to the local state are in `state/remote_operations`,

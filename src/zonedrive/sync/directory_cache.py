@@ -111,7 +111,7 @@ class DirectoryCache:
                 self._nursery = None
 
     def trusted_for(self, ino: int) -> float:
-        """Return for how many seconds the kernel may cache a folder's content."""
+        """Return the number of seconds for which the kernel may cache a folder's content."""
         folder = self._state.inodes.find(ino)
         if folder is None or folder.is_new:
             return self._state.settings.refresh
@@ -122,11 +122,11 @@ class DirectoryCache:
         return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
-        """Wait until a folder is listed; if its listing is stale, wait briefly for a fresh one.
+        """Wait until a folder is listed; if its listing is stale, wait briefly for a new listing.
 
         The wait for a fresh listing takes at most PATIENCE_S seconds. Raises the service's error if
         the folder was never listed. For a folder that was listed before, the only possible error is
-        Forbidden, and not if the folder holds local changes.
+        Forbidden, which is not raised if the folder holds local changes.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -190,8 +190,8 @@ class DirectoryCache:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        The time in suspend counts for the age of a listing, although the monotonic clock stops
-        during a suspend.
+        The age of a listing includes the time in which the machine was suspended, although the
+        monotonic clock stops during a suspend.
 
         If the service no longer has the folder, the folder is removed locally, or becomes a new
         folder if it holds local changes. The method then returns without a listing. Raises the
@@ -210,7 +210,7 @@ class DirectoryCache:
                 raise flight.error
 
     def known_empty(self, folder: Inode) -> None:
-        """Mark the listing of a folder, which this client has just created, as up to date."""
+        """Mark the listing of a folder that this client has just created as up to date."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
         self._aged_from_ns[folder.ino] = _since_boot_ns()
 
@@ -241,10 +241,10 @@ class DirectoryCache:
         )
 
     def hidden(self, folder: int, name: str) -> Entry | None:
-        """Return the service's entry that is not shown under this name in the folder, or None.
+        """Return the hidden entry that has this name on the service in the folder, or None.
 
-        The reason is a local file with the same name, or an entry that the listing does not
-        identify.
+        An entry is hidden if a local file has the same name, or if the listing does not identify
+        the entry.
         """
         return self._hidden.get(folder, {}).get(name)
 
@@ -269,7 +269,7 @@ class DirectoryCache:
     def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
         """Return True if the newest listing was requested since `moment_ns` (monotonic clock).
 
-        The time in suspend since the request counts for the age of the listing.
+        The time in suspend since the request counts towards the age of the listing.
         """
         if self._asked_ns.get(ino, -1) < moment_ns:
             return False
@@ -322,14 +322,14 @@ class DirectoryCache:
         self._walks.landed(folder.ino)
 
     def _wanted(self, folder: Inode) -> bool:
-        """Return True if a prefetched listing of the folder is useful."""
+        """Return True if prefetching the listing of the folder is useful."""
         if folder.parent == NOWHERE or folder.is_new:
             return False
         left = self._trust(folder.ino) - self._age(folder.ino)
         return not folder.listed or left < self._state.settings.refresh * RENEWED
 
     def _spare(self) -> int:
-        """Return how many prefetched listings may start now; 0 or less means none."""
+        """Return how many listings may be prefetched now; 0 or less means none."""
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
@@ -366,8 +366,8 @@ class DirectoryCache:
     def _is_calm(self) -> bool:
         """Return True if the top folder of a zone may be prefetched now.
 
-        There must be spare capacity. If the service allows at most RESERVED requests at a time, it
-        must be idle.
+        There must be spare capacity. If the service allows at most RESERVED requests at a time, no
+        other request may be running.
         """
         service = self._service
         if service.places > RESERVED or service.link.state != "online":
@@ -395,7 +395,7 @@ class DirectoryCache:
     async def _fetch_levels(self) -> None:
         """Fetch the access levels, and store which zones only allow the user to add entries.
 
-        After an error, the known levels stay.
+        If the request fails or takes longer than LEVELS_S seconds, the known levels are kept.
         """
         state = self._state
         if not self._service.can("levels"):

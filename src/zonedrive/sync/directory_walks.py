@@ -44,7 +44,7 @@ def _now() -> float:
 
 
 class _Level:
-    """Subfolders of one listed folder, in the order of the walk. Many folders have none."""
+    """Subfolders of one listed folder, in the order of the walk; often there are none."""
 
     def __init__(self, key: Key, inos: list[int]) -> None:
         self.key = key  # the key of the folder itself
@@ -80,7 +80,7 @@ class DirectoryWalk:
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
-        """Return True if the folder is on the way of this walk."""
+        """Return True if the folder is one of the known subfolders of this walk."""
         return self._key(folder) is not None
 
     def begins_with(self, folder: Inode) -> bool:
@@ -119,7 +119,7 @@ class DirectoryWalk:
             self.landed(folder)
 
     def landed(self, folder: Inode) -> None:
-        """Load the subfolders of a folder, whose listing is now known, if the walk enters it."""
+        """Load the subfolders of a folder whose listing is now known, if the walk enters it."""
         key = self._key(folder) if self.deep and folder.ino not in self._levels else None
         if key is not None and key >= self._position:
             self._open(folder.ino, key)
@@ -145,7 +145,7 @@ class DirectoryWalk:
     def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
         """Yield the ino and key of the subfolders of a folder, from number `first` on.
 
-        In a deep walk, the subfolders of each subfolder follow directly after it.
+        In a deep walk, the subfolders of each subfolder follow directly after that subfolder.
         """
         if (level := self._levels.get(ino)) is None:
             return
@@ -242,7 +242,7 @@ class DirectoryWalks:
         self.go_on()
 
     def go_on(self) -> None:
-        """Request the next listings of the active walks, within the capacity."""
+        """Request the next listings of the active walks, as far as `spare` reports capacity."""
         now = _now()
         for walk in self._walks:
             if now - walk.moved_s < GONE_S:
@@ -262,7 +262,11 @@ class DirectoryWalks:
                 return
 
     def _walk(self, folder: Inode) -> DirectoryWalk | None:
-        """Return the walk that leads to the folder, or a new walk that begins here, or None."""
+        """Return the walk that `folder` belongs to, or None if no program seems to be walking.
+
+        If a program seems to begin a walk at `folder`, or to continue a walk further up, the result
+        is a new walk.
+        """
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
         for walk in self._walks:
@@ -285,9 +289,9 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return the walk, or its replacement if the program follows the other order.
+        """Return the walk, or a new walk in the other order if the program follows that order.
 
-        The replacement is a new walk in that order.
+        The two orders are the order of the listing and the order of the names.
         """
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:

@@ -1,11 +1,12 @@
-"""Dispatcher of the outbox, which runs due steps concurrently, in order, with retries.
+"""Dispatcher of the outbox, which runs due steps concurrently and retries failed steps.
 
 This module knows nothing about the work of a step: the `Executor` performs the step, and records
 its success.
 
 INVARIANT: an inode has at most one running step.
 
-INVARIANT: only the executor ends an intent, after a success; a failure postpones the intent.
+INVARIANT: only the executor ends an intent, after its step has succeeded. A failed step postpones
+the intent.
 
 INVARIANT: during a pause, only the steps that a caller has asked for (`preferred`) start, and the
 steps that these depend on.
@@ -71,7 +72,7 @@ def _overload(error: Exception) -> Unavailable | None:
 
 
 def _until_end(pause: Pause) -> float:
-    """Return the seconds until the end of the pause must be checked; infinity without an end."""
+    """Return the seconds after which to check if the pause is over; infinity if it has no end."""
     return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
@@ -89,8 +90,8 @@ class Dispatcher:
     ) -> None:
         """Allow `places` concurrent steps, and the same number of additional small uploads.
 
-        If `most` is larger than this total, tiny uploads may run up to `most`. After a local
-        change, no new step starts for `quiet` seconds, apart from overdue steps.
+        If `most` is larger than this total, additional tiny uploads may run, up to `most` steps in
+        total. After a local change, no new step starts for `quiet` seconds, except overdue steps.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -149,7 +150,7 @@ class Dispatcher:
         self.changes.notify()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Wait until `reached` returns True; call it again after changes of the outbox."""
+        """Wait until `reached` returns True; call `reached` again after changes of the outbox."""
         begun = time.perf_counter()
         while not reached():
             took = time.perf_counter() - begun
@@ -199,7 +200,7 @@ class Dispatcher:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Hurry inside the block, because a caller is waiting for all uploads.
+        """Send changes sooner while the `with` block runs, because a caller waits for all uploads.
 
         Steps start without the quiet time after a local change, and the pauses after temporary
         errors are shorter.
@@ -214,10 +215,10 @@ class Dispatcher:
 
     @contextmanager
     def preferred(self, inos: set[int]) -> Iterator[None]:
-        """Inside the block, start the steps of these inodes first, and also during a pause.
+        """While the `with` block runs, start the steps of these inodes first, even during a pause.
 
-        The steps that they depend on, such as the creation of a parent folder, are included. The
-        caller may add inodes to the set, and must call `wake` after that.
+        The same applies to steps that these steps depend on, such as the creation of a parent
+        folder. The caller may add inodes to the set, and must call `wake` after that.
         """
         self._preferred.append(inos)
         self.wake()
@@ -242,7 +243,7 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """Make steps due that wait after a temporary error, because another step succeeded.
+        """Make the steps due that wait after a temporary error, because another step succeeded.
 
         Steps that the service rejected because of overload keep their pauses.
         """
@@ -251,7 +252,7 @@ class Dispatcher:
             self.expedite(faltering)
 
     def failure(self, ino: int) -> Exception | None:
-        """Return the error of the inode's last step, or None without an error."""
+        """Return the error of the inode's last step, or None if the step did not fail."""
         return self._failures.get(ino)
 
     async def run(self) -> None:
@@ -336,8 +337,8 @@ class Dispatcher:
     def _start(self) -> None:
         """Start the steps of the queue that are still up to date, as far as the limits allow.
 
-        The queue may be older than the intents: folding takes a long time with many intents, so the
-        queue is not computed again after each step.
+        The queue may be older than the intents. It is not computed again after each step, because
+        this takes a long time with many intents.
         """
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
@@ -432,7 +433,7 @@ class Dispatcher:
             self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
-        """Record the error of a failed step, and postpone its intent; no intent is abandoned."""
+        """Record the error of a failed step, and postpone the step's intent."""
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)

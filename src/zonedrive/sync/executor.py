@@ -114,7 +114,8 @@ class Executor:
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Make a parked file local-only, because the file cannot keep its remote entry.
 
-        A later step deletes the entry, unless a coworker has moved it.
+        A parked file has been renamed to a local-only name, while its entry stayed. A later step
+        deletes the entry, unless a coworker has moved it.
         """
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision
@@ -133,7 +134,7 @@ class Executor:
             state.revert_to_remote(parked)
 
     def _accept_deletion(self, inode: Inode) -> None:
-        """Apply the deletion of an entry on the service; keep only a local edit, as a new file."""
+        """Apply the deletion of an entry on the service; turn an edited file into a new file."""
         intent = self._state.intents.get(inode.ino)
         if intent is not None:
             conflicts.accept_deletion(self._state, intent, inode)

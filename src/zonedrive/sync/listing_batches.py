@@ -38,7 +38,7 @@ class LocalChanges:
         self.local = state.local
 
     def with_local_changes(self) -> Iterable[int]:
-        """Return the inodes for which `local` may return changes."""
+        """Return the numbers of the inodes for which `local` may return changes."""
         state = self._state
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
@@ -47,7 +47,7 @@ class LocalChanges:
         return self._state.requests.names_in(remote_id)
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record if a coworker has moved the entry of a parked file.
+        """Record whether a coworker has moved the entry of a parked file.
 
         `folder` (remote id) and `name` are the place of the entry in a listing.
         """
@@ -58,10 +58,11 @@ class LocalChanges:
             self._state.intents.changes.notify()
 
     def left(self, folder: Inode) -> None:
-        """Clear the remote folder of parked files whose entries are in a folder that left the tree.
+        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
 
-        Programs save no new files in that folder. If a coworker has moved the folder, a listing
-        contains the entries again, in another inode for the folder. Call within a transaction.
+        The folder has left the tree, so programs save no new files in it. If a coworker has moved
+        the folder, a listing contains the entries again, in another inode for the folder. Call
+        within a transaction.
         """
         state, place = self._state, (folder.zone, folder.remote_id)
         for intent in state.intents.parked():
@@ -131,8 +132,8 @@ class ListingBatches:
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
-        If `urgent` is true, a program is waiting for the listing, and it is merged at once. Raises
-        the error of the merge.
+        If `urgent` is true, a program is waiting for the listing, which is then merged at once.
+        Raises the error of the merge.
         """
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)

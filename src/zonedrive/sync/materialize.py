@@ -42,10 +42,11 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
 async def bring_bytes(
     state: LocalState, service: Service, successor: Inode | None, former: Inode | None
 ) -> None:
-    """Copy the cached content of `successor` into the spool before it takes over an identity.
+    """Copy the cached content of `successor` into the spool, before it replaces `former`.
 
-    The identity on the service is that of `former`. Does nothing if the cache does not have the
-    whole content, or if there is nothing to take over.
+    With local bytes, `successor` can take over the entry of `former` on the service. Does nothing
+    if the cache does not have the whole content, or if `former` has no entry. Raises the errors of
+    `materialize`.
     """
     if successor is None or former is None or former is successor or former.is_new:
         return

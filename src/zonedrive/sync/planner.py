@@ -54,7 +54,7 @@ Place = tuple[int, str]
 
 
 class InodeView(msgspec.Struct, frozen=True):
-    """Facts about an inode that the folding of its intent needs."""
+    """Facts about an inode that `fold` needs."""
 
     ino: int
     folder: bool
@@ -96,8 +96,8 @@ def fold(
 ) -> list[Step]:
     """Return the next step of every intent that has one, including steps that must wait.
 
-    `views` has the facts about the inodes; an intent without a view is ignored. `being_written` has
-    the places of new files that programs have open for writing.
+    `views` contains the facts about the inodes; an intent without a view is ignored.
+    `being_written` contains the places of new files that programs have open for writing.
     """
     items = [(intent, views[intent.ino]) for intent in intents if intent.ino in views]
     leaving = {
@@ -146,7 +146,7 @@ def _gives_up(
 
 
 def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:
-    """Return True if the step removes a file whose identity a file at its place can take over.
+    """Return True if the step deletes an entry that another file at its place can take over.
 
     `places` are the local places of files that lose their own identity to a new file.
     """
@@ -165,7 +165,7 @@ def _step(
     inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
-    """Return the step for one intent, or None, without the dependencies on other steps."""
+    """Return the step for one intent, with an empty `after`, or None if no step is possible."""
     if intent.parked:
         return None
     if view.new and intent.gone:
@@ -199,7 +199,7 @@ def _ordered(
     """Return the steps with their dependencies; break a cycle, if there is one.
 
     If steps are waiting for each other in a cycle, one of them becomes an ASIDE step, which moves
-    its entry to a temporary name. Other cycles are broken by later foldings.
+    its entry to a temporary name. Later calls break the other cycles.
     """
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
@@ -286,7 +286,7 @@ def _takes_a_place(step: Step, view: InodeView) -> bool:
 def _cycle(waits: Mapping[int, set[int]]) -> list[int]:
     """Return inodes whose steps are waiting for each other in a cycle, or an empty list.
 
-    `waits` has for each inode the inodes that its step waits for.
+    `waits` maps each inode to the inodes whose steps must end before its own step.
     """
     over: set[int] = set()
     for start in waits:
@@ -334,9 +334,9 @@ class InodeViews:
         self._state = state
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
-        """Return the facts that folding needs, or None if the inode no longer exists.
+        """Return the facts that `fold` needs, or None if the inode no longer exists.
 
-        `chains` caches the folders above an inode for the other inodes of the same folding.
+        `chains` caches the folders above an inode for the other inodes of the same call of `fold`.
         """
         state = self._state
         inode = state.inodes.find(ino)
@@ -383,11 +383,11 @@ class InodeViews:
         return places
 
     def pending(self) -> list[int]:
-        """Return the inodes with a pending request."""
+        """Return the numbers of the inodes with a pending request."""
         return [request.ino for request in self._state.requests.all()]
 
     def occupant(self, place: Place) -> int:
-        """Return the inode number of the new file at a local place, or 0 without a new file."""
+        """Return the inode number of the new file at a local place, or 0 if there is none."""
         folder = self._state.inodes.find(place[0])
         if folder is None or folder.parent == NOWHERE:
             return 0
@@ -396,7 +396,7 @@ class InodeViews:
 
 
 class Planner:
-    """Planner that selects and folds intents, and tracks blocked steps."""
+    """Planner that selects intents, computes their steps with `fold`, and tracks blocked steps."""
 
     def __init__(self, intents: IntentTable, views: InodeViews) -> None:
         self._intents = intents
@@ -431,9 +431,9 @@ class Planner:
     ) -> tuple[list[Step], bool]:
         """Return the steps of intents that concern names, and of the most urgent due uploads.
 
-        The second value is True if more uploads are due than were folded. `busy` has the inodes
-        with a running step, whose uploads are left out. The uploads of `first` come before all
-        others; with `only`, other uploads are left out.
+        The second value is True if more uploads are due than the result includes. `busy` contains
+        the inodes with a running step, whose uploads are left out. The uploads of `first` come
+        before all others; with `only`, other uploads are left out.
         """
         agenda = self._intents.agenda
         before, self._folded = self._folded, Snapshot(self._basis)
@@ -464,7 +464,7 @@ class Planner:
         return self._intents.agenda.epoch, self._views.being_written()
 
     def is_current(self, step: Step) -> bool:
-        """Return True if a new folding would give the same step. The step must concern a name."""
+        """Return True if `fold` would give the same step again. The step must concern a name."""
         known = self._origins.get(step.ino)
         taken = known is not None and self._views.occupant(known[0]) != known[1]
         return self._folded.is_current and not taken

@@ -1,4 +1,4 @@
-"""Resolution of pending requests: finds out if an unanswered request had an effect.
+"""Resolution of pending requests, which determines whether an unanswered request had an effect.
 
 A lost reply or a killed daemon leaves a pending request. Before the next request for the same
 inode, the service's state is compared with the pending request. If they match, the result is
@@ -8,7 +8,7 @@ meantime.
 The sent version is not always the newest version of its file, because a coworker may have saved
 another version since. The sent version may also be in another file, because an upload identifies
 the file by name: if a coworker has renamed the file between the check and the upload, the service
-has created a new file, or a version of a file that has got the name.
+has created a new file, or a version of another file that now has the name.
 
 INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored
 in one transaction.
@@ -130,7 +130,7 @@ class ContentComparison:
 
 
 class Reconciler:
-    """Resolver of pending requests, by their answers or by the current state of the service."""
+    """Resolver of pending requests, which uses their answers or the service's current state."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         self._state = state
@@ -142,7 +142,7 @@ class Reconciler:
     # ---- one request to one place at a time ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
-        """Wait for the end of a running request for this folder (remote id) and name.
+        """Wait until the running request for this folder (remote id) and name ends; return True.
 
         Return False at once if no such request is running.
         """
@@ -150,9 +150,9 @@ class Reconciler:
 
     @contextmanager
     def sending(self, request: PendingRequest) -> Iterator[None]:
-        """Record a request as pending; during the block, `wait_for` waits for the request.
+        """Record a request as pending; while the `with` block runs, `wait_for` waits for its end.
 
-        From now on the outcome of the request is unknown, until its answer is recorded.
+        The outcome of the request is unknown until its answer is recorded.
         """
         with self._under_way.flying((request.folder, request.name), Flight()):
             self._state.record_request(request)
@@ -160,10 +160,10 @@ class Reconciler:
 
     @contextmanager
     def asking(self, request: PendingRequest) -> Iterator[None]:
-        """End the pending request if the block, which sends the request, fails without an effect.
+        """End the pending request if the `with` block fails and the request had no effect.
 
-        After an error with an unknown effect, the request stays pending. Every error is raised
-        again.
+        The block sends the request. After an error that leaves the effect unknown, the request
+        stays pending. Every error is raised again.
         """
         try:
             yield
@@ -180,7 +180,7 @@ class Reconciler:
 
         Without the record of a conflict, the conflict would be found again. The name of a conflict
         copy contains the time, so its content would be sent a second time. After an exchange of
-        names, only the record says which name an entry with a temporary name must get. An OSError
+        names, only the record contains the final name of an entry with a temporary name. An OSError
         is logged.
         """
         try:
@@ -295,7 +295,10 @@ class Reconciler:
     async def _has_sent(
         self, request: PendingRequest, size: int, file_id: str, version: str | None = None
     ) -> bool:
-        """Return True if a version on the service, with `size` bytes, is what the request sent."""
+        """Return True if a version on the service has the bytes that the request sent.
+
+        `size` is the size of the version in bytes. `version` is by default the current version.
+        """
         if size != request.size:
             return False
         return await self.comparison.is_what_was_sent(request, file_id, version)
@@ -314,7 +317,7 @@ class Reconciler:
     async def _is_below_another(self, inode: Inode, request: PendingRequest) -> bool:
         """Return True if the sent version is in the history of its file, below a newer version.
 
-        In that case, the request and the edit are recorded as done, unless they have changed
+        In that case, also record the request and the edit as done, unless they have changed
         meanwhile.
         """
         state = self._state
@@ -339,7 +342,7 @@ class Reconciler:
     ) -> bool:
         """Return True if the content to upload is already on the service, below a newer version.
 
-        The upload is then recorded as done. Also return True if the intent has changed meanwhile.
+        Then record the upload as done. Also return True if the intent has changed meanwhile.
 
         A power cut can undo the records of a request and its answer; the newer version may also be
         by this client. The search ends at the base of the edit, because older versions cannot have
@@ -438,7 +441,10 @@ class Reconciler:
         return found is not None and found.is_new and not found.is_folder
 
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
-        """Record that an upload has gone to `entry`, another entry with the same name."""
+        """Record that an upload went to `entry`, another entry with the same name.
+
+        If the original entry is deleted, the inode becomes the inode of `entry`.
+        """
         state = self._state
         pending = state.requests.snapshot(request)
         current = await self._entry(request)

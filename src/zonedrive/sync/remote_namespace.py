@@ -1,4 +1,4 @@
-"""Changes of names on the service: creates folders, and moves and deletes entries."""
+"""Changes of names on the service: creation of folders, and moves and deletions of entries."""
 
 import logging
 import time
@@ -233,7 +233,7 @@ class RemoteNamespace:
         return True
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete a removed entry on the service; if the service rejects that, restore the entry."""
+        """Delete a removed entry on the service; if the service rejects this, undo the removal."""
         planned = self._state.intents.snapshot(intent)
         try:
             await self._delete(intent, inode, planned)
@@ -245,7 +245,7 @@ class RemoteNamespace:
                 await self._deleted(inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Return True if the service still has the entry, or if it rejects the query."""
+        """Return True if the service still has the entry, or if the service rejects the query."""
         try:
             return await current_entry(self._service, inode.zone, inode.entry_id) is not None
         except FOR_GOOD:
@@ -306,7 +306,7 @@ class RemoteNamespace:
             return
 
     async def _deleted(self, inode: Inode) -> None:
-        """Forget the inode and all inodes below it, because the service has deleted the entry."""
+        """Remove the inode and all inodes below it, because the service has deleted the entry."""
         state, deleted = self._state, inode.remote_id or ""
         state.inodes.settled.add(inode.zone, deleted)
         while below := list(islice(state.inodes.innermost_first(inode), remote_operations.STEP)):
@@ -368,7 +368,7 @@ class RemoteNamespace:
 
 
 def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:
-    """Return the error for a 404 about entries that exist: the service lacks the endpoint."""
+    """Return the error for a 404 response about existing entries: the endpoint is missing."""
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",

@@ -109,11 +109,12 @@ class Rollback:
         return way
 
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
-        """Return the moves that bring the inode back, and those of inodes that occupy its place.
+        """Return the moves that bring the inode back to its former place.
 
-        The result has for each inode number the inode, its target folder and its target name. An
-        inode with a temporary remote name gets the place that becomes free, or in a cycle its
-        current place. Return None if a place is in use or gone.
+        Inodes that now occupy the former place are moved back, too. The result maps each inode
+        number to the inode, its target folder and its target name. An inode with a temporary remote
+        name gets the place that becomes free, or in a cycle its current place. Return None if a
+        place is in use or gone.
         """
         state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):

@@ -56,7 +56,7 @@ class Decision(Enum):
 
 
 def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | None) -> Decision:
-    """Return the decision about a local content of `size` bytes.
+    """Return the decision about the local content of a file, which has `size` bytes.
 
     `base` is the version that the edit is based on. `found` is the service's current entry of the
     file or, for a new file, the entry with the same name.
@@ -71,7 +71,7 @@ def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | Non
 
 
 class Body:
-    """Bytes of one generation for an upload, which can be read again from the start."""
+    """Bytes of one generation for an upload; each iteration reads the bytes from the start."""
 
     def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
         """Create the body; `limit` is in bytes per second, or 0 for no limit."""
@@ -191,10 +191,10 @@ class Uploader:
             await self._send(intent, inode, request, file)
 
     def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
-        """Keep both versions: the local version becomes a conflict copy, and the name stays.
+        """Keep both versions: turn the local version into a conflict copy.
 
-        The name then belongs to the coworker's version. Raises Changed while a program is writing
-        to the file.
+        The coworker's version `found` keeps the original name. Raises Changed while a program is
+        writing to the file.
         """
         session = self._state.session(inode.ino)
         if session is not None and not session.frozen:
@@ -318,7 +318,7 @@ class Uploader:
                 raise Changed("the file was moved on the service")
 
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return the inodes of `_others_named`.
+        """Return the other inodes with this remote name, as `_others_named` does.
 
         Raises Changed if one of these inodes is to be moved or deleted.
         """
@@ -350,10 +350,10 @@ class Uploader:
         return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
-        """Return the service's entry of the base version if the inode has a wrong id, or None.
+        """Find the service's entry of a file whose inode has a wrong id; return the entry or None.
 
-        The entry has the same name and the revision of the base version. The inode gets the id of
-        the entry.
+        The entry has the file's remote name, and the revision that the edit is based on. The inode
+        gets the id of the entry.
         """
         folder, name = inode.remote_parent or "", inode.remote_name
         planned = self._state.intents.snapshot(intent)
@@ -389,7 +389,7 @@ class Uploader:
         return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the service's entry with this name whose inode has another local name."""
+        """Return the service's entry that has this name under another local name, or None."""
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

@@ -26,8 +26,9 @@ class CallerPolicy:
     """Check of calling programs against the `guard` list."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
-        """Set the list of programs: names without a folder, or PROGRAM/THREAD for one thread.
+        """Store the `guard` list, and use the process information below `proc`.
 
+        An item of the list is a program name without a folder, or PROGRAM/THREAD for one thread.
         PROGRAM/O_NOATIME matches only files that the program opens with the flag O_NOATIME.
         """
         guard = frozenset(guard)
@@ -41,8 +42,8 @@ class CallerPolicy:
     def guarded(self, pid: int, flags: int = 0) -> bool:
         """Return True if the process or thread `pid` is on the list.
 
-        `flags` are the flags of its open(2). A `pid` of 0 means an unknown process. Unknown and
-        ended processes are not on the list.
+        `flags` are the flags of the program's open(2). A `pid` of 0 means an unknown process.
+        Unknown and ended processes are not on the list.
         """
         if not (self._guard or self._threads) or pid <= 0:
             return False

@@ -122,7 +122,7 @@ class Files:
     async def release(self, handle: int) -> None:
         """Close a handle after its last file descriptor was closed.
 
-        Raises the error if the last written bytes cannot be stored.
+        Raises OSError or StoreError if the last written bytes cannot be stored.
         """
         which = self._handles.pop(handle)
         opened = which.file
@@ -202,9 +202,9 @@ class Files:
         return reader.available(offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
-        """Return the bytes at `offset`, fetched from the service if needed; see `available`.
+        """Return up to `size` bytes at `offset`; fetch them from the service if needed.
 
-        Raises the errors of `available`, and the service's error.
+        See `available` for the result. Raises the errors of `available`, and the service's error.
         """
         data = self.available(handle, offset, size)
         if data is not None:
@@ -274,8 +274,8 @@ class Files:
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
         """Set the times of a file that is being written.
 
-        The modification time is set to `mtime_ns` (nanoseconds), or left unchanged for None. The
-        change time is set to the current time. Returns True if the next commit stores both times;
+        The modification time is set to `mtime_ns` (nanoseconds), or left unchanged if None. The
+        change time is set to the current time. Return True if the next commit stores both times;
         otherwise the caller stores them.
         """
         session = self._state.session(inode.ino)
@@ -304,7 +304,7 @@ class Files:
             log.info("inode %d: replaced; its readers may get an error: %s", inode.ino, wrong)
 
     def close_all(self) -> None:
-        """Store unsaved bytes and close all files at the end of the mount; errors are logged."""
+        """Store unsaved bytes and close all files on unmount; log errors."""
         reached(Place.CLOSING)
         for opened in [*self._state.opened.values(), *self._state.kernel.former.values()]:
             # Logged by `_end`; the other files must still be closed.
@@ -318,7 +318,7 @@ class Files:
     # ---- inside ----
 
     async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
-        """Return the session that the handle writes to, and begin one if needed.
+        """Return the session that the handle writes to; begin a session if there is none.
 
         Raises OSError (ESTALE) if the handle may have read a former version, and the errors of
         `WriteSessions.begin`.

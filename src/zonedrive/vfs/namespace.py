@@ -139,9 +139,9 @@ class Namespace:
     def listed(self, handle: int, start: int) -> Listed | None:
         """Return the folder's names if the folder is unchanged since reading began, else None.
 
-        At a `start` of 0 the names are read again, as rewinddir(3) requires. The result is also
-        None while programs write to files of the folder, because sizes change with every write, and
-        if the kernel must not cache all names (see `attr_of`).
+        If `start` is 0, the names are read again, as rewinddir(3) requires. The result is also None
+        while programs write to files of the folder, because sizes change with every write, and if
+        the kernel must not cache all names (see `attr_of`).
         """
         listing = self._listings[handle]
         folder = self._state.inodes.get(listing.folder)
@@ -210,8 +210,8 @@ class Namespace:
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         """Create an empty file and open it for writing; return the handle and the stat fields.
 
-        If the file was created since the kernel's lookup, it is opened, or with O_EXCL
-        FileExistsError is raised. Also raises PermissionError, OSError, and the errors of `folder`.
+        If the file was created since the kernel's lookup, open the existing file, or with O_EXCL
+        raise FileExistsError. Also raises PermissionError, OSError, and the errors of `folder`.
         """
         state = self._state
         if not flags & os.O_EXCL:

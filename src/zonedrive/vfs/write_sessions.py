@@ -52,7 +52,7 @@ class WriteSessions:
     def begin_new(self, opened: OpenFile) -> None:
         """Begin the session of a file that was just created.
 
-        The file is empty, and the close stores it even if nothing is written. Raises OSError.
+        The empty file is stored at its last close, even if nothing is written. Raises OSError.
         """
         generation = self._state.next_generation()
         file = self._state.spool.create(opened.ino, generation)
@@ -65,10 +65,10 @@ class WriteSessions:
     async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
         """Begin a write session for the file.
 
-        With `truncate`, the session is empty; otherwise it has a copy of the current bytes. The
-        file gets no session if the service has a different version, which supersedes `opened`. With
-        `append`, a file that the service no longer has is created again. Raises OSError (such as
-        ESTALE and ENOSPC), StoreError, or the service's error.
+        With `truncate`, the session is empty; otherwise it has a copy of the current bytes. If the
+        service has another version, which supersedes `opened`, no session begins. With `append`, a
+        file that the service no longer has is created again. Raises OSError (such as ESTALE and
+        ENOSPC), StoreError, or the service's error.
         """
         state = self._state
         try:
@@ -184,7 +184,7 @@ class WriteSessions:
                     await self._keep_safe(opened, session)
 
     async def free_superseded(self) -> None:
-        """Delete superseded bytes from the spool, after a flush of the database.
+        """Flush the database, then delete the superseded bytes from the spool.
 
         If the flush fails, the bytes are deleted after a later flush.
         """

@@ -14,7 +14,8 @@ def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | 
 
     The result is None for an entry that is synced, and for an entry that is never uploaded.
 
-    `copies` are the inodes of all conflict copies. For a folder, the entries in it do not count.
+    `copies` contains the inode numbers of all conflict copies. For a folder, only its own state
+    counts, not the state of the entries in it.
     """
     if inode.local:
         return None
@@ -61,7 +62,7 @@ def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
 
 
 def one(known: Mapping[str, str], name: bytes) -> bytes:
-    """Return the encoded value of the attribute `name` in `known`. Raises OSError (ENODATA)."""
+    """Return the encoded value of the attribute `name`. Raises OSError (ENODATA) if missing."""
     value = known.get(name.decode("utf-8", "replace"))
     if value is None:
         raise OSError(errno.ENODATA, "no such attribute")

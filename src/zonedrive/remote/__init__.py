@@ -1,7 +1,7 @@
-"""Typed access to the service over HTTPS. Other packages see no HTTP status and no URL.
+"""Typed client of the service over HTTPS; hides URLs and HTTP statuses from other packages.
 
 The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md. Each
-name is imported on first use, because the import of the client is slow.
+name is imported on first use, because importing the client is slow.
 """
 
 from importlib import import_module
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {"Client": "client", "Credentials": "client", "Directory": "directory"}
-"""Modules of the names that are not in `zonedrive.model`."""
+"""Submodule that defines each exported name, for the names that are not in `zonedrive.model`."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,9 +1,10 @@
-"""Client for Python programs: zones, folders and files by path, whole files in one call.
+"""Client for Python programs, with access by path and calls that transfer a whole file.
 
 Knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`; this module
 is a thin layer over `service` that is more convenient for scripts.
 
-Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md describes them.
+The names that `zonedrive.remote` exports are a stable interface, which docs/PYTHON_CLIENT.md
+describes.
 """
 
 import os
@@ -52,7 +53,7 @@ class Credentials:
 
 
 class Client:
-    """Client of one user; an async context manager that runs on trio.
+    """Client of the service for one user; an async context manager for trio.
 
     Every method raises subclasses of zonedrive.errors.ZonedriveError, whose `line()` is a one-line
     message for the user. An operation that the profile does not define raises NotSupported without
@@ -60,7 +61,7 @@ class Client:
     """
 
     def __init__(self, credentials: Credentials) -> None:
-        """Prepare the client, which connects with the first request.
+        """Prepare the client; the first request opens a connection.
 
         Raises ConfigError if a credential or the profile cannot be used.
         """
@@ -117,15 +118,15 @@ class Client:
         return _only(found, f"zone {name!r}")
 
     async def listing(self, folder: Place) -> list[Entry]:
-        """Return the entries of a folder, without deleted ones, in the service's order."""
+        """Return the entries of a folder in the service's order, without deleted entries."""
         zone_id, folder_id = _folder(folder)
         return await self._service.listing(zone_id, folder_id)
 
     async def find(self, path: str) -> Entry:
         """Return the file or folder at the path `ZONE/FOLDER/.../NAME`.
 
-        `ZONE` is the name or id of a zone; without further names, it stands for the root folder.
-        Names are compared exactly as the service stores them. Raises NotFound if no entry matches,
+        `ZONE` is the name or id of a zone. If the path has no further names, return the root folder
+        of the zone. Names must match the service's names exactly. Raises NotFound if none matches,
         and ZonedriveError if several entries match.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
@@ -137,23 +138,23 @@ class Client:
         return here
 
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """Return the file or folder with an id, even if it is deleted."""
+        """Return the file or folder with the id `entry_id`, even if it is deleted."""
         return await self._service.entry(zone_id, entry_id)
 
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of its version `version` (a `Version.version`)."""
+        """Return the whole content of a file, or of the version given as a `Version.version`."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def download(
         self, file: Entry, target: str | os.PathLike[str], *, version: str | None = None
     ) -> int:
-        """Download a file to the local path `target` and return the number of bytes.
+        """Download a file to the local path `target`, and return its size in bytes.
 
-        After an error, `target` is unchanged: the content goes to a temporary file that is renamed
-        at the end.
+        The content is written to a temporary file that is renamed at the end. An existing file at
+        `target` is therefore replaced only after a complete download.
         """
         path = Path(target)
         # A short random name fits any name limit and cannot be a link placed by another user.
@@ -240,7 +241,7 @@ class Client:
     async def move(
         self, entry: Entry, *, to: Place | None = None, name: str | None = None
     ) -> Entry:
-        """Rename an entry, move it to another folder of its zone, or both; return the new entry.
+        """Rename an entry, move it to another folder of its zone, or both; return the result.
 
         Raises Rejected if `to` is in another zone.
         """
@@ -314,7 +315,7 @@ class _Token(httpx.Auth):
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the token to the request."""
+        """Add the Authorization header to the request."""
         request.headers["Authorization"] = f"Bearer {self._token}"
         yield request
 
@@ -323,7 +324,7 @@ class _FileBody:
     """Iterable over the content of a local file; each iteration starts at the beginning."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file's size. Raises OSError."""
+        """Store the path and the current size of the file. Raises OSError."""
         self.path = path
         self.size = path.stat().st_size
 
@@ -394,10 +395,10 @@ async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> Res
 async def abandonable(
     work: Callable[[Callable[[], bool]], ResultT], drop: Callable[[ResultT], None] = lambda _: None
 ) -> ResultT:
-    """Run `work` in a thread and return its result; do not wait for `work` after a cancellation.
+    """Run `work` in a thread and return its result; stop waiting if the caller is cancelled.
 
-    `work` receives a callable that returns True after a cancellation. The result of a cancelled
-    `work` is passed to `drop`.
+    `work` receives a callable that returns True after a cancellation. If `work` nevertheless
+    returns a result after a cancellation, the result is passed to `drop`.
     """
     lock = threading.Lock()
     is_abandoned = False

@@ -1,7 +1,7 @@
-"""HTTP clients of a deployment, for the trio loop and for worker threads, with limits on answers.
+"""HTTP clients for the trio loop and for worker threads, with limits on the size of responses.
 
-Knows nothing about endpoints. httpx's own clients are not used: their additional features (cookies,
-redirects, decoding) are unwanted here, and took a fifth of the time of a small request.
+Knows nothing about endpoints. httpx's own clients are not used, because their additional features
+(cookies, redirects, decoding) are unwanted and took a fifth of the time of a small request.
 
 INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
 stored.
@@ -28,14 +28,14 @@ MIB: Final = 1 << 20
 SMALL: Final = 4 * MIB  # one entry, one step of a logon
 CHANGED: Final = 32 * MIB  # the answer to a change: a group has many members
 LISTING: Final = 192 * MIB  # one list, all of its pages together
-REFUSAL: Final = 64 * 1024  # bytes of an error that are read
+REFUSAL: Final = 64 * 1024  # bytes of an error answer that are read
 
 
 class _Client:
-    """Base class of the clients, which builds requests to one deployment."""
+    """Base class of the HTTP clients; builds requests to one deployment."""
 
     def __init__(self, base_url: str, auth: httpx.Auth) -> None:
-        """Prepare a client for `base_url`, which must be a result of `urls.base_url`."""
+        """Prepare a client for the deployment at `base_url`, as returned by `urls.base_url`."""
         self.base_url = base_url
         self.auth = auth
         self._origin = httpx.URL(base_url)
@@ -61,7 +61,7 @@ class _Client:
         timeout: httpx.Timeout,
         extensions: Mapping[str, Any] | None = None,
     ) -> httpx.Request:
-        """Return a request; `path` must already be percent-encoded.
+        """Return a request to the deployment; `path` must already be percent-encoded.
 
         Raises Rejected if the query is not valid Unicode.
         """
@@ -100,7 +100,8 @@ class LoopClient(_Client):
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
         """Send a request and return the response, whose body is not read yet.
 
-        With `bare`, no token is sent. Raises httpx's errors.
+        If `bare`, the request has no bearer token. Raises httpx's errors, and NotLoggedOn if there
+        is no bearer token to send.
         """
         if bare:
             return await self.transport.handle_async_request(request)
@@ -133,7 +134,7 @@ class BlockingClient(_Client):
     def send(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the response, whose body is not read yet.
 
-        Raises httpx's errors.
+        Raises httpx's errors, and NotLoggedOn if there is no bearer token to send.
         """
         flow = self.auth.sync_auth_flow(request)
         try:
@@ -153,14 +154,15 @@ class BlockingClient(_Client):
 
 
 class TooLong(httpx.DecodingError):
-    """Error for an answer that is longer than its limit."""
+    """Error for a response that is longer than allowed."""
 
 
 async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
-    """Read the body of an answer on the trio loop.
+    """Read and return the body of a response on the trio loop.
 
-    Return the whole body of a success, the first REFUSAL bytes of an error, and b"" for an encoded
-    body. Raises TooLong if a success has more than `most` bytes, and httpx's errors.
+    The result is the whole body of a successful response, or the first REFUSAL bytes of an error
+    response. If the body is encoded (e.g. compressed), the result is b"". Raises TooLong if the
+    body of a successful response has more than `most` bytes, and httpx's errors.
     """
     assert isinstance(response.stream, httpx.AsyncByteStream)
     body = _Body(response, most)
@@ -172,7 +174,7 @@ async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
 
 
 def read_body_blocking(response: httpx.Response, most: int = SMALL) -> bytes:
-    """Read the body of an answer in a worker thread, as `read_body` does on the trio loop."""
+    """Read and return the body of a response in a worker thread; otherwise like `read_body`."""
     assert isinstance(response.stream, httpx.SyncByteStream)
     body = _Body(response, most)
     if not body.is_over:
@@ -183,7 +185,7 @@ def read_body_blocking(response: httpx.Response, most: int = SMALL) -> bytes:
 
 
 class _Body:
-    """Body of an answer, checked while it is received."""
+    """Buffer for the body of one response, with a limit on its size."""
 
     def __init__(self, response: httpx.Response, most: int) -> None:
         self.received = io.BytesIO()
@@ -197,8 +199,8 @@ class _Body:
     def add(self, part: bytes) -> bool:
         """Store a chunk of the body; return True if no further chunk is needed.
 
-        Of an error answer, only the first REFUSAL bytes are stored. Raises TooLong if a success
-        exceeds its limit.
+        Only the first REFUSAL bytes of an error response are stored. Raises TooLong if a successful
+        response exceeds its limit.
         """
         size = self.received.tell()
         if not self._is_refusal:

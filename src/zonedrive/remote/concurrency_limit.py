@@ -2,9 +2,9 @@
 
 Knows nothing about requests; pure arithmetic on their durations.
 
-A request with the shortest duration seen did not wait in a queue. If many requests run at once and
-each takes longer, the difference gives the number of requests that wait: at the service, or for the
-local processor. While that number is small, more concurrent requests increase the throughput.
+The request with the shortest duration so far did not wait in a queue. If many requests run at once
+and each takes longer, the difference gives the number of requests that wait for the service or for
+the local processor. While this number is small, more concurrent requests increase the throughput.
 Therefore, the limit becomes higher for a service with a long round trip than for a near one.
 
 At first the limit doubles with each round of answers, until requests wait. The first quartile of

@@ -1,14 +1,15 @@
-"""Reachability of the service (online, offline or logon-required), and waiting for a change.
+"""Reachability of the service (online, offline or logon-required), with methods to await changes.
 
 Knows nothing about requests; their results are reported to this module, also from worker threads.
 
-Failures have a weight, and any answer resets the sum. A single missing connection or untrusted
-certificate leads to `offline`, and so do two timeouts in a row. For broken connections and statuses
-502, 503 and 504 (the gateway answers, the service does not), five in a row are needed, because one
-busy moment causes several. Such a status counts only if its request began SPACING seconds after the
+Each failure has a weight; when the sum of the weights reaches 1, the state becomes `offline`. Any
+answer of the service resets the sum. One failure to connect, one untrusted certificate, or two
+timeouts in a row are enough for `offline`. Broken connections and the statuses 502, 503 and 504
+(the gateway answers, the service does not) must occur five times in a row, because one busy moment
+causes several of them. Such a status counts only if its request began SPACING seconds after the
 last counted status, so a burst of such statuses is one failure. Uploads that are rejected because
 of overload are not reported, because a busy service still answers other requests. Every other
-answer, also an error, shows that the service is reachable. Only an accepted request ends
+answer, even an error, shows that the service is reachable. Only an accepted request ends
 `logon-required`.
 
 INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
@@ -122,8 +123,8 @@ class Connectivity:
     def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
         """Record that a request failed with `error`, and update the state. Thread-safe.
 
-        `began` is the time on `clock` when the request began. Without `began`, a status of a
-        gateway always counts.
+        `began` is the time on `clock` when the request began. If `began` is omitted, a gateway
+        status (502, 503 or 504) always counts.
         """
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
@@ -207,7 +208,7 @@ class Connectivity:
 
         `probe` sends one harmless request and reports its result to this object; it raises no
         error. The pause between two probes is random, and its upper bound grows from 1 s to 10 s.
-        Requests that `check` refuses shorten the pause to ASKED_SECONDS.
+        A request that `check` refuses shortens the pause to ASKED_SECONDS.
         """
         self._probing = True
         try:

@@ -76,7 +76,7 @@ class Directory:
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
     ) -> NewToken:
-        """Create a token for the user that is valid for `seconds`.
+        """Create a token for the user, valid for `seconds` seconds; return the token's secret too.
 
         `password` is the user's password, which the service requires. `scope` limits the token;
         without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
@@ -151,9 +151,9 @@ class Directory:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """Set the remedy of Forbidden to `remedy`, and that of ReplyLost to a fixed text.
+    """Replace the remedy of a Forbidden error with `remedy`, and of ReplyLost with a fixed text.
 
-    The default remedies concern zones. The remedy of a code in REMEDIES is not changed.
+    The default remedies concern zones. The remedy for an error code in REMEDIES is not replaced.
     """
     try:
         yield
@@ -189,7 +189,7 @@ def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) ->
 
 
 def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
-    """Return the items of a list, which is an array or the only array in an object.
+    """Return the items of the list in `body`, which is an array or the only array in an object.
 
     The members `token` and `password` of an item are left out. Raises BadAnswer if there is no
     list.
@@ -205,7 +205,7 @@ def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
 
 
 def token(fields: Mapping[str, Any]) -> Token:
-    """Return the token that `fields`, an item of the token list, describe."""
+    """Parse `fields`, one item of the token list, and return the token."""
     expiry = count(fields.get("expiry"))
     return Token(
         id=identifier(fields.get("id")),
@@ -219,9 +219,8 @@ def token(fields: Mapping[str, Any]) -> Token:
 def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
     """Return the new token in the answer `body`.
 
-    `now_ns` is the time of its creation, `seconds` the requested lifetime.
-
-    Raises BadAnswer if the answer contains no token, or an unusable one.
+    `now_ns` is the time of the token's creation in ns since the epoch, `seconds` the requested
+    lifetime. Raises BadAnswer if the answer contains no usable token.
     """
     found = parse_object(body, doing)
     secret = text(found.get("token"))
@@ -236,9 +235,9 @@ def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
 def _end(expiry: int, now: int, life: int) -> int:
     """Return the expiry time of a token in ms since the epoch.
 
-    `expiry` is either this time or a duration from `now`, in ms. An interpretation within the
-    requested lifetime `life` (in ms) takes precedence. If both are within it, the earlier time is
-    returned, because a token that is renewed too early does no harm.
+    `expiry` is either this time or a duration from `now`, in ms. The interpretation that lies
+    within the requested lifetime `life` (in ms) takes precedence. If both interpretations do, the
+    earlier time is returned, because a token that is renewed too early does no harm.
     """
     latest = now + life + _CLOCKS_DIFFER
     readings = [end for end in (expiry, now + expiry) if now < end <= latest]

@@ -166,7 +166,7 @@ class HttpService(Service):
         return wire.deletions(found, path, doing, zone_id)
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
-        """Return the messages of a zone's log with all fields, because no field is published."""
+        """Return the messages of a zone's log with all fields, as no field names are published."""
         return wire.messages(await self._log(zone_id, 0), LOG)
 
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
@@ -261,9 +261,9 @@ class HttpService(Service):
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
     ) -> object:
-        """Run the operation `name` of the profile, and return the parsed entry in the answer.
+        """Run the profile's operation `name`; return the entry's parsed JSON from the answer.
 
-        Return None if the answer has no entry or cannot be read.
+        Return None if the answer has no entry or cannot be parsed.
         """
         operation = self.profile.operation(name, folder=folder)
         body = await self._requests.change(operation.request(values), doing=doing)
@@ -278,7 +278,10 @@ class HttpService(Service):
     async def _changed_entry(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None
     ) -> Entry:
-        """Run `_change` and return the entry; request the entry if the answer has none."""
+        """Run the profile's operation `name`, and return the changed entry.
+
+        If the answer contains no usable entry, request the entry separately.
+        """
         answer = await self._change(name, values, doing, folder)
         try:
             return wire.one_entry(answer, doing, zone_id=values["zone"])
@@ -294,12 +297,13 @@ async def move_entry(
     name: str,
     folder: bool | None,
 ) -> Entry:
-    """Rename or move an entry with one request for both, or one for each, as the profile allows.
+    """Rename or move an entry, or both; return the entry.
 
-    `change` runs the operation `move` or `rename`, `present` requests the entry. After a failure
-    between the steps, the entry has its old name in the new folder, or its new name in the old
-    folder. Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry
-    is not at its target after STEPS steps.
+    If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
+    and moving are separate requests. `change` runs the operation `move` or `rename`, `present`
+    requests the entry. After a failure between the two requests, the entry has its old name in the
+    new folder, or its new name in the old folder. Raises NotSupported if the profile lacks a needed
+    operation, and BadAnswer if the entry has not reached its target after STEPS requests.
     """
     move = profile.find("move", folder)
     if move is None and profile.find("rename", folder) is None:

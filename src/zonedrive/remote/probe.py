@@ -35,7 +35,7 @@ class ProbeResult:
 
     seconds: float  # from the first packet to the answer
     ahead: float | None  # seconds by which the local clock is ahead; None: no Date header
-    certificate_days: float | None  # until it ends; None: not known
+    certificate_days: float | None  # until the certificate expires; None: not known
 
 
 class ProbeVerdict(Enum):
@@ -71,7 +71,10 @@ class Probe:
         self._client.transport.close()
 
     def service(self) -> ProbeResult:
-        """Measure one request for the logon requirements. Raises RemoteError's subclasses."""
+        """Send one request for the logon requirements, and return what it shows of the service.
+
+        Raises RemoteError's subclasses.
+        """
         began = time.monotonic()
         with self._answer("GET", REQUIREMENTS) as answer:
             took = time.monotonic() - began
@@ -170,7 +173,7 @@ def _days(answer: httpx.Response) -> float | None:
 
 
 def _ahead(date: str, took: float) -> float | None:
-    """Return the seconds by which the local clock is ahead of `date`, or None without a date.
+    """Return the seconds by which the local clock is ahead of `date`; None if `date` is not valid.
 
     Differences within the transfer time and the header's resolution of one second count as 0.
     """

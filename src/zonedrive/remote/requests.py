@@ -3,9 +3,9 @@
 Knows nothing about endpoints or JSON members. Runs on the trio loop; content is transferred by
 `transfer`.
 
-INVARIANT: every call ends: with an error, unless the head of the answer arrives before the deadline
-of the call, and the last byte within BODY_SECONDS after the head.
-INVARIANT: a request with an effect is sent once.
+INVARIANT: every call ends. A call raises an error unless the response head arrives before the
+call's deadline and the end of the response within BODY_SECONDS after the head.
+INVARIANT: a request that changes something is sent once.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ from zonedrive.remote.urls import ZONES, Request
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 
-READ_SECONDS = 15.0  # for a harmless request with all its repetitions
+READ_SECONDS = 15.0  # for a request that changes nothing, with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
 BODY_SECONDS = 60.0  # for the body of an answer
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
-# An idle connection may be dead undetected. So the first attempt at a harmless request
-# has a shorter timeout, and leaves time for another attempt on a new connection.
+# An idle connection may have broken without notice. So the first attempt at a request that changes
+# nothing has a shorter timeout, which leaves time for another attempt on a new connection.
 FIRST_TIMEOUT = httpx.Timeout(
     connect=10.0, read=READ_SECONDS / 3, write=READ_SECONDS / 3, pool=None
 )
@@ -57,15 +57,15 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(eq=False)
 class _Attempt:
-    """One request, with the rules for handling its answer."""
+    """Request, and the rules for handling its response."""
 
     request: httpx.Request
     doing: str
-    most: int = SMALL  # bytes of a success
+    most: int = SMALL  # maximum size of a successful response in bytes
     has_effect: bool = False
     has_password: bool = False
     is_bare: bool = False  # without a bearer token
-    is_upload: bool = False  # not one of `places`
+    is_upload: bool = False  # does not count towards `places`
 
     @property
     def kind(self) -> Kind:
@@ -76,8 +76,8 @@ class _Attempt:
 class Requests:
     """Sender of metadata requests to one service.
 
-    At most `places` requests run at once; further requests wait for a free place until their
-    deadline.
+    At most `places` requests run at once. A further request waits for the end of another request,
+    and raises TimedOut at its deadline.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Requests:
         """Prepare to send requests through `client` and to report their results to `link`.
 
         `connections` is the upper limit of `places`, `chance` returns a random number from 0 to 1
-        for retry delays, and `budget` returns the limits of a listing.
+        for retry delays, and `budget` returns the limits for one listing.
         """
         self._client = client
         self._link = link
@@ -116,10 +116,10 @@ class Requests:
     async def read(
         self, request: Request, *, doing: str, accept: str | None = None, most: int = SMALL
     ) -> bytes:
-        """Send a request without effect, with retries; return the body of a successful answer.
+        """Send a request that changes nothing, with retries; return the body of the response.
 
-        The message of every error begins with `doing`. Raises RemoteError's subclasses, for example
-        BadAnswer if the answer has more than `most` bytes.
+        `doing` describes the operation in error messages, `accept` is the Accept header. Raises
+        RemoteError's subclasses, for example BadAnswer if the body has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
@@ -145,8 +145,8 @@ class Requests:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        the body of a page; it is called in a thread for a large page. Raises RemoteError's
-        subclasses, for example BadAnswer beyond the limits of a listing.
+        the body of a page, and is called in a thread for a large page. Raises RemoteError's
+        subclasses, for example BadAnswer if the listing exceeds a limit of its `Budget`.
         """
         budget = self._budget()
 
@@ -172,10 +172,10 @@ class Requests:
             raise
 
     async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
-        """Send a request with an effect once; return the body of a successful answer.
+        """Send a request that changes something, without retries; return the response body.
 
-        With `password`, the body contains a password, and a status 401 concerns the password, not
-        the logon. Raises ReplyLost if the request may have had its effect, and other subclasses of
+        If `password`, the body contains a password, and a status 401 concerns this password, not
+        the logon. Raises ReplyLost if the effect of the request is unknown, and other subclasses of
         RemoteError.
         """
         self._link.check()
@@ -201,11 +201,11 @@ class Requests:
     async def upload(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
     ) -> bytes:
-        """Send an upload once, like `change`; return the body of a successful answer.
+        """Send an upload, without retries; return the response body. Raises the errors of `change`.
 
-        `content` is the whole request body, `seconds` the deadline. The request does not count
-        towards `places`: the caller limits the number of uploads. A rejection because of overload
-        is not reported to the link.
+        `content` is the whole request body, `seconds` the time limit. The request does not count
+        towards `places`, because the caller limits the number of uploads. A rejection because of
+        overload is not reported to the link.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -223,8 +223,8 @@ class Requests:
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
         """Send a GET request once, even while offline, and report its result to the link.
 
-        No RemoteError is raised. With `bare`, no bearer token is sent, for an endpoint that needs
-        no logon.
+        Raises no RemoteError. If `bare`, the request has no bearer token; use this for an endpoint
+        that requires no logon.
         """
         request = self._client.request("GET", path, timeout=TIMEOUT)
         attempt = _Attempt(request, doing, LISTING, is_bare=bare)
@@ -232,10 +232,10 @@ class Requests:
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
 
     async def _in_turn(self, attempt: _Attempt, end: float) -> bytes:
-        """Wait for a free place, send one request, and report its result to the link.
+        """Wait until fewer than `places` requests run, send one request, and report to the link.
 
-        Return the body of a successful answer. Raises TimedOut, without a report, if no place is
-        free at the time `end` (trio's clock).
+        Return the body of a successful response. Raises TimedOut, which is not reported, if as many
+        requests as allowed still run at the time `end` (trio's clock).
         """
         try:
             self._turns.acquire_nowait()
@@ -306,7 +306,7 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         extensions: Mapping[str, object] | None = None,
     ) -> httpx.Request:
-        """Return the request for the transport, with its body as JSON.
+        """Return `request` as a request of httpx, with the body encoded as JSON.
 
         Raises Rejected if the body has no JSON form, e.g. because of lone surrogates.
         """

@@ -30,7 +30,7 @@ class Backoff:
     def delay(
         self, error: RemoteError, failures: int, chance: float, remaining: float
     ) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up.
+        """Return the number of seconds to wait before the next attempt, or None to give up.
 
         `error` is the error of the last attempt, `chance` a random number from 0 to 1, `remaining`
         the seconds until the deadline.

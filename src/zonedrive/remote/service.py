@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transfers(Protocol):
-    """Interface to stream content. Every method blocks; call it in a worker thread."""
+    """Interface for streaming file content. All methods block; call them in a worker thread."""
 
     def download(
         self,
@@ -29,12 +29,13 @@ class Transfers(Protocol):
         end: int | None = None,
         version: str | None = None,
     ) -> "Download":
-        """Open the content of a file from byte `offset` up to byte `end`, which is not included.
+        """Start to download a file's bytes from `offset` up to, but not including, `end`.
 
-        Return the running download, a context manager. Opening is retried a few times. A service
-        that ignores ranges sends the whole content: see `Download.offset`. `version` selects an old
-        version. Raises RemoteError's subclasses, and NotSupported for an old version if the profile
-        has no version_content.
+        Return the download in progress, which is a context manager. If `end` is None, the download
+        reaches to the end of the file. A failed start is retried a few times. A service that
+        ignores ranges sends the whole content; `Download.offset` is then 0. `version` selects an
+        old version. Raises RemoteError's subclasses, and NotSupported if `version` is given and the
+        profile does not define `version_content`.
         """
 
     def upload(
@@ -49,23 +50,25 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once, and again only after a renewal of the logon if `body` can be
-        iterated again.
+        The request is sent once. The only exception is a request that the service rejects because
+        the logon has ended: it is sent again after a renewal of the logon if `body` can be iterated
+        a second time.
 
-        Raises ReplyLost if everything was sent but the effect is unknown, also if the answer cannot
-        be read. Raises Interrupted or another Unreachable if the upload had no effect. Raises
-        Cancelled after `cancelled()` returned True, StoreError if `body` does not yield `size`
-        bytes, and another RemoteError if the service rejects the upload.
+        Raises ReplyLost if the whole request was sent but its effect is unknown, for example
+        because the response cannot be read. Raises Interrupted or another subclass of Unreachable
+        if the upload had no effect. Raises Cancelled after `cancelled()` returned True, StoreError
+        if `body` does not yield `size` bytes, and other subclasses of RemoteError if the service
+        rejects the upload.
         """
 
     def prepare(self) -> None:
-        """Open a connection in advance for a download. Errors are ignored."""
+        """Open a connection in advance, so that the next download starts faster; ignore errors."""
 
     def hang_up(self) -> None:
-        """Abort all transfers in progress, and reject new ones.
+        """Abort all transfers in progress, and reject new transfers.
 
-        The transfers end with Interrupted, except that an upload whose bytes were all sent ends
-        with ReplyLost.
+        An aborted transfer raises Interrupted, or ReplyLost if it is an upload whose bytes were all
+        sent.
         """
 
 
@@ -83,12 +86,12 @@ class Service(Protocol):
     profile: Profile
 
     async def aclose(self) -> None:
-        """Close all connections; transfers in progress end as after `Transfers.hang_up`."""
+        """Close all connections, and abort transfers in progress as `Transfers.hang_up` does."""
 
     async def reconnect(self, *, dead: bool) -> None:
-        """Stop using the existing connections and probe the service at once.
+        """Use new connections for all further requests, and end the pause between two probes.
 
-        Call this after a suspend or a change of network. With `dead`, also abort the transfers in
+        Call this after a suspend or a change of network. If `dead`, also abort the transfers in
         progress, because no more data can arrive on their connections.
         """
 
@@ -100,7 +103,10 @@ class Service(Protocol):
         return self.profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        """Return True if `move` can rename an entry (`renamed`), move it (`moved`), or both."""
+        """Return True if `move` can rename an entry (if `renamed`) and move it (if `moved`).
+
+        `folder` is True for a folder, False for a file.
+        """
         return self.profile.can_place(folder, renamed=renamed, moved=moved)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
@@ -132,7 +138,7 @@ class Service(Protocol):
         """Return the listing of a folder; each entry is parsed on first access."""
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
-        """Return a file or folder, even if it is deleted (see `Entry.deleted`)."""
+        """Return the entry with the id `file_id`, even if it is deleted (see `Entry.deleted`)."""
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
         """Upload `data` as the file `name`, and return the resulting entry.
@@ -177,10 +183,10 @@ class Service(Protocol):
         """Return the entries in a zone's trash with their deletion time in ns (0: unknown)."""
 
     async def levels(self) -> dict[str, str]:
-        """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
+        """Return the user's access level in each zone, by zone id; for example Add or Modify."""
 
     async def probe(self, state: State) -> None:
-        """Send a harmless request, whose result shows if `state` has ended. Raises no error.
+        """Send a request that shows whether `state` still applies; report the result to `link`.
 
-        See `Connectivity.run`.
+        The request changes nothing. Raises no RemoteError. See `Connectivity.run`.
         """

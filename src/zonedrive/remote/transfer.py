@@ -58,10 +58,10 @@ _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", 
 
 
 class TokenBucket:
-    """Rate limiter for several threads: `rate` bytes per second, 0 for no limit.
+    """Rate limiter for several threads; `rate` is in bytes per second, 0 for no limit.
 
-    INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the
-    bytes of one second.
+    INVARIANT: over a long time, at most `rate` bytes per second pass. A burst has at most `rate`
+    bytes.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TokenBucket:
 
     @property
     def piece(self) -> int:
-        """Number of bytes to pass to one `take`; small for a low rate, for a steady flow."""
+        """Number of bytes for one call of `take`; small if the rate is low, for a steady flow."""
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def take(self, amount: int) -> None:
@@ -98,7 +98,7 @@ class TokenBucket:
 
 
 class Transfer(Transfers):
-    """Downloads and uploads of one service. Thread-safe; every method blocks."""
+    """Client for downloads from and uploads to one service. Thread-safe; every method blocks."""
 
     def __init__(
         self,
@@ -115,8 +115,9 @@ class Transfer(Transfers):
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Take ownership of `client`. Limits are in bytes per second, 0 for none.
+        """Take ownership of `client`.
 
+        `upload_limit` and `download_limit` are in bytes per second, 0 for no limit.
         `open_seconds` limits the opening of a download with all retries, `head_seconds` the wait
         for the head of each answer. `answer_seconds` limits the wait for the whole answer to an
         upload; it is extended by one second for each DIGESTED bytes of the request.
@@ -248,7 +249,7 @@ class Transfer(Transfers):
         """Send a request; return the response and, after an upload, its body.
 
         The response to a download stays open, also with status 416 (no bytes in the range). Raises
-        RemoteError for any other answer that is not a success, or if the request fails.
+        RemoteError for any other unsuccessful response, or if the request fails.
         """
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
@@ -296,9 +297,10 @@ class Download:
         link: Connectivity,
         limit: TokenBucket,
     ) -> None:
-        """Take ownership of the response to a request for `offset` to `wanted` (None: the end).
+        """Take ownership of `response`, the answer to a request for the bytes `offset` to `wanted`.
 
-        Raises BadAnswer if the answer has another range.
+        `wanted` is not included; None stands for the end of the content. Raises BadAnswer if the
+        range of the response is missing or malformed, or does not start at `offset`.
         """
         self._response = response
         try:
@@ -324,13 +326,13 @@ class Download:
         self.close()
 
     def close(self) -> None:
-        """Stop the download. Call this from the thread that iterates."""
+        """Stop the download. Call this from the thread that iterates over the download."""
         self._response.close()
 
     def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
-        """Return chunks that are no longer needed, so that their memory is reused.
+        """Accept chunks that the caller no longer needs, and reuse their memory for later chunks.
 
-        Call this from the thread that iterates.
+        Call this from the thread that iterates over the download.
         """
         for chunk in chunks:
             if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
@@ -339,9 +341,8 @@ class Download:
     def abort(self) -> None:
         """Make an iteration in another thread end soon, with an error if bytes are missing.
 
-        Has no effect after `close`, or if all bytes have arrived. In the latter case, the
-        connection is back in the pool and may already carry an upload, which an abort would end
-        with ReplyLost.
+        This has no effect after `close`, or if all bytes have arrived. In the latter case, the
+        connection is back in the pool and may already carry an upload, which must not be aborted.
         """
         self._is_aborted = True
         self._body.abort()
@@ -393,7 +394,7 @@ class Download:
         return self._noted(BadAnswer(f"{self._doing}: {what}"))
 
     def _noted(self, error: RemoteError) -> RemoteError:
-        """Report an error to the link, unless `abort` caused it, and return the error."""
+        """Return `error`, after reporting it to the link unless the download was aborted."""
         if not self._is_aborted:
             self._link.note_failure(error)
         return error

@@ -1,4 +1,4 @@
-"""URLs of a deployment: validates the base URL and builds request paths that names cannot alter.
+"""URLs of a deployment: check of the base URL, and request paths that names cannot alter.
 
 Knows nothing about the meaning of endpoints.
 
@@ -33,7 +33,7 @@ class Request:
 
 
 class Deployment(Protocol):
-    """Address of a service and its trusted CA file; for example a `logon.account.Account`."""
+    """Address and trusted CA file of a service, for example a `logon.account.Account`."""
 
     @property
     def base_url(self) -> str:
@@ -79,7 +79,7 @@ def base_url(text: str) -> str:
 
 
 def _ascii_host(host: str) -> str:
-    """Return a host name in ASCII, or "" if it is not a host name."""
+    """Return `host` in ASCII, or "" if `host` is not a valid host name or IP address."""
     host = f"[{host}]" if ":" in host else host
     if not _HOST.fullmatch(host):
         try:

@@ -1,4 +1,4 @@
-"""Parsing and validation of profile files; errors name the line.
+"""Parser and validator for profile files; error messages contain the line number.
 
 INVARIANT: a parsed profile contains only known operations, keys and placeholders, and no path that
 leads to another host or has a segment `.` or `..`.
@@ -66,10 +66,11 @@ class WrongTable(Exception):
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """Return the profile with a name, or the profile in a TOML file.
+    """Return the profile with the given name, or the profile in the TOML file at the given path.
 
-    A value with `/` or ending in `.toml` is the path of a file. Other values are names of profiles,
-    packaged or installed by the administrator. Raises ProfileError, which names file and line.
+    A value that contains `/` or ends in `.toml` is a path. Any other value is the name of a profile
+    that is packaged or that the administrator installed. Raises ProfileError if the profile does
+    not exist or is not valid; the message names the file and line.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = expanded(name_or_path)
@@ -125,7 +126,7 @@ def _read(path: Path) -> str:
 def parse_profile(text: str, name: str, source: str) -> Profile:
     """Return the profile in `text`; `source` is the file name in error messages.
 
-    Raises ProfileError, which names file and line.
+    Raises ProfileError if the text is not a valid profile; the message names the file and line.
     """
     try:
         return _profile(parse(text), name)
@@ -221,10 +222,10 @@ def _is_known(name: str) -> bool:
 
 
 def _operations(name: str, table: object) -> dict[str, Operation]:
-    """Return the operations in the table `name`, by name.
+    """Return the operations that the table `name` defines, each with its name as the key.
 
-    These are the general operation, and the operations for files or folders only, for example
-    `delete.folder`.
+    The table `delete`, for example, may define the operation `delete`, and the variants
+    `delete.file` and `delete.folder` for files and folders only.
     """
     if not isinstance(table, dict):
         raise WrongTable(f"{name} must be a table such as [{name}]", name)
@@ -245,7 +246,7 @@ def _operations(name: str, table: object) -> dict[str, Operation]:
 
 @contextmanager
 def _inside(*where: str) -> Iterator[None]:
-    """Prefix the message and the path of a WrongTable of the block with `where`, a table's path."""
+    """Prefix the message and key path of a WrongTable from the block with `where`, a table path."""
     try:
         yield
     except WrongTable as wrong:
@@ -281,9 +282,10 @@ def _operation(name: str, table: Table) -> Operation:
 
 
 def _with_link(found: Operation, link: object) -> Operation:
-    """Return the operation `share` with its link template, after checking the template.
+    """Check the link template `link`, and return the operation `share` with this template.
 
-    A response contains either the link itself, or a key that the template turns into a link.
+    The response to `share` contains either the link itself, and no template is allowed, or a key,
+    which the template turns into a link.
     """
     if found.answer == "none":
         raise WrongTable("the answer must have the link, or a key that it is made of", "answer")
@@ -421,7 +423,7 @@ def _check_used(kind: Kind, key: str, placeholders: set[str]) -> None:
 
 
 def _check_template(kind: Kind, key: str, text: str) -> None:
-    """Raise WrongTable for an unknown or misplaced placeholder in a value of `key`."""
+    """Raise WrongTable if `text`, a value of `key`, has an unknown or misplaced placeholder."""
     if key == "body" and text.endswith(f"{CHARACTERS}}}"):
         text = text.removesuffix(f"{CHARACTERS}}}") + "}"
         if not PLACEHOLDER.fullmatch(text):

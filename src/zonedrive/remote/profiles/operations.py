@@ -18,7 +18,7 @@ from zonedrive.remote.urls import PLACEHOLDER, Request, fill_path
 from zonedrive.remote.wire.fields import member
 
 CHARACTERS: Final = ":characters"
-"""Suffix of a placeholder that expands to an array of single characters, as passwords are sent."""
+"""Suffix of a placeholder that expands to an array of characters; passwords are sent this way."""
 
 KINDS: Final = ("file", "folder")
 """Kinds of entries for which an operation may have a separate table."""
@@ -38,9 +38,9 @@ class Kind:
     ) -> None:
         """Set the rules.
 
-        Each text in `must` is a required placeholder, or alternatives separated by `|`. `may` has
-        further allowed placeholders, and `hidden` those allowed in the body only, separated by
-        spaces.
+        Each string in `must` is one required placeholder, or several alternatives separated by `|`.
+        `may` lists further allowed placeholders, and `hidden` lists placeholders that are allowed
+        in the body only; both are separated by spaces.
         """
         # At least one of each set, else the wrong object is affected.
         self.must = tuple(frozenset(each.split("|")) for each in must)
@@ -147,9 +147,9 @@ class Operation:
         return placeholder in used(self.path, self.query, self.body)
 
     def located(self, answer: object) -> object:
-        """Return the part of a parsed answer at the dotted path `self.answer`, None if missing.
+        """Return the part of the parsed answer at the dotted path `self.answer`, None if missing.
 
-        For "entry" and "none", return the whole answer.
+        If `self.answer` is "entry" or "none", return the whole parsed answer.
         """
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
 
@@ -225,14 +225,17 @@ class Profile:
         return self.find(operation, folder) is not None
 
     def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
-        """Return True if `move` can rename an entry (`renamed`), move it (`moved`), or both."""
+        """Return True if `Service.move` can rename (if `renamed`) and move (if `moved`) an entry.
+
+        `folder` is True for a folder, False for a file.
+        """
         move, rename = self.find("move", folder), self.find("rename", folder)
         if move is not None and move.uses("name"):
             return True
         return not (renamed and rename is None) and not (moved and move is None)
 
     def find(self, operation: str, folder: bool | None = None) -> Operation | None:
-        """Return the table of an operation, or None.
+        """Return the table of an operation, or None if the profile does not define the operation.
 
         If `folder` is given, the table for this kind of entry has priority over the general table.
         Raises ValueError if `operation` is not in OPERATIONS.

@@ -41,7 +41,7 @@ CERTIFICATE: Final = "certificate"
 """Request extension: report the server's certificate. Response extension: the certificate (PEM)."""
 KEPT: Final = 32  # maximum number of idle connections
 KEEP_SECONDS: Final = 300.0
-UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
+UNSEEN_BYTES: Final = 1 << 20  # maximum number of received bytes without progress of the response
 _LONGEST: Final = 3600  # seconds of one wait
 _ESTABLISHED: Final = 1
 _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
@@ -79,7 +79,7 @@ class Connection(Engine):
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
 
     def begin(self, exchange: Exchange) -> None:
-        """Start sending a request, without waiting."""
+        """Start sending the request of `exchange`, without waiting."""
         self._exchange, exchange.is_ahead = exchange, self.is_ahead
         exchange.is_first = self._received < 0
         self._counted = -1
@@ -102,7 +102,7 @@ class Connection(Engine):
         self.step(())
 
     def seconds_left(self) -> float:
-        """Return the number of seconds to wait for an event of `epoll`.
+        """Return the maximum number of seconds to wait for an event of `epoll`.
 
         Raises httpx.TimeoutException if the request's deadline has passed.
         """
@@ -166,14 +166,14 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True if over UNSEEN_BYTES arrived that are neither head nor body of a response."""
+        """Return True if over UNSEEN_BYTES bytes arrived that are no part of a valid response."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received
         return received - self._counted > UNSEEN_BYTES
 
     def go_on(self) -> None:
-        """Resume a paused response after the consumer has taken received bytes."""
+        """Resume a paused response after the consumer has read some of the received bytes."""
         exchange = self._exchange
         if exchange is not None and exchange.is_paused:
             exchange.is_paused = False
@@ -281,9 +281,10 @@ class Connection(Engine):
 def _counters(descriptor: int) -> _Wire:
     """Return the kernel's counters of a socket as a consistent snapshot.
 
-    Two system calls read the counters. If bytes arrived between the calls, these bytes would count
-    as read, and a left-over answer as the answer to the next request; so the calls are repeated. If
-    bytes arrive during all attempts, too few bytes count as read.
+    Two system calls read the counters, and bytes that arrive between the calls make the counters
+    inconsistent. Therefore the calls are repeated until no bytes are queued or two successive
+    results agree. If bytes arrive during all 100 attempts, the counters of the last attempt are
+    returned, in which too few bytes count as read.
     """
     wire = _Wire()
     for _ in range(100):
@@ -298,7 +299,7 @@ def _counters(descriptor: int) -> _Wire:
 
 
 class Pool:
-    """Pool of the open connections of one client, reused last in, first out. Thread-safe.
+    """Pool of one client's open connections, reused last in, first out. Thread-safe.
 
     INVARIANT: a connection is lent to one request at a time, and returns to the pool only after its
     response was read to the end; any other connection is closed.
@@ -319,7 +320,7 @@ class Pool:
     def borrow(self, url: httpx.URL, *, new: bool) -> Connection:
         """Return a usable idle connection to the origin of `url`, or a new connection.
 
-        If `new`, always return a new connection. Raises httpx.ConnectError after `hang_up`.
+        If `new` is true, always return a new connection. Raises httpx.ConnectError after `hang_up`.
         """
         found: Connection | None = None
         over = []

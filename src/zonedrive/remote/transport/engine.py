@@ -69,7 +69,7 @@ _FIXED: Final = (
 
 
 class Engine:
-    """Multi handle of libcurl, with the sockets and the timer that libcurl waits for."""
+    """Multi handle of libcurl, with the sockets and the timer that the handle waits for."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
@@ -88,7 +88,7 @@ class Engine:
             self.multi.socket_action(descriptor, mask)
 
     def act_on_timers(self, most: int) -> None:
-        """Process expired timers of libcurl, up to `most`, because each may start another timer."""
+        """Process up to `most` expired timers of libcurl; each timer may start another timer."""
         for _ in range(most):
             if self.alarm is None or self.alarm > time.monotonic():
                 break
@@ -124,7 +124,7 @@ def was_sent(easy: pycurl.Curl) -> bool:
 
 
 def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
-    """Set the options of a handle that are common to all requests to an origin."""
+    """Set the libcurl options that are common to all requests to an origin."""
     through = (pycurl.PROXY, proxy.url if proxy else "")
     for option, value in (*_FIXED, *_trusted(trust), through):
         if value is None:
@@ -134,7 +134,7 @@ def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
 
 
 def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
-    """Set up a libcurl handle to send the exchange's request and to pass on the response."""
+    """Set up a libcurl handle to send the request of `exchange` and pass the response to it."""
     request = exchange.request
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
     easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
@@ -158,7 +158,10 @@ def watch_peer(descriptor: int, _purpose: int = 0) -> int:
 
 
 def socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:
-    """Set an option of a libcurl socket, or return its value."""
+    """Set an option of a libcurl socket to `value`; if `value` is None, return the option's value.
+
+    After setting an option, return b"".
+    """
     view = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         if value is None:

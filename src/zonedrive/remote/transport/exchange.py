@@ -40,10 +40,10 @@ class Exchange:
     """One request and the received part of its response."""
 
     def __init__(self, request: httpx.Request, content: Iterable[bytes], *, room: int) -> None:
-        """Prepare the request.
+        """Prepare to send `request` with the body `content`.
 
-        `room`: number of bytes of the response that may wait for the consumer before receiving is
-        paused.
+        `room` is the number of received bytes that may wait for the consumer; at this limit, the
+        response is paused.
         """
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
@@ -81,7 +81,7 @@ class Exchange:
         self._rest = memoryview(b"")
 
     def due(self) -> tuple[float, type[httpx.TimeoutException]]:
-        """Return the deadline on the monotonic clock, and the error to raise after it."""
+        """Return the current deadline (monotonic clock), and the error type for a timeout."""
         phase = "connect" if not self.is_sent else "write" if self.unsent else "read"
         seconds = self.timeout.get(phase)
         return (float("inf") if seconds is None else self.moved + seconds), _TIMEOUTS[phase]
@@ -99,7 +99,7 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """True if a reused connection failed before the service can have acted on the request."""
+        """True if a reused connection failed before the service could act on the request."""
         if self.is_first or isinstance(self.wrong, httpx.TimeoutException):
             return False
         if (self.wrong is None or self.has_head) and (not self.is_early or self.status >= 300):
@@ -163,7 +163,7 @@ class Exchange:
         return part
 
     def head(self, line: bytes) -> int | None:
-        """Process a line of the head, or a trailer; return -1 to abort libcurl."""
+        """Process a line of the head, or a trailer; return None, or -1 to abort the transfer."""
         size = len(line)
         self.seen += size
         self._head_bytes += size

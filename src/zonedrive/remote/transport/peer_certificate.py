@@ -29,7 +29,10 @@ _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
 
 
 def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
-    """Set `__cause__` of a TLS error to its reason, if the reason can be found. Blocks."""
+    """Set `__cause__` of the TLS error `wrong` to an `Explained` error, if a reason can be found.
+
+    Opens another connection to `url`. Blocks for up to SECONDS seconds.
+    """
     cause = wrong.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         if chain := _presented(trust, url):
@@ -42,7 +45,7 @@ def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
 
 
 def _untrusted(chain: list[x509.Certificate], url: httpx.URL, trust: Trust) -> Untrusted:
-    """Return the error for a `chain` (the server's certificate first) that is not trusted."""
+    """Return the error for an untrusted certificate chain; the server's certificate comes first."""
     host = url.netloc.decode()
     now = datetime.fromtimestamp(time.time(), UTC)
     for each in chain:
@@ -80,7 +83,7 @@ _NOT_YET_VALID: Final = (
 def _presented(trust: Trust, url: httpx.URL, *, old: bool = False) -> list[x509.Certificate]:
     """Return the certificates that the server presents, or an empty list if TLS fails.
 
-    With `old`, only TLS versions before 1.2 are offered.
+    If `old`, offer only TLS versions before 1.2.
     """
     easy = pycurl.Curl()
     try:

@@ -1,4 +1,4 @@
-"""Selection of the proxy that the environment variables set for a host.
+"""Selection of the proxy for a host from the environment variables.
 
 Knows nothing about requests. INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """
@@ -81,7 +81,10 @@ def _variable(name: str, url: str) -> str:
 
 
 class ProxyFailure(httpx.ProxyError):
-    """Failure of the proxy to connect to the service; nothing was sent. `error` has the reason."""
+    """Error for a proxy that did not connect to the service; `error` contains the reason.
+
+    No part of the request was sent to the service.
+    """
 
     def __init__(self, error: ProxyFailed) -> None:
         super().__init__(error.message)

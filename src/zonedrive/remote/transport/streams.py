@@ -62,7 +62,10 @@ class Streams(Engine):
         self._step(())
 
     async def wait(self, exchange: Exchange) -> None:
-        """Wait until more of a response has arrived, or its end. Raises httpx.TimeoutException."""
+        """Wait until more of the response has arrived, or the response has ended.
+
+        Raises httpx.TimeoutException after the deadline of `exchange`.
+        """
         seen = exchange.seen
         try:
             while exchange.seen == seen and not exchange.is_over:
@@ -78,7 +81,7 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Cancel the rest of a response; close the connections if retired and unused."""
+        """Stop receiving a response; if no other request uses retired connections, close them."""
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:
@@ -108,7 +111,7 @@ class Streams(Engine):
         self.dispose()
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Wait for the sockets, or until the task that waits for them sets this task's event."""
+        """Wait for the sockets, or if another task does so already, until it wakes this task."""
         if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:

@@ -22,7 +22,7 @@ from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
-"""Response extension: the `Body`."""
+"""Response extension: the response's `Body` object."""
 ROOM: Final = 512 * 1024  # bytes of an answer that wait for its reader
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -98,7 +98,11 @@ class LoopTransport(httpx.AsyncBaseTransport):
             raise
 
     async def _on_stream(self, request: httpx.Request) -> httpx.Response | None:
-        """Send the request on a shared connection; return None if the service lacks HTTP/2."""
+        """Send the request on a shared connection, and return the response.
+
+        Return None if the service does not support HTTP/2; the caller must then send the request on
+        a connection of its own.
+        """
         body = await self._asked(request)
         # The server had ended the connection, or was about to.
         if body.exchange.may_repeat and not self._is_closed:
@@ -118,7 +122,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
             raise
 
     async def _asked(self, request: httpx.Request) -> "StreamBody":
-        """Send the request on a shared connection and wait for the head of the response."""
+        """Send the request on a shared connection, and return its body object after the head."""
         if self._is_closed:
             raise httpx.ConnectError("all connections are closed")
         streams = self._streams
@@ -129,7 +133,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         return body
 
     def drop_idle(self) -> None:
-        """Close idle connections and use the busy ones for no new request."""
+        """Close idle connections, and send no new requests on the busy connections."""
         self.connections.drop_idle()
         if self._streams is not None:
             self._streams.retire()
@@ -151,7 +155,7 @@ def _explain(wrong: httpx.ConnectError, trust: Trust, url: httpx.URL) -> None:
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """Request in progress, and then the body of its response, from which a consumer reads."""
+    """Request in progress and, after the head has arrived, the readable body of its response."""
 
     def __init__(
         self,
@@ -170,8 +174,9 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._counted = 0
 
     def begin(self) -> Iterator[float]:
-        """Send the request; yield the seconds to wait until the head of the response has arrived.
+        """Send the request; until the response head has arrived, yield the seconds to wait.
 
+        The caller waits for up to the yielded number of seconds, and then continues the iteration.
         If a reused connection fails before the service can have acted on the request, the request
         is sent again on a new connection.
         """
@@ -210,7 +215,8 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     def fill(self, into: memoryview) -> int:
         """Read bytes into `into`; return their number, 0 at the end. Raises httpx's errors.
 
-        Waits until `into` is full, or until no more bytes arrive for a moment.
+        Block until at least one byte has arrived, and then until `into` is full or no more bytes
+        arrive for LINGER seconds.
         """
         exchange = self.exchange
         count = 0
@@ -273,7 +279,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         raise exchange.wrong or StopAsyncIteration
 
     def abort(self) -> None:
-        """Make the thread that reads the body fail soon; a complete response is not affected."""
+        """Make the thread that reads the body raise an error soon, unless the body is complete."""
         if (connection := self._connection) is not None:
             connection.abort(self.exchange)
 
@@ -288,7 +294,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self.close()
 
     def _on(self, is_enough: Callable[[], bool]) -> Iterator[float]:
-        """Continue receiving until `is_enough()`; yield the seconds to wait."""
+        """Continue receiving until `is_enough()` is true; meanwhile, yield the seconds to wait."""
         self.exchange.moves()
         if self._connection is not None and not is_enough():
             self._connection.go_on()
@@ -344,5 +350,5 @@ class StreamBody(httpx.AsyncByteStream):
         raise exchange.wrong or StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel the rest of the response."""
+        """Stop receiving the response."""
         self.streams.leave(self.exchange)

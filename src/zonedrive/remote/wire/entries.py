@@ -75,7 +75,10 @@ def objects(value: object, doing: str) -> list[dict[str, Any]]:
 
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
-    """Return the entry in `wire`, or None if it has no id; other arguments fill missing members."""
+    """Return the entry in `wire`, or None if `wire` has no id.
+
+    The keyword arguments replace missing members.
+    """
     found_id = identifier(wire.id)
     if not found_id:
         return None
@@ -144,7 +147,7 @@ def one_entry(
     name: str = "",
     is_file: bool = False,
 ) -> Entry:
-    """Return the entry in a parsed answer; the keyword arguments fill missing members.
+    """Return the entry in a parsed answer; the keyword arguments replace missing members.
 
     `is_file` means that the entry is a file if the answer does not state its kind. Raises BadAnswer
     if the answer is not an entry with an id, or if name, kind or size are still missing.
@@ -183,7 +186,7 @@ def raw_items(body: bytes, doing: str) -> list[Item[Raw]]:
 
 
 def _decoded(raw: Raw, kind: type[WireT], doing: str) -> WireT:
-    """Return `raw` parsed as `kind`; JSON that is not an object gives an empty `kind`."""
+    """Parse `raw` as `kind`; return a `kind` with default members if `raw` is not a JSON object."""
     try:
         return _DECODERS[kind].decode(raw)  # type: ignore[no-any-return]
     except UNREADABLE:
@@ -269,9 +272,9 @@ class ListedZones:
 
 
 def _zone(item: dict[str, Any]) -> Zone | None:
-    """Return a zone, or None if it lacks an id or a name.
+    """Return the zone in `item`, or None if the item lacks an id or a name.
 
-    A zone without a root folder is not accessible.
+    A zone that has no root folder is marked as not accessible.
     """
     zone_id, name = identifier(item.get("id")), called(item.get("name"))
     if not (zone_id and name):
@@ -306,9 +309,10 @@ def versions(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str)
 def deletions(
     items: list[dict[str, Any]], path: str, doing: str, zone_id: str
 ) -> list[tuple[Entry, int]]:
-    """Return deleted entries with their deletion time in ns (0: unknown).
+    """Return deleted entries, each with its deletion time in ns since the epoch (0: unknown).
 
-    `path` is the dotted path of the field with that time, or "" if the profile names none.
+    `path` is the dotted path of the field with the deletion time, or "" if the profile does not
+    name this field.
     """
     found = [entry(msgspec.convert(item, WireEntry), zone_id=zone_id) for item in items]
     times = {identifier(item.get("id")): moment(member(item, path)) for item in items}
@@ -316,7 +320,10 @@ def deletions(
 
 
 def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the access level by zone id; `fields` has the dotted paths of both members."""
+    """Return the access level of each zone by zone id.
+
+    `fields` has the dotted paths of the fields `zone` and `level` of an item.
+    """
     pairs = [
         (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
         for item in items
@@ -336,7 +343,7 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
 
 
 def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:
-    """Return zone log messages with all members, because the names of members are not published."""
+    """Return zone log messages with all members, as no member names are published."""
     return [plain_value(item, doing) for item in items if item]
 
 

@@ -45,7 +45,7 @@ from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 
 
 class Row(NamedTuple):
-    """One row of the table: an error type, the statuses and codes that lead to it, and its text."""
+    """Table row: an error type, the statuses and codes that lead to this type, and its message."""
 
     error: type[RemoteError]
     statuses: str
@@ -126,10 +126,10 @@ def refusal(
     retry_after: float | None = None,
     early: bool = False,
 ) -> RemoteError:
-    """Return the error for an unsuccessful answer; `doing` begins its message.
+    """Return the error for an unsuccessful answer; the error message begins with `doing`.
 
-    `retry_after` is the delay in seconds that the answer asks for. `early` means that the answer
-    came before the whole request was sent.
+    `retry_after` is the number of seconds in the answer's Retry-After header. `early` means that
+    the answer came before the whole request was sent.
     """
     code, message, data = error_body(body)
     row = meaning(status, code)
@@ -161,9 +161,10 @@ def failed(
 ) -> RemoteError:
     """Return the error for an answer with `status` >= 300 from the deployment `base`.
 
-    A redirect gives BadAnswer, because redirects are never followed. `sent` means that a request
-    with an effect was sent: if a gateway then reports that it lost contact with the service, the
-    effect is unknown, and the result is ReplyLost. For `early` see `refusal`.
+    For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
+    request that changes something was sent completely. If a gateway then reports that it lost
+    contact with the service, the effect is unknown, and the result is ReplyLost. For `early`, see
+    `refusal`.
     """
     if status < 400:
         target = plain_text(headers.get("Location", ""), 120) or "nowhere"
@@ -185,15 +186,15 @@ _LOST = frozenset({408, 502, 504})
 
 
 WRONG_PASSWORD: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
-"""Error codes that reject the password, or the user with this password."""
+"""Error codes for a wrong password, or a wrong combination of user and password."""
 
 BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
-"""Error codes of a user who is blocked temporarily, whatever the password."""
+"""Error codes for a user who is blocked temporarily, even with the right password."""
 
 
 @contextmanager
 def checked_password(doing: str) -> Iterator[None]:
-    """Convert errors of the block that concern the request's password to CredentialsRefused.
+    """Convert errors of the `with` block that concern the password to CredentialsRefused.
 
     The caller must have checked that the logon is valid.
     """
@@ -215,7 +216,7 @@ def checked_password(doing: str) -> Iterator[None]:
 
 
 def retry_after(value: str | None, now: float) -> float | None:
-    """Return the delay in seconds of a Retry-After header (number or date), or None.
+    """Return the delay in seconds that a Retry-After header (number or date) requests, or None.
 
     `now` is the wall clock in seconds since the epoch.
     """
@@ -227,7 +228,7 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def error_body(body: bytes) -> tuple[str, str, str | None]:
-    """Return APIError code, message and data of an error body; ("", "", None) if it has none.
+    """Return APIError code, message and data of an error body; "", "" and None if missing.
 
     A code that is not made of letters, digits and underscores is returned as "".
     """
@@ -249,7 +250,7 @@ _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
 def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
-    """Return the error for a request that ended without an answer, with the exception `wrong`.
+    """Return the error for a request that failed with the exception `wrong` before its answer.
 
     `sent` means that a request with an effect may have reached the service completely. Only then
     can the result be ReplyLost.

@@ -1,9 +1,9 @@
-"""Tolerant parsing of JSON, and of single values in it: texts, ids, names, counts, times.
+"""Tolerant parsing of JSON and of single JSON values: texts, ids, names, counts, times.
 
 Knows nothing about the objects that contain the values.
 
-INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
-INVARIANT: every text but a `name` is plain (see `zonedrive.formatting`).
+INVARIANT: every returned integer fits SQLite (64 bits, signed), and every text has a UTF-8 form.
+INVARIANT: every text except a `name` is plain (see `zonedrive.formatting`).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ MOST_VALUES: Final = 4_000_000
 LONGEST_HEADER: Final = 16_384  # characters; few servers take a longer header
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of msgspec for a text that is not the expected JSON."""
+"""Errors that msgspec raises for a text that is not the expected JSON."""
 
 _DEEPEST = 64  # nested values
 _LARGEST = (1 << 63) - 1
@@ -81,14 +81,14 @@ def _finite(digits: str) -> float | None:
 
 
 def member(value: object, path: str) -> object:
-    """Return the value at a dotted path in parsed JSON, or None."""
+    """Return the value at a dotted path in parsed JSON, or None if the path does not exist."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def text(value: object) -> str:
-    """Return a text made plain, an integer in digits, and "" for any other value."""
+    """Return `value` as plain text: a string or an integer; "" for any other type."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -106,21 +106,27 @@ def identifier(value: object) -> str:
 
 
 def fits_header(secret: str) -> bool:
-    """Return True if a text can be sent in an Authorization header: visible ASCII, no spaces."""
+    """Return True if `secret` can be sent in an Authorization header.
+
+    Required are 1 to LONGEST_HEADER visible ASCII characters, without spaces.
+    """
     return 0 < len(secret) <= LONGEST_HEADER and all("!" <= char <= "~" for char in secret)
 
 
 def name(value: object) -> str:
-    """Return the name of an entry or zone: the only text that may contain non-plain characters."""
+    """Return `value` as the name of an entry or zone, "" if `value` is not a string or an integer.
+
+    A name is the only text that may contain characters that are not plain.
+    """
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     return text(value)
 
 
 def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
-    """Return parsed JSON with all texts made plain, without the members named in `without`.
+    """Return parsed JSON with plain texts only, and without the members named in `without`.
 
-    Raises BadAnswer if the value is nested too deep.
+    Raises BadAnswer if `value` is nested too deeply. `depth` is for the recursion.
     """
     if depth > _DEEPEST:
         raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")
@@ -188,9 +194,9 @@ def _nanoseconds(when: datetime, beyond: int) -> int:
 
 
 def header_seconds(value: str | None) -> float | None:
-    """Return the date of a header in seconds since the epoch.
+    """Return the date in a header as seconds since the epoch.
 
-    Returns None for a missing or malformed date, and for a time before 1970 or after 2115.
+    Return None for a missing or malformed date, and for a time before 1970 or after 2115.
     """
     try:
         found = parsedate_to_datetime(value or "").timestamp()

@@ -15,11 +15,11 @@ from zonedrive.errors import Rejected, StoreError, ZonedriveError
 
 
 class Cancelled(ZonedriveError):
-    """Cancellation of an upload by its caller."""
+    """Error for an upload that its caller cancelled."""
 
 
 class MultipartBody(httpx.SyncByteStream):
-    """Body of one upload: an iterable of byte strings, repeatable if its `body` is repeatable."""
+    """Body of one upload: an iterable of byte strings, repeatable if the content is repeatable."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class MultipartBody(httpx.SyncByteStream):
         passing: Callable[[int], None] = lambda amount: None,
         piece: int = 1 << 20,
     ) -> None:
-        """Prepare the body.
+        """Prepare the upload of a file `name` whose content is `body`.
 
-        `body` yields `size` bytes, which are passed on in chunks of at most `piece` bytes.
+        `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes.
         `passing(n)` is called before n bytes of content are sent, and may block. `cancelled` is
         called before each chunk and at the end. Raises Rejected for a name that has no UTF-8 form.
         """
@@ -68,10 +68,10 @@ class MultipartBody(httpx.SyncByteStream):
         return iter(self._body) is not self._body
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the chunks.
+        """Yield the chunks of the request body.
 
-        Raises Cancelled after `cancelled()` returned True, and StoreError if `body` does not have
-        the announced size.
+        Raises Cancelled after `cancelled()` returned True, and StoreError if the content does not
+        have the announced size.
         """
         self.complete = False
         yield self._head

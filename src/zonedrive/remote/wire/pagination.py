@@ -8,17 +8,19 @@ The first request of a listing therefore has no parameters, and the number of it
 
 - fewer than 100 items: the listing is complete, paginated or not;
 - more than 100: this kind of listing is not paginated, which is remembered;
-- exactly 100: page 2 is requested. If the service sends the same items again, it does not
-  paginate, which is remembered; other items, or none, show that it does.
+- exactly 100: page 2 is requested. If the service sends the same items again, it does not paginate
+  this kind, which is remembered; if it sends other items or no items, it paginates this kind.
 
-Once a kind is known to paginate, a full first page is read again in pages of up to 1,000 items. The
-service may cap the page size, so the length of its first page is taken as the page size.
+If a kind is known to be paginated and the first page is full, the listing is read again in pages of
+up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
+the page size.
 
-Between two pages, entries are added and removed. An entry that moves to a later page arrives twice,
-and the later copy is kept. An entry that moves to an earlier page would be missed. So after several
-pages the page boundaries are compared with single-item pages. If they differ, everything is read
-once more and merged. A deleted entry may therefore stay listed until the next refresh, but no
-existing entry is missed unless the folder changes faster than it can be read.
+Entries may be added and removed while pages are read. An entry that moves to a later page arrives
+twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
+several pages, the last item of each page is requested again as a page of one item. If it differs,
+the whole listing is read again, and both results are merged. A deleted entry may therefore stay
+listed until the next refresh, but no existing entry is missed unless the folder changes faster than
+it can be read.
 """
 
 import logging
@@ -54,14 +56,14 @@ class Item(msgspec.Struct, Generic[ValueT], eq=False, gc=False):
 
 Page = list[Item[ValueT]]
 Fetch = Callable[[Query], Awaitable[Page[ValueT]]]
-"""Function that makes one request with the given query."""
+"""Function that sends one request with the given query parameters and returns the page."""
 
 
 def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str, Any]]:
-    """Return the objects of one page as items, whose id is the member `key`, if present.
+    """Return the objects of one page as items.
 
-    Otherwise, the id is computed from the content of the object. Equal objects get different ids,
-    so that none is lost.
+    The id of an item is the object's member `key`. If the object lacks this member, the id is
+    computed from the object's content. Equal objects get different ids, so that none is lost.
     """
     before: Counter[str] = Counter()
     found: Page[dict[str, Any]] = []
@@ -90,7 +92,10 @@ class Budget:
         self.left = self.size  # maximum size of the next page, in bytes
 
     def spend(self, doing: str, *, pages: int = 0, items: int = 0, size: int = 0) -> None:
-        """Count requested pages, received items and bytes. Raises BadAnswer beyond the limits."""
+        """Count requested pages, received items and bytes. Raises BadAnswer if a limit is exceeded.
+
+        `doing` begins the error message.
+        """
         self._pages += pages
         self._items += items
         self.left -= size
@@ -105,15 +110,15 @@ class Budget:
 
 
 class Pagination:
-    """Reader of complete listings of one kind, which learns whether they are paginated."""
+    """Reader of complete listings of one kind; detects whether the service paginates this kind."""
 
     def __init__(self) -> None:
         self.paginated: bool | None = None  # None while unknown
 
     async def read(self, fetch: Fetch[ValueT]) -> Page[ValueT]:
-        """Return all items; of several items with the same id, only the last one.
+        """Return all items of one listing; of several items with the same id, only the last.
 
-        Raises the errors of `fetch`.
+        `fetch` requests one page. Raises the errors of `fetch`.
         """
         found: dict[object, Item[ValueT]] = {}
         for page in await self._pages(fetch):
@@ -145,10 +150,10 @@ class Pagination:
 async def _consistent(
     fetch: Fetch[ValueT], pages: list[Page[ValueT]], size: int | None
 ) -> list[Page[ValueT]]:
-    """Return `pages`, plus the pages of further readings while the page boundaries move.
+    """Return `pages`, and read the listing again as long as the page boundaries move meanwhile.
 
-    There are at most PASSES readings. An empty `pages` means that nothing was read yet; `size` is
-    the page size of the requests.
+    The result has the pages of all readings, of which there are at most PASSES. If `pages` is
+    empty, the listing was not read yet. `size` is the page size of the requests (None: default).
     """
     read: list[Page[ValueT]] = []
     for number in range(PASSES):
@@ -162,7 +167,7 @@ async def _consistent(
 
 
 async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[ValueT]], int | None]:
-    """Return every page from the first, and the page size that the service accepted."""
+    """Read all pages; return the pages, and the page size that was used (None: the default)."""
     first = await _page(fetch, 1, size)
     if first is None:  # the service rejects this page size: use its default
         size = None
@@ -180,7 +185,7 @@ async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[Value
 
 
 async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
-    """Return True if the last item of a page, except the last page, is now another item."""
+    """Return True if the last item of any page has changed; the last page is not checked."""
     for number, page in enumerate(pages[:-1], 1):
         last = await _page(fetch, number * len(pages[0]), 1)
         if last is None or len(last) > 1:

@@ -61,7 +61,7 @@ class Server:
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
-        """Create the socket at `path`, unless the current socket file still exists in that folder.
+        """Create the socket at `path`, unless the current socket file still exists in its folder.
 
         The folder of the socket may have been removed, for example. Existing connections stay open.
         After `hide`, this method does nothing. Raises the same errors as `listen`.
@@ -111,8 +111,8 @@ class Server:
     async def _accept(self, connections: trio.Nursery) -> None:
         """Accept connections until cancelled; `listen_again` may replace the socket meanwhile.
 
-        After an error, the supervisor calls this method again, and a closed socket is created
-        again.
+        After an error, the supervisor calls this method again, which then recreates a closed
+        socket.
         """
         while True:
             assert self._socket is not None, "listen first"
@@ -200,7 +200,7 @@ class Server:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return the device, inode number and ctime (ns) of the file at `path`, or None without a file.
+    """Return the device, inode number and ctime (ns) of the file at `path`, None if it is missing.
 
     The ctime is included because inode numbers are reused.
     """

@@ -36,7 +36,7 @@ class Pipe:
     """Daemon's end of the pipe to the parent process, for one message."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """Use the file descriptor of the pipe, or None if no process waits for the message."""
+        """Set the file descriptor of the pipe; None if no process waits for the message."""
         self._descriptor = descriptor
         if descriptor is not None:
             os.set_inheritable(descriptor, False)

@@ -1,6 +1,6 @@
 """Stream of changed entry states for one client of the control socket.
 
-INVARIANT: a client costs no more memory than one line, because changes within a short time are
+INVARIANT: a client needs no more memory than one line, because changes within a short time are
 reported together, and a client that does not read its lines is disconnected.
 """
 
@@ -39,7 +39,7 @@ class EntryWatch:
     async def run(self, first: dict[str, Any], say: Say) -> NoReturn:
         """Send a line with `first` and the current counts, then a line after each change.
 
-        Runs until cancelled. Raises trio.BrokenResourceError, which ends the connection, if the
+        Run until cancelled. Raises trio.BrokenResourceError, which ends the connection, if the
         client takes longer than SLOW_SECONDS to read a line.
         """
         can = [name for name in OPERATIONS if self._service.can(name)]

@@ -102,10 +102,11 @@ class Commands:
     # ---- information ----
 
     async def _status(self, request: Request, say: Say) -> Message:
-        """Return the status object; `paths` and `most` limit the uploads in the object.
+        """Return the status object.
 
-        With `most`, the object also has the data of `_local_only`. If the service is not online,
-        the object has the `reason`, and if a logon is required, the logon command as `remedy`.
+        The request's `paths` and `most` limit the uploads in the object. If `most` is given, the
+        object also has data about files that are never uploaded. If the service is not online, the
+        object has the `reason`, and if a logon is required, the logon command as `remedy`.
         `failing` lists the background tasks that fail, if any.
         """
         places = await self._places(request)
@@ -127,9 +128,10 @@ class Commands:
     def _local_only(self, places: list[Place], roots: list[int] | None) -> Message:
         """Return data about files that are never uploaded.
 
-        `named` describes those of the requested paths that are local-only or virtual. `local` has
-        the number of other local-only `files` below the requested paths (or in the mount), and the
-        `path` of one of them.
+        `places` are the places at the requested paths, and `roots` their inode numbers (None: the
+        whole mount). `named` in the result describes the places that are local-only or virtual.
+        `local` has the number of other local-only `files` below `roots`, and the `path` of one of
+        these files.
         """
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
@@ -192,10 +194,11 @@ class Commands:
         return {"conflicts": [{**one, "at": timestamp(one.pop("at_ns"))} for one in found]}
 
     async def _versions(self, request: Request, say: Say) -> Message:
-        """Return the versions of the file at `path`, which may be a path in `.versions`.
+        """Return the versions of the file at the request's `path`, which may be in `.versions`.
 
-        `unknown` is the reason why the service does not have the file, or "". `aside` says that the
-        file's latest local change is not among the versions and why, or is "".
+        `unknown` is the reason why the service does not have the file, or "". If the file's latest
+        local change is not among the versions, `aside` is a text that says so and gives the reason;
+        otherwise `aside` is "".
         """
         report, place = self._parts.files.report, await self._place(request.path)
         if place.file is None:
@@ -210,7 +213,7 @@ class Commands:
         }
 
     async def _find_place(self, request: Request, say: Say) -> Message:
-        """Return data about the entry at `path`, such as its remote ids.
+        """Return data about the entry at the request's `path`, such as its remote ids.
 
         The path may be in `.versions`. `zone` is the id of the zone, or "" for the root of the
         mount. `id` is the id of the entry, or "" if the service does not have the entry; `unknown`
@@ -253,7 +256,10 @@ class Commands:
         return {"link": found}
 
     async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
-        """Return the answer for a missing path; raise `wrong` if the path is in no zone."""
+        """Return the answer of `_find_place` for a path that does not exist.
+
+        Raise `wrong` if the path is not inside a zone.
+        """
         below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
@@ -263,9 +269,10 @@ class Commands:
         return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
-        """Return the paths in the mount, by id, of the entries with the ids `entries` in `zone`.
+        """Return the paths of entries in the mount, by entry id.
 
-        Entries that are not in the mount are left out.
+        The request has the id of the `zone`, and the ids of the `entries`. Entries that are not in
+        the mount are left out.
         """
         inodes = self._parts.state.inodes
         found = inodes.by_remotes(request.zone or "", request.entries)
@@ -284,13 +291,14 @@ class Commands:
     # ---- sync and unmount ----
 
     async def _sync(self, request: Request, say: Say, *, first: bool = False) -> Message:
-        """Wait until all changes under `paths` are on the service, or until `timeout`.
+        """Wait until all changes under the request's `paths` are on the service.
 
-        Without `paths`, wait for all changes of the mount. In a folder, local-only files are
-        ignored, because editors always create such files. A local-only file that `paths` names is
-        listed in `stays`. `lost` is the number of files in lost+found, and `taken_back` lists the
-        changes that were rejected and rolled back. `exit` is not 0 if there are any of these, or if
-        changes are left.
+        Wait up to `timeout` seconds, if given. If the request has no `paths`, wait for all changes
+        of the mount. Local-only files inside a folder are ignored, because editors always create
+        such files. A local-only file that is itself in `paths` is listed in `stays`. `lost` is the
+        number of files in lost+found, and `taken_back` lists the changes that were rejected and
+        rolled back. `exit` is not 0 if `stays`, `lost` or `taken_back` is not empty, or if changes
+        are left.
         """
         places = await self._places(request)
         roots = _inos(places) or [ROOT]
@@ -302,9 +310,9 @@ class Commands:
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
     async def _send(self, request: Request, say: Say) -> Message:
-        """Upload the changes under `paths` before all others, even during a pause.
+        """Upload the changes under the request's `paths` before all others, even during a pause.
 
-        The answer is that of `sync`. Raises ZonedriveError if `paths` is empty.
+        Return the same answer as `sync`. Raises ZonedriveError if `paths` is empty.
         """
         if not request.paths:
             raise ZonedriveError("the request names no paths")
@@ -359,7 +367,7 @@ class Commands:
     def _heard(self, roots: list[int]) -> tuple[int, int]:
         """Return the number of answers of the service, and the bytes sent by running uploads.
 
-        One of the numbers changes while the service responds.
+        If both numbers stay the same, the service does not respond.
         """
         return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
@@ -397,11 +405,11 @@ class Commands:
             await link.wait_change()
 
     async def _unmount(self, request: Request, say: Say) -> Message:
-        """Wait up to `timeout` seconds for uploads and for programs in the mount, then unmount.
+        """Wait for uploads and for programs that use the mount, then unmount.
 
-        With `now` or without `timeout`, do not wait. The answer is sent when everything is closed.
-        `users` lists the programs that still use the mount, and `left` counts the changes that are
-        not uploaded.
+        Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing, do
+        not wait. Return when everything is closed. `users` lists the programs that still used the
+        mount, and `left` counts the changes that are not uploaded.
         """
         with trio.move_on_after(request.timeout or 0.0):
             if not request.now:
@@ -435,10 +443,11 @@ class Commands:
     # ---- pause ----
 
     async def _pause(self, request: Request, say: Say) -> Message:
-        """Pause the uploads for `seconds`, or until `resume`; return the counts of pending changes.
+        """Pause the uploads for the request's `seconds`, or until `resume` if there are none.
 
         When the pause has begun, wait up to PUT_BACK_SECONDS for the running uploads to finish or
-        to return to the queue. `uploading` counts the uploads that still run after that.
+        to return to the queue. Return the counts of pending changes (`left`), and the number of
+        uploads that still run (`uploading`).
         """
         report = self._parts.files.report
         self._parts.state.pause.begin(request.seconds)
@@ -458,7 +467,7 @@ class Commands:
     # ---- pins ----
 
     async def _pin(self, request: Request, say: Say) -> Message:
-        """Pin all `paths`, then wait until their content is cached or cannot be fetched.
+        """Pin the request's `paths`, then wait until their content is cached or cannot be fetched.
 
         Progress lines contain the totals of all paths. If the client disconnects, the pins stay,
         and the download continues in the background. `exit` is 1 if files could not be fetched, 3
@@ -494,7 +503,10 @@ class Commands:
         }
 
     async def _unpin(self, request: Request, say: Say) -> Message:
-        """Remove the pins of all `paths`; if one path is not pinned, raise an error instead."""
+        """Remove the pins of all the request's `paths`.
+
+        Raises ZonedriveError, and removes no pin, if one of the paths is not pinned.
+        """
         pins, inodes = self._parts.files.pins, await self._inodes(request)
         for path, inode in inodes.items():
             try:
@@ -508,7 +520,7 @@ class Commands:
     async def _pins(self, request: Request, say: Say) -> Message:
         """Return the pins, each with its numbers of files and bytes.
 
-        With `most`, also return up to `most` missing files of each pin.
+        If the request has `most`, also return up to `most` missing files of each pin.
         """
         found = []
         for inode in self._parts.files.pins.roots():
@@ -522,9 +534,10 @@ class Commands:
     # ---- file managers ----
 
     async def _states(self, request: Request, say: Say) -> Message:
-        """Return the states of the entries at `paths`, in the same order; null for an unknown path.
+        """Return the states of the entries at the request's `paths`, in the same order.
 
-        Sends no request to the service. Raises ZonedriveError if a path is outside the mount.
+        The state of an unknown path is None. This command sends no request to the service. Raises
+        ZonedriveError if a path is outside the mount.
         """
         folder = self._session.folder
         wholes = [folder / path for path in request.paths]
@@ -565,9 +578,10 @@ class Commands:
             raise ZonedriveError(f"{path} does not exist") from wrong
 
     async def _inodes(self, request: Request) -> dict[str, Inode]:
-        """Return the inodes at `paths`, by path.
+        """Return the inodes at the request's `paths`, by path.
 
-        Raises ZonedriveError if there are no paths, or if an entry cannot be pinned.
+        Raises ZonedriveError if there are no paths, or if a path is not an entry that can be
+        pinned.
         """
         if not request.paths:
             raise ZonedriveError("the request names no paths")

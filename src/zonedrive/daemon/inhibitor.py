@@ -13,7 +13,7 @@ Two locks delay a shutdown. The reason text of a lock says how much is pending.
   after the next mount.
 
 INVARIANT: this module never takes a lock on sleep, and holds no lock while nothing is pending.
-INVARIANT: without a system bus or logind, this module does nothing.
+INVARIANT: if there is no system bus or no logind, this module does nothing.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ class InhibitorLock:
 
 
 def asleep() -> float:
-    """Return how many seconds this machine has been suspended since boot."""
+    """Return the number of seconds for which this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
@@ -87,7 +87,7 @@ class Inhibitor:
 
         `send_all` tries to upload all pending changes within the given number of seconds. `woken`
         is called after a suspend, with True if the suspend was so long that connections are dead.
-        `slept` returns how many seconds the machine has been suspended since boot.
+        `slept` returns the number of seconds for which the machine was suspended since boot.
         """
         self._report, self._link = report, link
         self._send_all, self._woken, self._slept = send_all, woken, slept
@@ -200,7 +200,7 @@ class Inhibitor:
         return any(mode not in self._locks or self._locks[mode].why != why for mode in due)
 
     def _helps(self, work: dict[str, int]) -> bool:
-        """Return True if a delay of the shutdown can complete uploads."""
+        """Return True if uploads can be completed while the shutdown is delayed."""
         is_sending = self._link.state == "online" and not work.get("paused")
         return is_sending and work["files"] > work["failed"] + work["open"]
 

@@ -30,7 +30,7 @@ _INODE = "inode %d"
 def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ) -> bool:
     """Return True if the descriptor is the journal stream that JOURNAL_STREAM names.
 
-    A set variable proves nothing, because programs that a service starts inherit the variable.
+    The presence of the variable proves nothing, because programs that a service starts inherit it.
     """
     try:
         found = os.fstat(descriptor)

@@ -39,7 +39,7 @@ FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Death:
-    """End of a daemon that did not unmount."""
+    """Unexpected end of a daemon, which did not unmount."""
 
     pid: int
     mountpoint: Path
@@ -53,7 +53,7 @@ class Death:
         return line_of(self.json())
 
     def json(self) -> dict[str, object]:
-        """Return the object for the JSON output of `status`."""
+        """Return the fields for the JSON output of `status`."""
         return {
             "pid": self.pid,
             "mountpoint": os.fspath(self.mountpoint),
@@ -151,10 +151,10 @@ def recorded(paths: AccountPaths) -> Death | None:
 
 
 def keep_last_sign(paths: AccountPaths) -> None:
-    """Store the time of a dead daemon's last activity in its record.
+    """Store the time of a dead daemon's last activity in the record of its run.
 
-    Call this function before the next daemon writes, because the time is that of the newest file.
-    The caller must hold the account's lock.
+    This time is the newest modification time of the daemon's files, so call this function before
+    the next daemon writes to these files. The caller must hold the account's lock.
     """
     last = _read(paths.run_record)
     if last is not None and not last.why and not last.seen:
@@ -165,7 +165,7 @@ def keep_last_sign(paths: AccountPaths) -> None:
 def clear(paths: AccountPaths) -> None:
     """Remove the record of a dead daemon whose mount the user has unmounted.
 
-    Does nothing while a daemon is running.
+    Do nothing while a daemon is running.
     """
     if not lock.is_held(paths.lock):
         _remove(paths.run_record)
@@ -203,7 +203,7 @@ def _read(path: Path) -> _Record | None:
 def _encoded(record: _Record) -> bytes:
     """Return the record as JSON, padded to SIZE bytes.
 
-    The encoder is that of the standard library, because msgspec rejects a path that is not UTF-8.
+    Use the encoder of the standard library, because msgspec rejects a path that is not UTF-8.
     """
     return json.dumps(msgspec.to_builtins(record)).encode("ascii").ljust(SIZE)
 

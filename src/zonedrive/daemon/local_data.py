@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 @contextmanager
 def reader(paths: AccountPaths) -> Iterator[StateReader]:
-    """Open the account's state for reading, and keep daemons from starting inside the block.
+    """Open the account's state for reading; no daemon can start while the `with` block runs.
 
     A daemon that is already running continues, and its committed changes are visible. Raises
     StoreError if the state cannot be read.
@@ -61,7 +61,7 @@ def reader(paths: AccountPaths) -> Iterator[StateReader]:
 
 
 def backlog(paths: AccountPaths) -> Backlog:
-    """Return the numbers of pending changes and of their bytes. Raises StoreError."""
+    """Return the number of pending changes and their size in bytes. Raises StoreError."""
     with reader(paths) as state:
         return Backlog(*state.waiting())
 
@@ -69,7 +69,7 @@ def backlog(paths: AccountPaths) -> Backlog:
 def only_here(paths: AccountPaths) -> LocalData:
     """Return the amounts of data that only this machine has. Raises StoreError.
 
-    Without a database, all spooled files count as lost, because the next mount moves them to
+    If there is no database, all spooled files count as lost, because the next mount moves them to
     lost+found.
     """
     with reader(paths) as state:
@@ -78,9 +78,9 @@ def only_here(paths: AccountPaths) -> LocalData:
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Return the path of one of the user's local-only files, or "".
+    """Return the path of one of the user's local-only files.
 
-    The result is "" if there is no such file or its name cannot be decrypted.
+    Return "" if there is no such file or its name cannot be decrypted.
     """
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
@@ -103,24 +103,27 @@ def needs_key(paths: AccountPaths) -> bool:
 
 
 def is_sealed(paths: AccountPaths) -> bool | None:
-    """Return True if local names are encrypted; None if there are none or they are unreadable."""
+    """Return True if the local names are encrypted, and False if they are not encrypted.
+
+    Return None if there are no local names or the state cannot be read.
+    """
     with suppress(StoreError), reader(paths) as state:
         return state.is_sealed()
     return None
 
 
 def is_opened_by(paths: AccountPaths, box: Box) -> bool:
-    """Return False if there are local names that `box` cannot decrypt, else True."""
+    """Return False if the state has local names that `box` cannot decrypt, else True."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_opened_by(box)
     return True
 
 
 def box_of(paths: AccountPaths, settings: Settings) -> Box:
-    """Return the box that decrypts the local names. Raises StoreError.
+    """Return the `Box` that decrypts the local names. Raises StoreError.
 
-    This function may wait until the user unlocks a keyring. Do not hold the account's lock
-    meanwhile.
+    This function may wait until the user unlocks a keyring, so the caller must not hold the
+    account's lock.
     """
     if not needs_key(paths):
         return Clear()
@@ -129,7 +132,7 @@ def box_of(paths: AccountPaths, settings: Settings) -> Box:
 
 
 def wait_for_keyring(look: Callable[[], Found]) -> Found:
-    """Return the result of `look`; repeat the call while the user has to unlock the keyring.
+    """Call `look` and return its result; repeat the call while `look` raises KeyringTimeout.
 
     Raises KeyringTimeout after UNLOCK_SECONDS.
     """
@@ -164,7 +167,7 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
 
 @contextmanager
 def hold(paths: AccountPaths) -> Iterator[None]:
-    """Keep daemons of the account from starting inside the block.
+    """Prevent the account's daemon from starting while the `with` block runs.
 
     Raises AlreadyRunning if a daemon is running. If the lock file cannot be locked (full disk, no
     lock support), the block runs without the lock, because no daemon can start either.
@@ -195,7 +198,7 @@ def pause(paths: AccountPaths) -> Pause | None:
 
 
 def begin_pause(paths: AccountPaths, seconds: float | None) -> None:
-    """Pause the uploads of an unmounted account for `seconds`, or without an end if None.
+    """Pause the uploads of an unmounted account for `seconds`, or until `end_pause` if None.
 
     Raises AlreadyRunning if a daemon is running, and OSError if the pause cannot be stored.
     """
@@ -216,7 +219,7 @@ def end_pause(paths: AccountPaths) -> bool:
 
 
 def disk_problem(paths: AccountPaths) -> str:
-    """Return a text with the problem of the state folder's disk and the remedy, or ""."""
+    """Return a text about the problem of the state folder's disk and the remedy; "" if none."""
     if said := read_only(paths.state):
         return said
     try:
@@ -228,7 +231,7 @@ def disk_problem(paths: AccountPaths) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """Return a text with the problem and the remedy if the folder's disk is read-only, else ""."""
+    """Return a text about the problem and the remedy if the folder's disk is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {READ_ONLY}"
     return ""
@@ -257,7 +260,7 @@ def outbox(paths: AccountPaths) -> dict[str, Any]:
 
 
 def cache(paths: AccountPaths) -> dict[str, int]:
-    """Return the used `bytes` of an unmounted account's cache, and the usable bytes as `limit`.
+    """Return the cache usage (`bytes`) of an unmounted account, and the usable bytes (`limit`).
 
     Raises ConfigError if the settings are invalid.
     """
@@ -273,11 +276,11 @@ def cache(paths: AccountPaths) -> dict[str, int]:
 
 
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
-    """Return the status object of an unmounted account, in which the service counts as offline.
+    """Return the status object of an unmounted account; its connection state is "offline".
 
-    `most` limits the uploads in the object, and adds the data that a daemon adds with `most`.
-    Raises NotLoggedOn if there is no logon, StoreError if the state cannot be read, and
-    AlreadyRunning if a daemon is running, starting or ending.
+    `most` limits the number of uploads in the object. If `most` is not None, the object also has
+    the data about local-only files (`local`). Raises NotLoggedOn if there is no logon, StoreError
+    if the state cannot be read, and AlreadyRunning if a daemon is running, starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
@@ -306,7 +309,10 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
 
 @contextmanager
 def _no_daemon(paths: AccountPaths) -> Iterator[None]:
-    """Keep daemons from starting inside the block. Raises AlreadyRunning if a daemon is running."""
+    """Prevent the account's daemon from starting while the `with` block runs.
+
+    Raises AlreadyRunning if a daemon is running.
+    """
     with lock.reading(paths.lock) as is_free:
         if not is_free:
             raise lock.refusal(paths.account, lock.holder(paths.lock))
@@ -316,7 +322,7 @@ def _no_daemon(paths: AccountPaths) -> Iterator[None]:
 def _stored_status(
     paths: AccountPaths, settings: Settings, box: Box, most: int | None
 ) -> dict[str, Any]:
-    """Return the part of the status object that the stored state determines. Raises StoreError."""
+    """Return the part of the status object that comes from the stored state. Raises StoreError."""
     with reader(paths) as state:
         if not state.is_opened_by(box):
             raise unreadable(paths, settings)

@@ -64,7 +64,7 @@ class Lock:
     def take(self, folder: Path | None, *, patience: float = LEAVING_SECONDS) -> None:
         """Take the lock for a daemon that mounts at `folder`.
 
-        If `folder` is None, the lock only keeps daemons from starting. Waits up to `patience`
+        If `folder` is None, the lock only prevents daemons from starting. Wait up to `patience`
         seconds for a daemon that is ending (its mount is gone) or for commands that read the state.
         Raises AlreadyRunning if the lock is still held, MountError if the file system does not
         support locks, and OSError if the lock file cannot be written.
@@ -110,13 +110,13 @@ class Lock:
     def tell(self, control: Path) -> None:
         """Write the path of this daemon's control socket to the lock file. The lock must be held.
 
-        From now on other processes may send LISTEN, so the daemon must already handle this signal.
-        A process that does not handle the signal ends.
+        From now on, other processes may send the signal LISTEN. The daemon must already handle the
+        signal, which would otherwise terminate the process.
         """
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
     def _write(self, who: dict[str, Any]) -> None:
-        """Write the data of the holder in one call, padded to the length of the old data.
+        """Write the holder's data `who` in one call, padded to the length of the old data.
 
         A reader therefore gets either the old or the new data.
         """
@@ -162,7 +162,10 @@ def refusal(account: str, who: Holder | None) -> AlreadyRunning:
 
 
 def holder(path: Path) -> Holder | None:
-    """Return the process that the lock file names, or None. The process may have ended."""
+    """Return the process that the lock file names, or None if it names none.
+
+    The process may have ended.
+    """
     try:
         found = json.loads(path.read_bytes())
         control, begun = found.get("control"), found.get("begun")
@@ -197,9 +200,10 @@ def _stat(folder: Path) -> list[str]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[bool]:
-    """Keep daemons from starting inside the block; yield False if a daemon is running, else True.
+    """Prevent the account's daemon from starting while the `with` block runs.
 
-    This function writes nothing, so that it also works on a read-only disk.
+    Yield False if a daemon is already running, else True. This function writes nothing, so that it
+    also works on a read-only disk.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -265,10 +269,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def ask_to_listen(path: Path) -> bool:
-    """Tell the holder of the lock at `path` to check its control socket, by a signal.
+    """Send a signal that makes the holder of the lock at `path` check its control socket.
 
-    Return False if the signal cannot be sent. A holder that has not written the path of its socket
-    gets no signal, because it may not handle the signal yet.
+    Return True if the signal was sent. A holder that has not yet written the path of its socket to
+    the lock file gets no signal, because it may not handle the signal yet.
     """
     who, descriptor = holder(path), _held_by(path)
     if descriptor is None:
@@ -319,7 +323,7 @@ def end_holder(path: Path, seconds: float) -> None:
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:
-    """Wait up to `seconds` until the lock at `path` is free; return False after that time."""
+    """Wait up to `seconds` until the lock at `path` is free; return True if it is free."""
     end = time.monotonic() + seconds
     while is_held(path):
         if time.monotonic() > end:
@@ -329,7 +333,10 @@ def wait_until_free(path: Path, seconds: float) -> bool:
 
 
 def _held_by(path: Path) -> int | None:
-    """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`, or None."""
+    """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`.
+
+    Return None if the lock is free or the process cannot be identified with certainty.
+    """
     who = holder(path)
     if who is None or who.begun is None:
         return None

@@ -52,7 +52,7 @@ class LogonMonitor:
         self._woken.set()
 
     def look(self) -> None:
-        """Check now if a renewal is due; call this after a suspend, which stops the timers."""
+        """Check now whether a renewal is due; call this after a suspend, which stops the timers."""
         self._woken.set()
 
     # ---- a logon that has ended ----
@@ -94,7 +94,10 @@ class LogonMonitor:
                 await self._woken.wait()
 
     async def _look(self) -> float:
-        """Renew the logon or remind the user, if due; return the seconds until the next check."""
+        """Renew the logon or remind the user, if due.
+
+        Return the number of seconds until the next check.
+        """
         auth, renewal = self._parts.auth, self._parts.renewal
         bearer = auth.usable()
         if auth.last is None:
@@ -123,8 +126,8 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
-        A session is too short for a reminder. Its user is notified only if the renewal was
-        `refused`.
+        `refused` is the error of a rejected renewal. A session is too short for a reminder, so its
+        user is notified only if `refused` is given.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
@@ -155,9 +158,9 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return how many nanoseconds before its expiry the bearer token is to be renewed.
+    """Return the number of nanoseconds before the bearer's expiry at which to renew the bearer.
 
-    If a renewal is not `possible`, this is the time of the reminder.
+    If a renewal is not `possible`, the result is for the reminder to the user instead.
     """
     life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
     lead = max(0, life) // LEAD
@@ -167,7 +170,7 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 def _reason(error: ZonedriveError | None) -> str:
     """Return the reason for the end of the logon as a sentence.
 
-    An ordinary end of the logon has a translated sentence; other errors keep their own message.
+    An ordinary end gives a translated sentence; any other error gives the error's own message.
     """
     if error is None or REJECTED in error.message:
         return translated("Your logon has ended.")

@@ -151,9 +151,9 @@ def to_stderr(fields: Mapping[str, str] | None = None, *, debug: bool = False) -
 
 
 def append(path: Path, text: str) -> None:
-    """Append a line to the log file of a daemon that cannot write the line itself.
+    """Append `text` as one line to the log file of a daemon that cannot write the line itself.
 
-    An OSError is ignored.
+    Ignore an OSError.
     """
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
     line = f"{now} INFO zonedrive: {_line(text)}\n".encode()

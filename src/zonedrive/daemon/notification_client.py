@@ -6,9 +6,9 @@ Specification.
 The connection is opened for the first call and stays open, because GNOME removes the notifications
 of a closed connection, and the service reports a click only to an open connection.
 
-INVARIANT: this module raises no error of the bus or of a service. Without a session, a bus or a
+INVARIANT: this module raises no error of the bus or of a service. If there is no session, bus or
 notification service, nothing is shown.
-INVARIANT: a click has an effect only if the present connection shows the notification. A click on a
+INVARIANT: a click has an effect only if the current connection shows the notification. A click on a
 withdrawn notification, or on a notification of an earlier service process, has no effect.
 """
 
@@ -71,7 +71,7 @@ class Button(NamedTuple):
 
 
 class _Reply:
-    """Reply to one call; `message` stays None if the connection ended first."""
+    """Expected reply to one call; `message` stays None if the connection ends before the reply."""
 
     def __init__(self) -> None:
         self.arrived = trio.Event()
@@ -128,7 +128,7 @@ class Desktop:
         return answer is not None
 
     async def session_environment(self) -> dict[str, str]:
-        """Return the environment of the user's service manager, or {} without a service manager."""
+        """Return the environment of the user's service manager, {} if there is no such manager."""
         question = Properties(SERVICE_MANAGER).get("Environment")
         answer = await self._answer(question)
         pairs = answer[0][1] if answer else ()
@@ -140,7 +140,10 @@ class Desktop:
         return await self._answer(new_method_call(address, method, types or None, words))
 
     async def _answer(self, call: Message) -> tuple[Any, ...] | None:
-        """Return the body of the reply; None if the reply is an error or does not arrive."""
+        """Send `call`, and return the body of its reply.
+
+        Return None if the reply is an error or does not arrive within SECONDS.
+        """
         with trio.move_on_after(SECONDS):
             try:
                 bus = await self._connected()
@@ -227,7 +230,7 @@ class Desktop:
             log.warning("the button %r had no effect: %s", button.label, wrong)
 
     def _forget(self) -> None:
-        """Forget all notifications, because the service that showed them has ended."""
+        """Mark all notifications as not shown, because the service that showed them has ended."""
         for notification in self._shown.values():
             notification.lost()
         self._shown.clear()
@@ -287,7 +290,7 @@ class Notification:
         return self._buttons[int(key)] if key in map(str, range(len(self._buttons))) else None
 
     def lost(self) -> None:
-        """Reset the number, because the service that showed the notification has ended."""
+        """Mark the notification as not shown, because the service that showed it has ended."""
         self._number = 0
 
 

@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 
 class AlertKind:
-    """Kind of event, with one notification, which each new report replaces."""
+    """Kind of event, with one desktop notification that each new report replaces."""
 
     def __init__(self, notification: Notification) -> None:
         self._notification = notification
@@ -52,11 +52,12 @@ class AlertKind:
         self._earliest = float("-inf")
 
     async def tell(self, every: set[int], words: Callable[[], Words]) -> float:
-        """Show a notification about the events `every` if one of them was not reported yet.
+        """Show a notification about the events `every` if they include an unreported event.
 
-        An event is the number of an inode, or a negative number for a rolled-back change. Withdraws
-        the notification if there are no events. Return the number of seconds until another call is
-        useful, or infinity if only a new event makes a call useful.
+        An event is an inode number, or a negative number for a rolled-back change. `words` returns
+        the content of the notification. If `every` is empty, withdraw the notification. Return the
+        number of seconds after which to call this method again, or infinity if another call is
+        useful only after a new event.
         """
         fresh = every - self.told
         if not every:

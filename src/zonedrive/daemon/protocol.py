@@ -4,8 +4,8 @@ This module knows nothing about the commands. Each line is one JSON object. A re
 "command". An answer is any number of progress lines and one last line with `"done": true`. If the
 command failed, the last line also has "error", "remedy" and "kind".
 
-This module uses the JSON of the standard library, because a path on Linux may contain bytes that
-are not UTF-8. Python represents these bytes as lone surrogates, which msgspec rejects.
+This module uses the JSON encoder of the standard library, because a path on Linux may contain bytes
+that are not UTF-8. Python represents these bytes as lone surrogates, which msgspec rejects.
 """
 
 import errno
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 PULSE = "pulse"
-"""Command that tests if a daemon responds.
+"""Command that tests whether a daemon responds.
 
 Any answer counts, even the error of a daemon version that does not know the command.
 """
@@ -69,7 +69,7 @@ The text must not change: the command line recognizes an older daemon by this te
 
 
 def refusal(error: Exception) -> Message:
-    """Return the answer that reports an error; `raised` is the inverse function."""
+    """Return the answer that reports `error` to the client; `raised` is the inverse function."""
     if isinstance(error, ZonedriveError):
         # Only the classes of `errors` are known to all clients.
         known = vars(errors).values()
@@ -84,7 +84,7 @@ def refusal(error: Exception) -> Message:
 
 
 def raised(message: Message) -> ZonedriveError:
-    """Return the exception that an answer with "error" reports."""
+    """Return the exception that `message`, an answer with "error", reports."""
     kind = getattr(errors, str(message.get("kind")), ZonedriveError)
     if not (isinstance(kind, type) and issubclass(kind, ZonedriveError)):
         kind = ZonedriveError
@@ -95,8 +95,8 @@ def raised(message: Message) -> ZonedriveError:
 def address(path: Path) -> Iterator[str]:
     """Yield a short name for the socket at `path`, to use with bind(2) and connect(2).
 
-    These calls accept at most 107 bytes, and paths may be longer. The name is valid inside the
-    block.
+    These calls accept at most 107 bytes, and paths may be longer. The name is valid while the
+    `with` block runs.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -52,7 +52,7 @@ FAREWELL_SECONDS = 5.0  # maximum time to send the last answers
 
 @dataclass(frozen=True)
 class Start:
-    """Parameters of one daemon."""
+    """Start parameters of one daemon."""
 
     paths: AccountPaths
     folder: str  # as given; checked here
@@ -63,8 +63,8 @@ class Start:
 def run(start: Start, ready: Pipe) -> None:
     """Mount and serve until the mount ends.
 
-    `ready` gets the success of the mount, or the error that prevented the mount. Every error is
-    also raised.
+    Report to `ready` that the mount is ready, or the error that prevented the mount. Also raise
+    every error.
     """
     lock = Lock(start.paths.lock, start.paths.account)
     record = Run(start.paths)
@@ -267,9 +267,9 @@ class Daemon:
                 self._session.stop()
 
     def _restore_socket(self) -> None:
-        """Create the control socket again if it is missing.
+        """Recreate the control socket if it is missing.
 
-        The end of a desktop session may have removed the folder of the socket, for example.
+        For example, the end of a desktop session may have removed the folder of the socket.
         """
         try:
             self._server.listen_again(self._start.paths.control)

@@ -29,7 +29,7 @@ ResultT = TypeVar("ResultT")
 
 
 def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT]]) -> ResultT:
-    """Call `question` with the account's service, and return the result.
+    """Call `question` with a client of the account's service, and return the result.
 
     Raises NotLoggedOn if the account has no logon, and the errors of `question`.
     """
@@ -54,7 +54,7 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
 
 
 def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
-    """Return the names of the zone folders in the mount, by zone id; {} if they are unreadable."""
+    """Return the names of the zone folders in the mount, by zone id; {} if they cannot be read."""
     with suppress(StoreError):
         box = box_of(paths, settings)
         with reader(paths) as state:
@@ -83,10 +83,11 @@ def change_member(
 ) -> str:
     """Set the access level of a member of the zone `wanted`; return the member's id.
 
-    If `level` is None, remove the member. `who` is the id or the name of the member. With `new`,
+    If `level` is None, remove the member. `who` is the id or the name of the member. If `new`,
     `who` is the id of a user or group that is not a member yet. Raises NotSupported, before any
-    request, if the profile lacks the operation; AlreadyExists if a `new` member is one already;
-    NotFound if no member or several members match.
+    request, if the profile lacks the operation. Raises AlreadyExists if `new` is true and `who` is
+    already a member, and NotFound if no member or several members match. Also raises the errors of
+    `chosen`.
     """
 
     async def change(service: HttpService) -> str:
@@ -121,8 +122,9 @@ def log(
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
     """Return the messages in the zones' logs since `since_ns`, as JSON objects by zone id.
 
-    If the log of a zone cannot be read, the value is the error. `zones` are ids. `path` in an
-    object is the path in the zone, with names as in the mount. Call `require_log` first.
+    `zones` are zone ids, `since_ns` is in nanoseconds since the epoch. If the log of a zone cannot
+    be read, the zone's value is the error. The member `path` of an object is the path in the zone,
+    with names as in the mount. Call `require_log` first.
     """
     answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}
 

@@ -1,10 +1,10 @@
 """Reports to a service manager (sd_notify(3)): readiness, watchdog, and the status line.
 
-Without a service manager, nothing is computed or sent. The status line names no file, because other
-users may read the line.
+If there is no service manager, nothing is computed or sent. The status line names no file, because
+other users may read the line.
 
 INVARIANT: while a daemon waits for a locked keyring, the user is not prompted again; the daemon
-only checks if the keyring is locked.
+only checks whether the keyring is locked.
 """
 
 import logging
@@ -66,7 +66,7 @@ class Notifier:
     async def watchdog(self) -> None:
         """Send the watchdog signal regularly while the event loop runs.
 
-        Returns at once if the service manager has not requested the signal.
+        Return at once if the service manager has not requested the signal.
         """
         if self.watchdog_seconds is None:
             return
@@ -102,7 +102,7 @@ class StatusLine:
     async def run(self) -> None:
         """Send the status line to the service manager after each change, until cancelled.
 
-        Returns at once without a service manager.
+        Return at once if there is no service manager.
         """
         if not self._notifier.is_heard:
             return
@@ -123,7 +123,7 @@ class StatusLine:
         return f"{self._state()}; {self._outbox()}"
 
     def end(self) -> str:
-        """Return the status line for the end of the mount; this also works with closed stores."""
+        """Return the status line to show after the unmount; the stores may already be closed."""
         left = self._report.left()
         if not left["files"]:
             return f"unmounted; {self._nothing_pending()}"

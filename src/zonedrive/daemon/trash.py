@@ -47,7 +47,7 @@ class Deletion:
 
 @dataclass(eq=False)
 class Trash:
-    """Trash of all zones, or of the zone with the given name or id."""
+    """Trash of all zones, or of the zone with the name or id `_zone`."""
 
     _service: Service
     _zone: str | None = None
@@ -121,7 +121,7 @@ class Trash:
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
     def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
-        """Return, by id of a restored entry, how many entries inside it are still in the trash."""
+        """Return the number of entries in the trash that were inside each restored entry, by id."""
         above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
@@ -189,9 +189,9 @@ class Trash:
         self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
 
     async def _chosen(self, name: str) -> Deletion:
-        """Return the deleted entry with the id `name`, or the only one with this name or path.
+        """Return the deleted entry with the id `name`, or the only entry with this name or path.
 
-        Raises NotFound if there is no such entry, and ZonedriveError if there are several.
+        Raises NotFound if no entry matches, and ZonedriveError if several entries match.
         """
         by_id = [one for one in self._deleted if one.entry.id == name]
         found = by_id or [one for one in self._deleted if one.entry.name == name]

@@ -76,7 +76,7 @@ class Directory:
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
     ) -> NewToken:
-        """Create a token for the user, valid for `seconds` seconds; return the token's secret too.
+        """Create a token for the user, valid for `seconds` seconds; return it with its secret.
 
         `password` is the user's password, which the service requires. `scope` limits the token;
         without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong

@@ -1,6 +1,6 @@
-"""Result of a logon that later commands need: service, user, and trusted CA certificate.
+"""Account file: the data of a logon that later commands need, such as service, user and CA file.
 
-Contains no secret; secrets are in `secrets`.
+The account file contains no secrets; for these, see the module `secrets`.
 """
 
 import shlex
@@ -35,8 +35,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, paths: AccountPaths) -> Self:
         """Return the account from its account file, or from the copy if the file is damaged.
 
-        Raises NotLoggedOn if there was no logon, ConfigError if the copy cannot be read either, or
-        if the base URL is invalid.
+        Raises NotLoggedOn if the account was never logged on, and ConfigError if the copy cannot be
+        read either or the base URL is invalid.
         """
         try:
             account = cls._read(paths.account_file)
@@ -54,8 +54,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def _here(self, paths: AccountPaths) -> Self:
         """Return the account with a validated base URL and the current path of its CA certificate.
 
-        The state folder may have been moved, or restored elsewhere. A policy for `ca_file` takes
-        precedence, even if the policy is newer than the logon. Raises ConfigError.
+        The stored path may be outdated, because the state folder may have been moved or restored
+        elsewhere. A policy for `ca_file` takes precedence, even if the policy is newer than the
+        logon. Raises ConfigError if the base URL is invalid.
         """
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
@@ -86,10 +87,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, paths: AccountPaths) -> None:
-        """Write the account file atomically, and a copy of the file. Raises OSError.
+        """Write the account file atomically, and then a copy of the file. Raises OSError.
 
-        The account file names the owner of the pending uploads. Because of the copy, damage to the
-        file does not assign the uploads to another user.
+        The account file names the owner of the pending uploads. The copy preserves this name if the
+        file is damaged, so that the uploads are not assigned to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         paths.account_copy.unlink(missing_ok=True)  # never one of another user's
@@ -113,7 +114,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
     def logon_command(self, *, session_only: bool = False) -> str:
-        """Return the shell command that repeats this logon, with --session-only if requested."""
+        """Return the shell command that repeats this logon; add --session-only if requested."""
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
@@ -143,7 +144,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def known_as(self, username: str) -> str:
         """Return the service's name for this account's user, or "" if `username` is another user.
 
-        If `username` is "", it matches this account's user.
+        An empty `username` stands for this account's user.
         """
         ours = (self.username.casefold(), self.user_id.casefold())
         return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""

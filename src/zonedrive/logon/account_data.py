@@ -1,6 +1,6 @@
 """Local data of an account, and its deletion.
 
-Does not talk to the service, and does not read the database: callers provide the number of pending
+This module sends no requests and does not read the database; callers provide the number of pending
 uploads.
 """
 
@@ -28,7 +28,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class LocalData(msgspec.Struct, frozen=True):
-    """Amount of data that only this machine has; `lost`, `local` and `wanted` count files."""
+    """Amount of data that exists only on this machine; `lost`, `local` and `wanted` count files."""
 
     backlog: Backlog = Backlog()
     lost: int = 0  # in lost+found
@@ -37,14 +37,14 @@ class LocalData(msgspec.Struct, frozen=True):
 
 
 def ca_copy(paths: AccountPaths) -> Path:
-    """Return the path of the account's copy of the CA certificates that the user gave."""
+    """Return the path of the account's copy of the CA certificates that the user specified."""
     return paths.state / "ca.pem"
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:
     """Delete the account's data key, cache, database and pending uploads, but not the logon.
 
-    Raises StoreError if the key cannot be deleted, OSError if the database cannot.
+    Raises StoreError if the key cannot be deleted, and OSError if the database cannot be deleted.
     """
     store.delete(keys.NAME)
     shutil.rmtree(paths.cache, ignore_errors=True)
@@ -58,8 +58,9 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
     """Delete the account's secrets and folders from this machine; return "" or an error message.
 
     The secrets are deleted first, so that data left by a crash is unreadable. Raises StoreError if
-    the secrets cannot be deleted, OSError if the folders cannot. With `lost`, the folders are
-    deleted even if the secrets cannot be; the error message about the secrets is then returned.
+    the secrets cannot be deleted, and OSError if the folders cannot be deleted. If `lost`, delete
+    the folders even if the secrets cannot be deleted, and return the error message about the
+    secrets.
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 

@@ -1,9 +1,9 @@
 """The service's endpoints for logon, logoff and tokens, as typed methods.
 
-Asks the user nothing and stores nothing. Each method sends one request. Only a request without an
-effect is repeated after an error. The methods raise subclasses of RemoteError.
+This module asks the user nothing and stores nothing. Each method sends one request. Only a request
+that changes nothing is repeated after an error. The methods raise subclasses of RemoteError.
 
-INVARIANT: a password and a code go into a request's body and nowhere else.
+INVARIANT: passwords and one-time codes appear only in the bodies of requests.
 """
 
 from collections.abc import AsyncIterator, Generator, Mapping
@@ -36,9 +36,9 @@ PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
 
 class _Given(httpx.Auth):
-    """Authentication of httpx requests with `bearer`; None: without a bearer.
+    """Authentication of httpx requests with `bearer`, if it is not None.
 
-    Updates the clock from each response.
+    The Date header of each response sets the clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class LogonApi:
         client.auth = self._given
 
     def carry(self, bearer: Secret | None) -> None:
-        """Send `bearer` with each request from now on; None: send no bearer."""
+        """Send `bearer` with each request from now on, or no bearer if `bearer` is None."""
         self._given.bearer = bearer
 
     async def requirements(self) -> Requirements:
@@ -103,10 +103,10 @@ class LogonApi:
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool
     ) -> str:
-        """Return the address for the browser sign-on; the browser goes to `redirect` afterwards.
+        """Return the address of the browser sign-on; the browser goes to `redirect` afterwards.
 
-        With `fragment`, the browser returns with the sign-on result in the fragment of the address,
-        otherwise with a form post. For personal identification, `fragment` has no effect.
+        If `fragment`, the browser returns the sign-on result in the fragment of the address,
+        otherwise as a form post. For personal identification, `fragment` has no effect.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"
@@ -120,7 +120,7 @@ class LogonApi:
         return wire.sign_on_uri(answer, doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
-        """Create a token, valid for `seconds`, for the user of the current bearer.
+        """Create and return a token, valid for `seconds` seconds, for the current bearer's user.
 
         `password` is the user's password.
         """
@@ -130,9 +130,9 @@ class LogonApi:
         return new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
-        """Request new credentials for a user; return the service's message.
+        """Ask the service to send new credentials to a user; return the service's message.
 
-        The message is "" if the service sent none.
+        Return "" if the response has no message.
         """
         doing = "asking for new credentials"
         body = {"name": username}
@@ -167,7 +167,7 @@ class LogonApi:
         await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:
-        """End the current session; after a 404 response, the session counts as ended."""
+        """End the current session; treat a 404 response as success."""
         try:
             await self._calls.change(Request("GET", LOGOFF), doing="logging off")
         except NotFound:

@@ -1,7 +1,7 @@
 """Authentication of sync and async httpx clients with a bearer that is replaced after a rejection.
 
-Knows nothing about the logon: the creator of a BearerAuth provides a function that renews the
-bearer.
+A bearer is the token or session id in the Authorization header. This module knows nothing about
+the logon: the creator of a BearerAuth provides a function that renews the bearer.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
 another bearer than the rejected bearer (a renewed bearer, or the bearer of a later logon).
@@ -45,8 +45,8 @@ REJECTED = "the service does not accept the logon, or it has ended"
 class Clock:
     """Clock of the service: the local clock, corrected by the last Date header. Thread-safe.
 
-    INVARIANT: times stored by a logon are in the service's time, so that a wrong or later corrected
-    local clock changes no expiry.
+    INVARIANT: the times that a logon stores are in the service's time, so that a wrong local clock,
+    or a later correction of the local clock, changes no expiry.
     """
 
     def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
@@ -68,7 +68,7 @@ class Clock:
 
 
 class Bearer(msgspec.Struct, frozen=True):
-    """Proof of identity: a token or a session id."""
+    """Credential that authenticates requests: a token or a session id."""
 
     secret: str
     kind: Literal["token", "session"]
@@ -110,9 +110,9 @@ def load_bearer(store: SecretStore) -> Bearer | None:
 
 
 def token_name(account: str) -> str:
-    """Return the name of a new token: machine, user, account and time.
+    """Return the name for a new token: machine, user, account and time.
 
-    By this name, users tell their tokens apart in the list of the service.
+    The name distinguishes the tokens in the service's list.
     """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -147,9 +147,10 @@ Found = TypeVar("Found")
 class BearerAuth(httpx.Auth):
     """Authentication of httpx requests with the account's stored bearer. Thread-safe.
 
-    A request raises NotLoggedOn if no acceptable bearer exists or the store fails. A request with
-    `extensions["replayable"]` false is not repeated, because its body cannot be read again. A 401
-    to a request with `extensions["password"]` concerns the password in the request.
+    A request raises NotLoggedOn if no acceptable bearer exists or the store fails. A request whose
+    `extensions["replayable"]` is false is not repeated, because its body cannot be read again. A
+    401 response to a request that has `extensions["password"]` concerns the password in the
+    request.
     """
 
     def __init__(
@@ -196,9 +197,9 @@ class BearerAuth(httpx.Auth):
     async def async_auth_flow(
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Authenticate a request on the trio loop, as `sync_auth_flow` does.
+        """Authenticate a request on the trio loop, as `sync_auth_flow` does in a worker thread.
 
-        Blocking work runs in a thread.
+        Blocking work runs in a separate thread.
         """
         bearer = self.usable()
         if bearer is None:
@@ -228,10 +229,10 @@ class BearerAuth(httpx.Auth):
         return self._known or self._refused
 
     def find(self) -> Bearer:
-        """Return a bearer that the service may accept: in use, stored or renewed. Blocks.
+        """Return a bearer that the service may accept: in use, stored or renewed.
 
-        Raises NotLoggedOn if there is no such bearer, or after waiting TURN_SECONDS for another
-        thread.
+        Blocks while the bearer is loaded or renewed. Raises NotLoggedOn if there is no such bearer,
+        or after waiting TURN_SECONDS for another thread.
         """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()
@@ -282,7 +283,10 @@ class BearerAuth(httpx.Auth):
         self._known = self._why = None
 
     def _accepts(self, bearer: Bearer, request: httpx.Request, response: httpx.Response) -> bool:
-        """Return False if the service rejected `bearer`, else True; record the result."""
+        """Return False if `response` shows that the service rejected `bearer`, else True.
+
+        Also record the result, and update the clock.
+        """
         self.clock.heard(response.headers.get("Date"))
         if response.status_code != httpx.codes.UNAUTHORIZED:
             if self._refused is not None and self._known in (None, bearer):
@@ -328,7 +332,7 @@ class BearerAuth(httpx.Auth):
 
 
 class _Ended(NotLoggedOn):
-    """The service has rejected the stored bearer."""
+    """Error for a stored bearer that the service rejected."""
 
     def __init__(self, command: str) -> None:
         super().__init__(

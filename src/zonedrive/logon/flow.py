@@ -64,7 +64,10 @@ class CredentialPrompt(Protocol):
     """Source of the user's credentials for a logon."""
 
     def password(self) -> Secret:
-        """Return the user's password. Raises an error if no user can be asked."""
+        """Return the user's password.
+
+        Raises an error if no user can be asked; the type depends on the user interface.
+        """
 
     def code(self, kind: str) -> Secret:
         """Return a one-time code of `kind` (TOTP, HOTP, ServiceMail, "").
@@ -77,7 +80,7 @@ class CredentialPrompt(Protocol):
 
 
 class PasswordChange(NamedTuple):
-    """Operation and callbacks for a password change that the service requires at a logon."""
+    """Operation and callbacks for a password change that the service requires during a logon."""
 
     operation: Operation  # of the profile
     ask: Callable[[], Secret]  # return the new password
@@ -109,10 +112,10 @@ class Flow:
     ) -> None:
         """Prepare the flow.
 
-        If `username` is "", the user is asked for the name when it is needed. `needs` are the
-        service's requirements; `ask` provides credentials. Without `browser`, no browser sign-on is
-        possible. Without `change`, a password that must be changed ends the flow. `known` is the
-        service's name for the same user, from the previous logon.
+        If `username` is "", the user is asked for the name when the name is needed. `needs` are the
+        service's requirements; `ask` provides credentials. If `browser` is None, no browser sign-on
+        is possible. If `change` is None, the flow fails if the service requires a new password.
+        `known` is the service's name for the same user, from the previous logon.
         """
         self._has_begun = False
         self._browser, self._change = browser, change
@@ -140,7 +143,10 @@ class Flow:
         return await self._finished(outcome)
 
     async def _first(self) -> Outcome:
-        """Run the first step: a browser sign-on if requested or required, else a password logon."""
+        """Run the first step: a browser sign-on if requested or required, else a password logon.
+
+        Return the result of the step.
+        """
         if self._browser:
             offer = self._browser.offer(self._needs, named=bool(self._username))
             if offer is not None:
@@ -205,7 +211,8 @@ class Flow:
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
         """Run the browser sign-on with `where`, an offered method or an address from the service.
 
-        Raises CredentialsRefused without a browser, or if the flow already had a browser sign-on.
+        Raises CredentialsRefused if `browser` is None, or if this flow already had a browser
+        sign-on.
         """
         if browser is None:
             ways = " or ".join(shlex.join(offer.option) for offer in self._needs.offers)
@@ -234,12 +241,12 @@ class Flow:
         return outcome
 
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
-        """Raise CredentialsRefused for an unexpected user, unless the user confirms the name.
+        """Raise CredentialsRefused for an unexpected user, unless the local user confirms the name.
 
-        Before the error is raised, the session is ended. An attacker who answers instead of the
-        user's own browser could log this account on under the attacker's name, and would receive
-        the user's files. At a first logon without a user name there is no expected user; the last
-        line of the logon shows who signed on.
+        End the session before the error is raised. This check is against an attacker who answers
+        instead of the user's own browser: the attacker could log this account on under the
+        attacker's name, and would receive the user's files. At a first logon without a user name,
+        there is no expected user, and the last line of the logon shows who signed on.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
@@ -256,7 +263,7 @@ class Flow:
             raise _not_confirmed(found, expected, asked=person.can_confirm)
 
     async def _give_back(self, outcome: Outcome) -> None:
-        """End the session in `outcome`, which is not used; ignore errors of the service."""
+        """End the unused session in `outcome`; ignore errors of the service."""
         if fits_header(outcome.session):
             self._access.carry(Secret(outcome.session))
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
@@ -278,9 +285,10 @@ class Flow:
         )
 
     async def _changed(self, user: str) -> Secret:
-        """Change the password and return the new one; end the session if that fails.
+        """Change the password, and return the new password; end the session if the change fails.
 
-        The new password is sent once. A request then checks that the session is still accepted.
+        The new password is sent once. Another request then checks that the service still accepts
+        the session.
         """
         access, change = self._access, self._change
         try:
@@ -321,9 +329,9 @@ def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefu
 
 
 async def require_accepted(access: LogonApi) -> None:
-    """Raise CredentialsRefused if the service rejects the session it has just created.
+    """Raise CredentialsRefused if the service rejects the session that it has just created.
 
-    Other errors are ignored, because they say nothing about the session.
+    Ignore other errors, because they say nothing about the session.
     """
     try:
         await access.check()
@@ -341,7 +349,7 @@ async def require_accepted(access: LogonApi) -> None:
 async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
     """Test a token that was created elsewhere, and return the token as a logon of `user`.
 
-    `user` is not checked, because the service does not say whose token it is. Raises
+    `user` is not checked, because the service does not name the owner of a token. Raises
     CredentialsRefused if the service rejects the token, and other RemoteErrors if the result is
     unknown.
     """
@@ -361,10 +369,10 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
 
 
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
-    """Create a token called `name`, valid for `days`, test it with a request, and return it.
+    """Create a token called `name`, valid for `days` days; test the token, and return it.
 
-    Afterwards, `access` uses the session for its requests again. Raises RemoteError if the service
-    creates no usable token, and CredentialsRefused if the user did not log on with a password.
+    Afterwards, `access` uses the bearer of `session` for its requests again. Raises RemoteError if
+    the service creates no usable token, and CredentialsRefused if `session` has no password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
@@ -384,8 +392,8 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
 async def leave_session(access: LogonApi, token: Bearer) -> None:
     """End the session that `access` uses, and check that `token` remains valid.
 
-    Afterwards, `access` uses `token`. Raises CredentialsRefused if the token ended too (then no
-    valid logon remains), and other RemoteErrors if the check fails.
+    Afterwards, `access` uses `token`. Raises CredentialsRefused if the token ended together with
+    the session (then no valid logon remains), and other RemoteErrors if the check fails.
     """
     await end_session(access)
     access.carry(Secret(token.secret))
@@ -408,9 +416,9 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 
 
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
-    """Revoke `token`, which `access` uses, and return True.
+    """Revoke `token`, which `access` uses; return True if the token was revoked.
 
-    Returns False if the token's id is unknown, or if the profile cannot revoke tokens. Raises
+    Return False if the token's id is unknown, or if the profile cannot revoke tokens. Raises
     RemoteError if the request fails.
     """
     if not token.id or not profile.can("revoke_token"):
@@ -422,11 +430,11 @@ async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
 async def dismiss(
     access: LogonApi, profile: str, bearer: Bearer, tell: Callable[[str], None], which: str
 ) -> None:
-    """End a bearer that is not used any more, also during the cancellation of a logon.
+    """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
-    If the bearer cannot be ended, `tell` gets a message with the bearer's id and expiry; `which`
-    describes the bearer for the user, such as "your previous token". No error of the service is
-    raised.
+    If this fails, call `tell` with a message that names the bearer's id and expiry; `which`
+    describes the bearer for the user, for example "your previous token". Errors of the service are
+    not raised.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"

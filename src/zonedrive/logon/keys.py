@@ -20,10 +20,11 @@ NAME = "key"
 
 
 def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
-    """Return the cipher for names and the key for content; (Clear, None) if `encrypt` is false.
+    """Return the cipher for names and the key for content.
 
-    A missing key is created if `make` is true; use false if encrypted data exists, because a new
-    key cannot decrypt it. Blocks as long as the store does. Raises StoreError if the keyring is
+    If `encrypt` is false, return a `Clear` cipher and None. If the account's data key is missing,
+    create the key if `make` is true. Pass `make=False` if encrypted data exists, because a new key
+    cannot decrypt this data. Blocks as long as the store does. Raises StoreError if the keyring is
     locked, the key is damaged, or the key is missing and `make` is false.
     """
     if not encrypt:
@@ -38,7 +39,10 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
 
 
 def kept_key(store: SecretStore) -> bytes | None:
-    """Return the stored key, or None. Raises StoreError, also if the key is damaged."""
+    """Return the stored data key, or None if there is none.
+
+    Raises StoreError if the store fails or the key is damaged.
+    """
     kept = store.get(NAME)
     if kept is None:
         return None

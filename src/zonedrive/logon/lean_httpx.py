@@ -1,6 +1,7 @@
 """Import of httpx without its command line, which would double the import time.
 
-The command line needs pygments and rich; without pygments, httpx skips it.
+The command line of httpx needs pygments and rich. If pygments is missing, httpx does not import its
+command line.
 """
 
 import sys

@@ -5,8 +5,8 @@ user go to `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: bytes that wait for upload are never passed to another user or service.
-INVARIANT: a bearer that is not stored, or no longer stored, is ended at the service, or the user is
-told about it.
+INVARIANT: a bearer that is not stored, or no longer stored, is ended at the service. If this fails,
+the user gets a message.
 """
 
 import errno
@@ -70,7 +70,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICAT
 
 
 class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a logon as the user requested them."""
+    """Options that the user requested for a logon, and the organization's defaults."""
 
     url: str
     username: str  # "": prompt, or take the name from the browser sign-on
@@ -116,10 +116,10 @@ class Logon:
         """Prepare the logon.
 
         `ask` provides credentials, `premises` answers questions about the account's local data, and
-        `tell` prints a line. `person` can sign on in a browser; None: no browser sign-on is
-        possible. `new_password` asks for a new password if the service requires a change. `token`
-        replaces every other credential; it is stored, and never ended at the service, because other
-        programs may use it.
+        `tell` prints a line. `person` is the user for a browser sign-on; if `person` is None, no
+        browser sign-on is possible. `new_password` asks for a new password if the service requires
+        a change. `token` replaces every other credential. This token is stored, and never revoked,
+        because other programs may use it.
         """
         self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
@@ -217,8 +217,8 @@ class Logon:
     ) -> Account:
         """Store the account and its secrets, and return the account as stored.
 
-        Delete the local data of a different previous user. The previous user is determined again,
-        because another terminal may have logged on meanwhile.
+        If the previous user is a different user, delete that user's local data. The previous user
+        is determined again, because a logon in another terminal may have ended meanwhile.
         """
         before = PreviousAccount(self._paths, self._premises)
         with ExitStack() as stack:
@@ -250,10 +250,10 @@ class Logon:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Restore the bearer `former`, and end `bearer`, which could not be stored.
+        """Restore the stored bearer `former`, and end the new `bearer`, which could not be stored.
 
-        If `former` is None, delete the stored bearer and password. A token that the user gave is
-        not ended.
+        If `former` is None, delete the stored bearer and password. A token that the user provided
+        is not revoked.
         """
         with suppress(StoreError):
             if former is None:
@@ -282,7 +282,7 @@ class Logon:
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
         """Store the password if this was requested; return True if the password is stored.
 
-        An earlier password and the record of its rejection are deleted.
+        Delete an earlier password and the record of its rejection.
         """
         store.delete(REFUSED)
         if account.keeps_password and password is not None:
@@ -302,15 +302,20 @@ class Logon:
         return wanted
 
     def _change(self, profile: Profile) -> PasswordChange | None:
-        """Return the password change, or None if no user can be asked or the profile lacks it."""
+        """Return the means to change the password.
+
+        Return None if no user can be asked, or if the profile does not define the operation.
+        """
         if self._new_password is None or not profile.can("change_password"):
             return None
         return PasswordChange(profile.operation("change_password"), self._new_password, self._tell)
 
     def _usable_store(self) -> SecretStore:
-        """Return an accessible secret store, so that the new token can be stored.
+        """Return an accessible secret store for the new token.
 
-        Raises StoreError if systemd provides the token, or if a locked keyring has the data key.
+        If the keyring cannot be used, return a file store, or raise StoreError if the account has
+        local data, whose key is in the keyring. Also raises StoreError if systemd provides the
+        token.
         """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):
@@ -343,10 +348,10 @@ class Logon:
             ) from wrong
 
     async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
-        """Return a new token if one is requested and the service creates it, else the session.
+        """Return a new token if a token is requested and the service creates it, else the session.
 
         Raises CredentialsRefused if the service rejects the session, or ends the token together
-        with the session. If the logon is cancelled, a known session or token is ended.
+        with the session. If the logon is cancelled, end the session or the token, if known.
         """
         days = self._request.token_days
         if self._token is not None:

@@ -1,10 +1,11 @@
 """The previous logon of an account, its data on this machine, and their owner.
 
-Does not talk to the service and does not read the database: see `LocalDataQueries`.
+This module sends no requests and does not read the database: see `LocalDataQueries`.
 
 INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
 message.
-INVARIANT: while one user's data is replaced by another's, no daemon of the account can start.
+INVARIANT: while one user's data is replaced by another user's data, no daemon of the account can
+start.
 """
 
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class PreviousAccount:
 
     @property
     def hold(self) -> AbstractContextManager[None]:
-        """Context manager that keeps daemons of the account from starting.
+        """Context manager that prevents the account's daemon from starting.
 
         Entering the context raises AlreadyRunning if a daemon is running.
         """
@@ -68,7 +69,10 @@ class PreviousAccount:
         return self.account.same_owner(account)
 
     def refuse_takeover(self) -> None:
-        """Raise ConfigError if a daemon uses the local data, or if data is only on this machine."""
+        """Raise ConfigError if another user must not take over this account.
+
+        This is the case if a daemon is running, or if some data exists only on this machine.
+        """
         here, running = self._here.local_data(self._paths), self._here.running(self._paths)
         waiting, lost, wanted = here.backlog, here.lost, here.wanted
         kept = "in lost+found" if lost else "of local_only"
@@ -114,10 +118,10 @@ class PreviousAccount:
         return f"the local data of {self.whose} is deleted: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:
-        """Raise StoreError if the key of the local data is missing, as a mount would.
+        """Raise StoreError if the local data is encrypted and its key is missing.
 
-        Raises nothing while a daemon is running, because the daemon still has the key. Raises
-        nothing if the previous account is unknown, because then no logoff would be possible.
+        Raise no error while a daemon is running, because the daemon still has the key. Raise no
+        error either if the previous account is unknown, because no logoff is possible then.
         """
         if (
             self.account is not None

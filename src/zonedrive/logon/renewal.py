@@ -1,7 +1,7 @@
 """Renewal of a logon with the stored password, for the daemon.
 
-Does not read the password: the separate process `renewal_worker` reads it, and its memory is freed
-when it exits.
+This module does not read the password. The separate process `renewal_worker` reads the password,
+and the memory of this process is freed when the process exits.
 
 INVARIANT: after a rejection, no renewal is attempted before the user has logged on again. While the
 service blocks the user, no renewal is attempted.
@@ -79,7 +79,7 @@ class Renewal:
         return self._renewed(refused, ended=True)
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """Renew `bearer` before it expires; the result and the errors are those of `__call__`."""
+        """Renew `bearer` before it expires; otherwise like `__call__`."""
         return self._renewed(bearer, ended=False)
 
     def is_possible(self) -> bool:

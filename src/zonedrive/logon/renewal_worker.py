@@ -7,9 +7,9 @@ never asks the user and writes nothing else.
 INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
 and never sent again by this account, not even after a restart.
 INVARIANT: while the service blocks the user, no password is sent. The wait doubles with each
-consecutive block. The same applies to any other rejection of a logon that does not concern the
-password.
-INVARIANT: an answer to a request without a password says nothing about the password.
+consecutive block. Any other rejection of a logon that does not concern the password is handled like
+a block.
+INVARIANT: the response to a request without a password says nothing about the password.
 """
 
 import argparse
@@ -111,7 +111,7 @@ class Renewer:
         """Renew the logon, store the new bearer, and return the outcome.
 
         `waited` is the time in seconds that this process waited for another renewal.
-        Sends nothing if the stored bearer was replaced meanwhile, or if an earlier rejection
+        Send no request if the stored bearer was replaced meanwhile, or if an earlier rejection
         forbids a renewal now. Raises ZonedriveError if the account or the secrets are not usable.
         """
         account = Account.load(self._paths)
@@ -155,7 +155,8 @@ class Renewer:
     ) -> Bearer:
         """Return a new token, or a new session if `bearer` is a session or no token is usable.
 
-        A token is requested with the current bearer if it is valid, else after a new logon.
+        If the current token `bearer` is valid, use it to request the new token; otherwise log on
+        first. Raises subclasses of RemoteError.
         """
         days = _days(bearer)
         if bearer is not None and not order.ended:
@@ -204,9 +205,9 @@ class Renewer:
     ) -> Outcome:
         """Return the outcome for the error `refused`.
 
-        If only the user can help, the password is recorded as rejected, and deleted. A block, or
-        another rejection of a logon with the password, is recorded with the time until which no
-        password is sent. Other errors are not recorded.
+        If only the user can help, record the password as rejected, and delete it. For a block, or
+        another rejection of a logon with the password, record the time until which no password may
+        be sent. Do not record other errors.
         """
         blocked = refused.code in BLOCKED
         final = not blocked and _is_final(refused, sent=bool(self._sent))
@@ -252,9 +253,9 @@ def _is_final(refused: RemoteError, *, sent: bool) -> bool:
 
 
 async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
-    """Revoke the token `former`, which is not used any more, if the profile supports this.
+    """Revoke the token `former`, which is no longer used, if the profile supports this.
 
-    Otherwise, or after an error, the token remains valid until it expires.
+    If the token cannot be revoked, it remains valid until it expires.
     """
     access.carry(Secret(former.secret))
     with suppress(RemoteError, ConfigError):
@@ -279,9 +280,9 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, so that only one renewal of the account runs at a time.
+    """Hold the lock file `path` while the `with` block runs; wait until the lock is free.
 
-    Blocks until the lock is free.
+    The lock ensures that only one renewal of the account runs at a time.
     """
     private_dir(path.parent)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

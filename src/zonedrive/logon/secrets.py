@@ -3,10 +3,10 @@
 Knows nothing about the purpose of the secrets, and does not talk to the service. Secrets in use:
 `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
 
-The store is chosen in this order: a file written by an earlier logon; a keyring that answers; a new
-file. So an account always finds its secrets where its logon stored them, also in a session without
-a keyring. If the secrets are in a keyring that does not answer now, the secrets count as
-unavailable, and no new secrets are created.
+The store of an account is the first available of these: the file that an earlier logon wrote, a
+keyring that responds, a new file. So an account always finds its secrets where its logon stored
+them, even in a session without a keyring. If the secrets are in a keyring that does not respond
+now, the secrets count as unavailable, and no new secrets are created.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
 """
@@ -58,11 +58,11 @@ class Secret:
 
 
 class KeyringLocked(StoreError):
-    """The keyring with the secrets is locked or not running; the user has to unlock or start it."""
+    """Error for a keyring that is locked or not running; the user has to unlock or start it."""
 
 
 class InsecurePermissions(StoreError):
-    """The secrets file has unsafe permissions or another owner; its content is intact."""
+    """Error for a secrets file that has unsafe permissions or another owner, but intact content."""
 
     def __init__(self, path: Path, what: str, remedy: str) -> None:
         """Create the error; `what` describes the problem and does not include the file's name."""
@@ -71,28 +71,31 @@ class InsecurePermissions(StoreError):
 
 
 class KeyringTimeout(KeyringLocked):
-    """The keyring does not answer, usually because it waits for the user to enter its password."""
+    """Error for a keyring that does not respond, usually because it prompts the user to unlock."""
 
 
 class SecretStore(Protocol):
-    """Store for the secrets of one account, by name. Calls block for at most KEYRING_SECONDS."""
+    """Store for the secrets of one account, by name. A call may block for KEYRING_SECONDS."""
 
     @property
     def kind(self) -> Kind:
         """Kind of the store: keyring, credentials of systemd, or file."""
 
     def get(self, name: str) -> Secret | None:
-        """Return the secret, or None if it is not stored. Raises StoreError, e.g. KeyringLocked."""
+        """Return the secret `name`, or None if it is not stored.
+
+        Raises StoreError, for example its subclass KeyringLocked.
+        """
 
     def set(self, name: str, value: Secret) -> None:
-        """Store a secret; replace an existing one. Raises StoreError."""
+        """Store `value` as the secret `name`, and replace an earlier value. Raises StoreError."""
 
     def delete(self, name: str) -> None:
-        """Delete a secret; do nothing if it is not stored. Raises StoreError."""
+        """Delete the secret `name`; do nothing if it is not stored. Raises StoreError."""
 
 
 class Keyring(Protocol):
-    """Interface of a backend of the `keyring` library: the methods that zonedrive uses."""
+    """Methods that zonedrive uses of a `keyring` library backend."""
 
     def get_password(self, service: str, username: str) -> str | None: ...
     def set_password(self, service: str, username: str, password: str) -> None: ...
@@ -125,7 +128,7 @@ class FileStore(SecretStore):
             self._write(path, kept)
 
     def destroy(self) -> None:
-        """Delete all secrets with their files; needs no free disk space. Raises StoreError."""
+        """Delete the files with all secrets; works on a full disk. Raises StoreError."""
         for path in (self._home(PASSWORD), self._path):
             self._write(path, {})
 
@@ -212,7 +215,7 @@ class CredentialsStore(SecretStore):
 class KeyringStore(SecretStore):
     """Secret store in the desktop's keyring.
 
-    INVARIANT: while a call hangs, no other call starts: a locked keyring asks for its password
+    INVARIANT: while a call hangs, no other call starts. So a locked keyring asks for its password
     once, however many requests need a secret.
     """
 
@@ -225,10 +228,11 @@ class KeyringStore(SecretStore):
         seconds: float = KEYRING_SECONDS,
         mark: Path | None = None,
     ) -> None:
-        """Create the store; a call of the keyring takes at most `seconds`.
+        """Create the store.
 
-        `keyring` is None if the secrets are in a keyring that is not running. The file `mark` is
-        created before the first secret is stored, and records that the secrets are in a keyring.
+        `seconds` limits each call. `keyring` is None if the secrets are in a keyring that is not
+        running. The file `mark` is created before the first secret is stored, and records that the
+        secrets are in a keyring.
         """
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark = mark
@@ -274,10 +278,10 @@ class KeyringStore(SecretStore):
 
 
 class KeyringCall(Generic[RESULT]):
-    """Call of a function in a separate thread, because the keyring may wait for the user."""
+    """Function call in a separate thread, because the keyring may wait for the user."""
 
     def __init__(self, function: Callable[[], RESULT]) -> None:
-        """Start the thread."""
+        """Start the thread, which calls `function`."""
         self._function = function
         self._ended: Future[RESULT] = Future()
         threading.Thread(target=self._run, name="keyring", daemon=True).start()
@@ -295,8 +299,8 @@ class KeyringCall(Generic[RESULT]):
     def result(self, seconds: float) -> RESULT:
         """Wait up to `seconds` for the function, and return its result.
 
-        Raises KeyringTimeout after this time (the thread keeps running), KeyringLocked if the
-        keyring is locked, and StoreError if the function fails.
+        Raises KeyringTimeout if the function has not returned by then (the thread continues),
+        KeyringLocked if the keyring is locked, and StoreError if the function fails.
         """
         wait([self._ended], seconds)
         if self.is_running:
@@ -312,10 +316,9 @@ class KeyringCall(Generic[RESULT]):
 def open_store(
     paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
 ) -> SecretStore:
-    """Return the secret store of an account, chosen in the order of the module docstring.
+    """Return the secret store of an account, as the module docstring describes. Writes nothing.
 
-    Writes nothing. `find_keyring` returns a keyring that answers, or None; the default is
-    `desktop_keyring`.
+    `find_keyring` returns a keyring that responds, or None; the default is `desktop_keyring`.
     """
     own = _own_store(paths, find_keyring or desktop_keyring)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -336,7 +339,7 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
 
 
 def desktop_keyring() -> Keyring | None:
-    """Return the Secret Service of this session, or None if no Secret Service answers.
+    """Return the Secret Service of this session, or None if no Secret Service responds.
 
     The backend is selected by name, because the other backends of the keyring library (plain-text
     files, chained backends) protect secrets no better than zonedrive's own file.
@@ -358,10 +361,13 @@ def _secret_service() -> Keyring:
         raise RuntimeError("no Secret Service")
 
     class OwnKeyring(SecretService.Keyring):
-        """Keyring of the library, which connects to the session bus at each use."""
+        """Secret Service backend of the library, which connects to the session bus at each use."""
 
         def get_preferred_collection(self) -> object:
-            """Return the library's collection; raise ConnectionRefusedError without an own bus."""
+            """Return the library's collection.
+
+            Raises ConnectionRefusedError if the session bus is gone or is not this user's.
+            """
             if session_bus() is None:
                 raise ConnectionRefusedError("the session bus has gone")
             return super().get_preferred_collection()  # type: ignore[no-untyped-call]

@@ -5,9 +5,9 @@ Knows nothing about the messages on the bus.
 `su` and `sudo -E` leave the address of another user's bus in the environment. Messages on that bus
 (secrets, file names) would go to the other user.
 
-INVARIANT: an address is returned only if the process behind it runs as this user and no other user
-can put another socket in its place. An abstract socket (without a file) can be replaced after its
-owner has ended, so each use checks again.
+INVARIANT: an address is returned only if the process that listens there runs as this user, and no
+other user can replace the socket. An abstract socket (without a file) can be replaced after its
+owner has ended, so each use checks the address again.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ FOREIGN: Final = "the session bus here is another user's"
 
 
 def session_bus() -> str | None:
-    """Return the address of this user's session bus, or None if no bus is certainly this user's."""
+    """Return the address of this user's session bus, or None if no bus can be verified as such."""
     for name in _names():
         if name.startswith("\0"):
             if _owner(name) == os.geteuid():
@@ -43,7 +43,7 @@ def session_bus() -> str | None:
 
 
 def is_foreign() -> bool:
-    """Return True if the environment leads only to the bus of another user."""
+    """Return True if the environment names a session bus, but only another user's."""
     owners = {_owner(name) for name in _names()} - {None, os.geteuid()}
     return bool(owners) and session_bus() is None
 
@@ -60,9 +60,10 @@ def own_environment() -> dict[str, str]:
 
 
 def _names() -> Iterator[str]:
-    """Yield the local sockets where the bus may be; the name of an abstract socket begins with NUL.
+    """Yield the names of the local sockets where the session bus may listen.
 
-    Other transports (tcp, unixexec, autolaunch) do not tell the owner of the bus.
+    The name of an abstract socket begins with NUL. Other transports (tcp, unixexec, autolaunch) are
+    left out, because the owner of the bus cannot be determined.
     """
     runtime = given_runtime_dir()
     given = os.environ.get(VARIABLE)
@@ -86,7 +87,10 @@ def _names() -> Iterator[str]:
 
 
 def _own_socket(path: str) -> Path | None:
-    """Return the socket at `path`, with links resolved, if only this user can have created it."""
+    """Return the path of the socket at `path`, with links resolved.
+
+    Return None if a user other than this user could have created the socket.
+    """
     try:
         real = Path(path).resolve()
         found = real.stat()
@@ -97,7 +101,7 @@ def _own_socket(path: str) -> Path | None:
 
 
 def _owner(name: str) -> int | None:
-    """Return the user id of the process that listens on the socket `name`, or None."""
+    """Return the user id of the process that listens on the socket `name`, None if unknown."""
     with socket.socket(socket.AF_UNIX) as bus:
         bus.setblocking(False)  # do not wait for a bus that accepts no connections
         try:

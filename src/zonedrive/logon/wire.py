@@ -1,6 +1,6 @@
 """Tolerant parsing of the JSON responses to requests of a logon.
 
-The only module of this package that knows the JSON member names of responses. Knows nothing about
+Only this module of the package knows the JSON member names of responses. It knows nothing about
 requests. `doing` names the attempted operation at the beginning of an error message.
 """
 
@@ -59,7 +59,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def requirements(body: bytes, doing: str) -> Requirements:
-    """Return the requirements in the response `body`. Raises BadAnswer if it is not an object."""
+    """Return the requirements in the response `body`.
+
+    Raises BadAnswer if the body is not a JSON object.
+    """
     found = parse_object(body, doing)
     kind = text(found.get("otpType"))
     return Requirements(
@@ -77,7 +80,10 @@ def requirements(body: bytes, doing: str) -> Requirements:
 
 
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
-    """Return the methods in `items` without duplicates; if there is none, the method `alone`."""
+    """Return the sign-on methods in `items`, without duplicates.
+
+    If there are none, return the method `alone`, or an empty list if `alone` is "".
+    """
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
         if isinstance(item, dict) and (name := identifier(item.get("name"))):

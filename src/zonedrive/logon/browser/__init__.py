@@ -1,1 +1,1 @@
-"""Browser sign-on, from the opened address to the returned answer."""
+"""Browser sign-on, from opening the address to receiving the answer."""

@@ -1,4 +1,4 @@
-"""Loopback listener for one sign-on: after the sign-on, the browser returns to the listener.
+"""HTTP listener on the loopback address, to which the browser returns after one sign-on.
 
 Knows nothing about providers, logons or terminals.
 
@@ -39,7 +39,7 @@ FORM: Final = b"application/x-www-form-urlencoded"
 
 
 class Exchange:
-    """One HTTP/1.1 request of a local browser, and its response; then the connection closes.
+    """One HTTP/1.1 request of a local browser, and the response, which closes the connection.
 
     `method` is "" until the request is complete.
     """
@@ -78,7 +78,7 @@ class Exchange:
                 return
 
     async def answer(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Send the response and close the sending side."""
+        """Send the response, and close the sending side of the connection."""
         sized = [] if status == 204 else [("Content-Length", str(len(body)))]
         every = [*headers, *sized, ("Connection", "close")]
         parts = [
@@ -94,7 +94,7 @@ class Listener:
     """Listener that waits for one answer of a browser sign-on."""
 
     def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
-        """Create the addresses.
+        """Create the listener's random addresses on the local `port`.
 
         `refused` is called for the first connection that does not come from this user.
         """
@@ -119,7 +119,7 @@ class Listener:
         self._provider = provider
 
     async def led(self) -> None:
-        """Wait until a browser has requested `start` and was redirected to the provider."""
+        """Wait until a browser has requested `start`, which redirects it to the provider."""
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:
@@ -134,13 +134,19 @@ class Listener:
             self._concluded.set()
 
     async def farewell(self) -> None:
-        """Wait up to FAREWELL_SECONDS until the browser shows the result, if it sent the answer."""
+        """Wait up to FAREWELL_SECONDS until the browser shows the result.
+
+        Return at once if the browser itself did not send the answer.
+        """
         if self._by_browser:
             with trio.move_on_after(FAREWELL_SECONDS):
                 await self._shown.wait()
 
     def take_address(self, text: str) -> str:
-        """Accept `text` if it is the browser's final address; return "", else an error message."""
+        """Accept `text` as the browser's final address.
+
+        Return "", or an error message if `text` is not a valid final address.
+        """
         try:
             parts = urlsplit(text.strip())
             here = parts.netloc == self._host and parts.path == self._path
@@ -162,9 +168,9 @@ class Listener:
         return secrets.compare_digest(given.encode(), self._state.encode())
 
     def _take(self, text: str) -> bool:
-        """Accept the form fields in `text` as the answer, and return True.
+        """Accept the form fields in `text` as the answer; return True if they were accepted.
 
-        Returns False if the fields are invalid, or if an answer was already accepted.
+        Return False if the fields are invalid, or if an answer was already accepted.
         """
         if self._answered.is_set():
             return False
@@ -182,7 +188,7 @@ class Listener:
     # --- one connection, one request -------------------------------------------------------------
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer one connection of a browser; errors of the connection are ignored."""
+        """Serve one browser connection; ignore connection errors."""
         if self._connections >= MOST_CONNECTIONS:
             await stream.aclose()
             return
@@ -291,7 +297,7 @@ class Listener:
 
 @asynccontextmanager
 async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator[Listener]:
-    """Yield a listener on a free port of 127.0.0.1 for the duration of the block.
+    """Yield a listener on a free port of 127.0.0.1, which listens while the `with` block runs.
 
     `refused` is called for the first connection that does not come from this user.
     """
@@ -310,7 +316,8 @@ async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator
 def _chief(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the most important exception of a group and its subgroups.
 
-    An interrupt is more important than an error, and an error more than a cancellation.
+    An interrupt is more important than an error, and an error is more important than a
+    cancellation.
     """
     leaves: list[BaseException] = []
     for one in group.exceptions:

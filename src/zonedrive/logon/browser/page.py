@@ -5,9 +5,9 @@ Knows nothing about requests or secrets: no page contains any part of an answer.
 INVARIANT: a page loads no other resource, and runs only the script below; the content security
 policy lists the digests of script and style.
 INVARIANT: the content of an answer is removed from the address bar and from the "back" history
-before anything else happens. However, the browser writes its own history before any page can act,
-whatever the page's status (tested in Chromium), so an answer in the fragment stays in this history.
-Therefore a form post is requested if there is a choice.
+before anything else happens. However, the browser records the address in its own history before any
+page can act, whatever the page's status (tested in Chromium). So an answer in the fragment stays in
+this history, and therefore a form post is requested if there is a choice.
 """
 
 import base64

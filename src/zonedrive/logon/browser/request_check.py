@@ -3,9 +3,9 @@
 Knows nothing about the purpose of a request.
 
 Every page in a browser on this machine and every local user can reach the listener. A request of a
-foreign page is rejected: the page cannot guess the paths, its Origin header is different, and so is
-its Host header if the page uses a name that resolves to 127.0.0.1. A connection of another user is
-rejected by its owner, which the kernel reports.
+foreign page is rejected: the page cannot guess the paths, and its Origin header is different. Its
+Host header is different too if the page uses a name that resolves to 127.0.0.1. A connection of
+another user is rejected, because the kernel reports the owner of the connection.
 
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
 programs of root forward the traffic of others (proxies, container port forwarders), so the owner
@@ -50,8 +50,8 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection must still exist after the kernel tables were read, so that the row found cannot
-    belong to a later connection with the same addresses.
+    The connection must still exist after the kernel tables were read. Otherwise, the table row with
+    its addresses could belong to a later connection.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -92,7 +92,10 @@ def _written(address: Address, *, mapped: bool) -> str:
 
 
 def _is_anybody(found: set[int]) -> bool:
-    """Return True if `found` has the id that stands for all users outside the user namespace."""
+    """Return True if `found` has the id that stands for all users outside the user namespace.
+
+    Return True also if this cannot be determined.
+    """
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:
             return False

@@ -2,9 +2,9 @@
 
 Knows nothing about terminals or about starting a browser: both are up to a `Person`.
 
-INVARIANT: without a profile that names the returned fields, no browser is opened.
-INVARIANT: the returned fields are sent to the service once, as the profile says, and appear in no
-message.
+INVARIANT: no browser is opened unless the profile names the fields that a browser returns.
+INVARIANT: the returned fields are sent to the service once, as the profile specifies, and appear in
+no message.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ Take = Callable[[str], str]
 
 
 class Person(Protocol):
-    """Interface to the user, who has a terminal, and a browser on this or another machine."""
+    """Interface to the user, who may have a terminal, and a browser on this or another machine."""
 
     @property
     def seconds(self) -> float:
@@ -55,15 +55,15 @@ class Person(Protocol):
         """True if a browser can be opened on this machine."""
 
     def username(self) -> str:
-        """Ask for the user name, and return the answer.
+        """Ask the user for the user name, and return it.
 
-        Called if the name was not given and no browser sign-on is used.
+        This is called if the name was not given and no browser sign-on is used.
         """
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
         """Ask the user to choose one of `offers`, and return the choice.
 
-        Raises an error if the user cannot be asked.
+        Raises an error if the user cannot be asked; the type depends on the user interface.
         """
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
@@ -74,10 +74,10 @@ class Person(Protocol):
 
     @property
     def can_confirm(self) -> bool:
-        """True if a user at a terminal can be asked."""
+        """True if a user at a terminal can be asked to confirm the name."""
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Return True if the user wants to continue as `user` instead of `expected`.
+        """Ask the user; return True if the user wants to continue as `user`, not as `expected`.
 
         `user` is the name of the user who signed on in the browser, "" if unknown.
         """
@@ -86,9 +86,9 @@ class Person(Protocol):
         """Show a line of text to the user."""
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open `start` in a local browser to sign on with the provider `name`.
+        """Open the address `start` in a local browser to sign on with the provider `name`.
 
-        Return when `led` returns; `led` waits until a browser has requested `start`.
+        `led` waits until a browser has requested `start`; return when `led` returns.
         """
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
@@ -105,15 +105,16 @@ class Browser:
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
         """Prepare the sign-on of the user `person`.
 
-        `profile` is the name of the profile, and `way` its table `sign_on`, or None without one.
+        `profile` is the name of the profile, and `way` the profile's table `sign_on`, or None if
+        the profile has no such table.
         """
         self._profile, self._sign_on, self.person = profile, way, person
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
-        """Return the requested or required sign-on method, None for user name and password.
+        """Return the requested or required sign-on method; None for user name and password.
 
-        `named` is True if the user name is known. If the name is unknown and no password is
-        required, the user may choose. Raises ConfigError if the service does not offer the
+        `named` is True if the user name is known. If the name is unknown and the service requires
+        no password, ask the user to choose. Raises ConfigError if the service does not offer the
         requested method.
         """
         if requested := self.person.requested:
@@ -134,8 +135,8 @@ class Browser:
         """Let the user sign on, call `logon` with the returned fields, and return its outcome.
 
         `where` is the chosen method, or an address that the service returned. Raises NotSupported
-        without a suitable profile, CredentialsRefused if the sign-on fails or takes too long,
-        BadAnswer for unusable fields, and the errors of `logon`.
+        if the profile is not suitable, CredentialsRefused if the sign-on fails or takes too long,
+        BadAnswer if the returned fields are not usable, and the errors of `logon`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

@@ -1,7 +1,7 @@
-"""Decorator of all handlers, which sets a deadline and converts all exceptions to FUSEError.
+"""Decorator for all FUSE handlers; sets a deadline and converts all exceptions to FUSEError.
 
-This module knows nothing about the work of the handlers. Any other exception from a handler would
-end the mount.
+This module knows nothing about the work of the handlers. The conversion is necessary because any
+other exception from a handler would end the mount.
 """
 
 import errno
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 DEADLINE = 60.0
 """Seconds after which an operation fails with ETIMEDOUT.
 
-`vfs` has shorter limits for waits on the service; this deadline is the last resort. The calling
-process cannot be killed while its request is unanswered.
+The package `vfs` has shorter limits for waiting for the service, so this deadline is the last
+resort. A deadline is needed because a process cannot be killed while its request is unanswered.
 """
 
 LONG_DEADLINE = 3600.0
@@ -34,7 +34,8 @@ class Gate:
     """Set of waiting file system operations, which are cancelled when the mount ends.
 
     INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN.
-    Without an answer the kernel keeps pages locked, and programs that need these pages hang.
+    While an operation is unanswered, the kernel keeps pages locked, and programs that need these
+    pages hang.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Gate:
 
 
 class Guarded(Protocol):
-    """Object whose handlers are decorated with `guarded`."""
+    """Object whose FUSE handlers are decorated with `guarded`."""
 
     gate: Gate
 
@@ -61,7 +62,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
 def guarded(seconds: float | None = DEADLINE) -> Callable[[_Handler], _Handler]:
     """Return a decorator that makes a handler end within `seconds`, with a result or FUSEError.
 
-    Pass None for handlers that never wait; they get no deadline.
+    If `seconds` is None, the handler gets no deadline; use None only for handlers that never wait.
     """
 
     def decorate(handler: _Handler) -> _Handler:
@@ -90,11 +91,13 @@ def guarded(seconds: float | None = DEADLINE) -> Callable[[_Handler], _Handler]:
 def _limited(
     name: str, work: Coroutine[Any, Any, _R], gate: Gate, seconds: float
 ) -> Generator[Any, Any, _R]:
-    """Run the operation `work`, and cancel its waits when the gate is shut or after `seconds`.
+    """Run the operation `work`, and return its result; `name` is for the log.
 
-    Each wait has a cancel scope of its own. A scope around the whole operation would cost as much
-    as a lookup, and most operations never wait. The scopes that `work` opens stay nested, because
-    none of them is opened or closed during a wait. Raises FUSEError (ENOTCONN, ETIMEDOUT).
+    Each wait of the operation has a cancel scope of its own, which is cancelled when `gate` is shut
+    or after `seconds`. A scope around the whole operation would cost as much as a lookup, and most
+    operations never wait. The scopes that `work` opens stay nested, because none of them is opened
+    or closed during a wait. Raises FUSEError with ENOTCONN if the gate is shut, and with ETIMEDOUT
+    after `seconds`.
     """
     deadline = 0.0  # of the whole operation, once it waits
     cancelled = False
@@ -134,7 +137,7 @@ def _limited(
 
 
 def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
-    """Return the cancellations in `group`, which the caller raises again; log unexpected errors."""
+    """Return the cancellations in `group`, for the caller to raise; log unexpected errors."""
     ordinary, rest = group.split(Exception)
     if ordinary is not None:
         errno_of(ordinary)

@@ -1,11 +1,11 @@
 """Timer that interrupts the event loop's read of /dev/fuse if the read blocks.
 
-The read holds the interpreter's lock. If the expected request was withdrawn in the meantime (its
-process was killed), the read would wait for the next request and freeze the daemon. The timer's
-signal interrupts the read.
+The read holds the interpreter's lock. If the expected request was withdrawn in the meantime,
+because its process was killed, the read would wait for the next request and freeze the daemon. The
+timer's signal interrupts the read.
 
-Setting the timer costs two system calls, so the timer is not stopped each time the loop waits. The
-timer is stopped after a signal has arrived while the loop was asleep.
+Starting and stopping the timer costs two system calls, so the timer is not stopped each time the
+loop sleeps. It is stopped only after a signal has arrived while the loop was asleep.
 
 INVARIANT: at most one signal arrives while the loop sleeps, so an idle mount causes no wakeups.
 """
@@ -41,21 +41,21 @@ class EintrTimer(trio.abc.Instrument):
         signal.signal(signal.SIGALRM, self._before)
 
     def before_io_wait(self, timeout: float) -> None:
-        """Stop the timer before the loop sleeps, if the timer's signal has woken the loop."""
+        """Stop the timer if its signal has woken the loop; called before the loop sleeps."""
         self._asleep = timeout > 0
         if self._asleep and self._rang:
             self._rang = self._set = False
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def after_io_wait(self, timeout: float) -> None:
-        """Start the timer after the loop has woken up, unless the timer is running."""
+        """Start the timer unless it is running; called after the loop has woken up."""
         self._asleep = False
         if not self._set:
             self._set = True
             signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        """Record if the signal SIGALRM woke a sleeping loop, so that the timer is then stopped.
+        """Record whether SIGALRM woke a sleeping loop, so that the timer is then stopped.
 
         The signal itself interrupts a blocking read; nothing else is necessary.
         """

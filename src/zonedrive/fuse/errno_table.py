@@ -1,8 +1,8 @@
-"""Mapping from errors to errno numbers, the only one in the program.
+"""Mapping from errors to errno numbers; no other module chooses errno numbers for errors.
 
-This module knows nothing about the requests. The numbers are chosen by their effect: programs print
-the text of a number, and some programs act on the number. EAGAIN is never used, because programs
-repeat the call at once and forever.
+This module knows nothing about the requests. Each number is chosen for its effect on programs, many
+of which print the text of the number, and some of which act on the number. EAGAIN is never used,
+because programs would repeat the call at once and forever.
 """
 
 import errno
@@ -60,7 +60,7 @@ _SQLITE = {
 
 
 def errno_of(error: BaseException) -> int:
-    """Return the errno for `error`; for an unexpected error return EIO and log its traceback."""
+    """Return the errno for `error`; for an unexpected error, log the traceback and return EIO."""
     if isinstance(error, BaseExceptionGroup):
         return errno_of(error.exceptions[0])
     # An OSError of getaddrinfo(3) has numbers of a different kind.

@@ -2,9 +2,9 @@
 
 This module knows nothing about the reasons for a change. Each call into the kernel runs in a thread
 that no handler waits for. The call may block until requests for the same inode are answered, and
-the event loop that answers these requests must stay free.
+the event loop that answers these requests must not be blocked.
 
-INVARIANT: after `run` has ended, no thread is left in the kernel, so that the session can be
+INVARIANT: after `run` has ended, no thread is in a call into the kernel, so that the session can be
 closed.
 """
 
@@ -21,7 +21,7 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 THREADS = 4
-"""Number of threads, so that an invalidation that waits for a slow request blocks no others."""
+"""Number of threads: an invalidation that waits for a slow request must not block all others."""
 
 BATCH = 256
 
@@ -31,7 +31,7 @@ Source: TypeAlias = "trio.MemoryReceiveChannel[Invalidation]"
 async def run(source: Source, supervisor: Supervisor) -> None:
     """Send the invalidations from `source` to the kernel until the source ends.
 
-    The task can be cancelled at any time.
+    A task that runs this function can be cancelled at any time.
     """
     limit = trio.CapacityLimiter(THREADS)
     free = trio.Semaphore(THREADS)

@@ -26,9 +26,9 @@ from zonedrive.supervisor import Supervisor, Task
 from zonedrive.views.stack import FileSystem
 
 MAX_TASKS = 1000
-"""Maximum number of requests that are answered at the same time.
+"""Maximum number of requests that are handled at the same time.
 
-With the default of 99, 99 readers that wait for the network would block all other requests.
+With pyfuse3's default of 99, 99 readers that wait for the network would block all other requests.
 """
 
 ANSWER_SECONDS = 30.0
@@ -38,7 +38,8 @@ ANSWER_SECONDS = 30.0
 class Session:
     """FUSE session with the kernel.
 
-    A process can have one session at a time, because pyfuse3 keeps its session in a global.
+    A process can have only one session at a time, because pyfuse3 stores its session in a global
+    variable.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Session:
         source: str,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Create a session for a mount on `folder`, which is a result of `mountpoint.check`.
+        """Create a session for a mount on `folder`, as returned by `mountpoint.check`.
 
         mount(8) shows `source` as the mounted device.
         """
@@ -65,8 +66,8 @@ class Session:
     def attach(self, options: Options) -> None:
         """Mount the file system; the caller must call `close` later.
 
-        After the mount, the kernel's requests wait for `run`. Raises MountError with the reason
-        from libfuse or fusermount3.
+        The kernel's requests are not answered until `run` is called. Raises MountError with the
+        reason from libfuse or fusermount3.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
@@ -110,9 +111,9 @@ class Session:
     def close(self, *, unmount: bool = True) -> None:
         """Unmount lazily, which also works for a mount in use, and free the session's resources.
 
-        Without `unmount`, the mount stays, and every access to the mount fails with ENOTCONN. If
-        the mount is already gone, nothing is unmounted: libfuse would report an error, or unmount
-        another mount that was made on the same folder since.
+        If `unmount` is false, the mount stays, and every access to the mount fails with ENOTCONN.
+        If the mount is already gone, nothing is unmounted, because libfuse would report an error or
+        unmount another, later mount on the same folder.
         """
         pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
 
@@ -169,14 +170,17 @@ class Session:
 
 
 def _device_at(folder: Path) -> str | None:
-    """Return the device number of the topmost mount at `folder`, or None without a mount."""
+    """Return the device number of the topmost mount at `folder`, or None if there is no mount."""
     found = mountpoint.at(folder)
     return found.device if found else None
 
 
 @contextmanager
 def _captured_stderr(lines: list[str]) -> Iterator[None]:
-    """Append the lines that C code and child processes write to file descriptor 2 to `lines`."""
+    """Capture output to file descriptor 2 while the `with` block runs, and append it to `lines`.
+
+    This includes the output of C code and child processes.
+    """
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
@@ -190,9 +194,10 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 
 
 def _reason(said: list[str], fallback: str, folder: Path) -> str:
-    """Return an error message with the last reason in `said`, the lines of libfuse or fusermount3.
+    """Return the error message for a failed mount on `folder`.
 
-    Without such a line, the reason is `fallback`.
+    The reason is the last nonempty line in `said`, the output of libfuse and fusermount3. If there
+    is no such line, the reason is `fallback`.
     """
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())

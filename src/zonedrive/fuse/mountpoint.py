@@ -22,12 +22,12 @@ FUSE_CONF = Path("/etc/fuse.conf")
 TABLE = Path("/proc/self/mountinfo")
 
 PROBE_SECONDS = 10.0
-"""Seconds that a mount may take to answer a statfs before it counts as hung."""
+"""Seconds that a mount may take to answer statfs before the mount counts as hung."""
 
 DETACH_SECONDS = 30.0
 
 MOST_LINKS = 40
-"""Number of symbolic links that the kernel follows in one path."""
+"""Maximum number of symbolic links that the kernel follows in one path."""
 
 # Errors of the kernel for a mount whose daemon is gone.
 _DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ESTALE})
@@ -51,7 +51,7 @@ class Mount:
 
 
 def mounts(table: Path = TABLE) -> list[Mount]:
-    """Return all mounts that this process sees, in mounting order: a later mount covers others."""
+    """Return all mounts that this process sees, oldest first; a later mount covers earlier ones."""
     found = []
     for line in table.read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
@@ -83,20 +83,20 @@ def _stack(path: Path) -> list[Mount]:
 
 
 def holding(path: Path) -> Mount | None:
-    """Return the zonedrive mount that contains `path`, or None.
+    """Return the innermost zonedrive mount that contains `path`, or None.
 
-    `path` is absolute and without symbolic links. The mount's folder itself counts as contained.
+    `path` is absolute and without symbolic links. A mount also contains its own mount point.
     """
     below = [m for m in mounts() if m.ours and (m.path == path or m.path in path.parents)]
     return max(below, key=lambda mount: len(mount.path.parts), default=None)
 
 
 def absolute(path: str) -> Path:
-    """Return the absolute path, without symbolic links, by which the kernel's table names `path`.
+    """Return `path` as the kernel's mount table would name it: absolute, without symbolic links.
 
-    This also works on dead mounts: nothing inside a zonedrive mount is accessed, because the access
-    might hang. Such mounts contain no symbolic links. Raises MountError for a relative path if the
-    working directory is gone.
+    This also works for dead mounts. Nothing inside a zonedrive mount is accessed, because the
+    access might hang, and zonedrive mounts contain no symbolic links. Raises MountError for a
+    relative path if the working directory is gone.
     """
     try:
         given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
@@ -120,7 +120,7 @@ def absolute(path: str) -> Path:
 
 
 def _target(path: Path) -> str | None:
-    """Return the target of a symbolic link, or None for other files."""
+    """Return the target of the symbolic link at `path`, or None if `path` is not a link."""
     try:
         return os.fspath(path.readlink())
     except OSError:
@@ -128,10 +128,10 @@ def _target(path: Path) -> str | None:
 
 
 def check(path: str) -> Path:
-    """Check that the folder `path` can be mounted on, and return its absolute path.
+    """Check that the folder `path` can be a mount point, and return its absolute path.
 
-    A dead mount of a killed daemon is detached first. Raises MountError with the reason if the
-    folder cannot be mounted on.
+    If a killed daemon left a dead mount there, detach this mount first. Raises MountError with the
+    reason if the folder cannot be a mount point.
     """
     folder = absolute(path)
     while mount := at(folder):
@@ -172,7 +172,7 @@ def check(path: str) -> Path:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError if the options allow access by other users but /etc/fuse.conf does not."""
+    """Raise MountError if `options` allow other users' access, but /etc/fuse.conf forbids it."""
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return
@@ -198,9 +198,9 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
 def dead(path: Path) -> bool:
     """Return True if the mount at `path` has lost its daemon.
 
-    Raises MountError if the mount does not answer. The request is statfs, which the kernel never
-    answers from its cache. The request runs in its own thread, because a request to a hung mount
-    cannot be interrupted. The thread does not delay the end of the process.
+    Raises MountError if the mount does not answer within PROBE_SECONDS. The request is statfs,
+    which the kernel never answers from its cache. The request runs in a separate daemon thread,
+    because a request to a hung mount cannot be interrupted.
     """
     answers: list[bool] = []
 
@@ -223,11 +223,11 @@ def dead(path: Path) -> bool:
 
 
 def detach(path: Path, *, lazy: bool) -> bool:
-    """Detach the mount at `path`; return False if fusermount3 refuses, as for a mount in use.
+    """Detach the mount at `path`; return True if the mount is detached.
 
-    With `lazy`, a mount in use is detached as well, and a refusal raises MountError. A mount that
-    is already detached counts as success. Raises MountError if fusermount3 is missing or does not
-    end within DETACH_SECONDS.
+    Unless `lazy`, return False if fusermount3 refuses, for example because a program uses the
+    mount. If `lazy`, also detach a mount in use, and raise MountError if fusermount3 refuses.
+    Raises MountError if fusermount3 is missing or does not end within DETACH_SECONDS.
     """
     before = _stack(path)
     if not before:
@@ -252,7 +252,7 @@ def detach(path: Path, *, lazy: bool) -> bool:
 def users(path: Path) -> list[str]:
     """Return the programs, as `name (pid)`, that use the mount at `path`.
 
-    Processes that this user may not inspect are left out. The function only reads /proc, so it does
+    Processes that this user may not inspect are left out. This function only reads /proc, and does
     not access the mount.
     """
     inside = os.fsencode(path) + b"/"
@@ -268,7 +268,7 @@ def users(path: Path) -> list[str]:
 
 
 def writers(path: Path) -> list[str]:
-    """Return the programs, as in `users`, that have the file at `path` open for writing."""
+    """Return the programs, as `name (pid)`, that have the file at `path` open for writing."""
     wanted = os.fsencode(path)
 
     def writes(process: Path) -> bool:
@@ -282,7 +282,10 @@ def writers(path: Path) -> list[str]:
 
 
 def _programs(chosen: Callable[[Path], bool]) -> list[str]:
-    """Return the other processes, as `name (pid)`, whose /proc folder satisfies `chosen`."""
+    """Return the processes, as `name (pid)`, whose /proc folder satisfies `chosen`.
+
+    This process itself is left out.
+    """
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -297,6 +300,6 @@ def _programs(chosen: Callable[[Path], bool]) -> list[str]:
 
 
 def _is_for_writing(information: Path) -> bool:
-    """Return True if the flags in a file of /proc/PID/fdinfo allow writing."""
+    """Return True if the flags in `information`, a file in /proc/PID/fdinfo, allow writing."""
     flags = re.search(r"^flags:\s*(\d+)$", information.read_text(), re.M)
     return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY

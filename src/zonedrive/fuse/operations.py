@@ -1,8 +1,8 @@
 """FUSE handlers, which decode a request, call `views.stack.FileSystem` and encode the answer.
 
-Names are bytes, times are nanoseconds, sizes are bytes, and inode 1 is the root. The handlers make
-no decisions. They run many times a second, so values that can be computed once are not computed
-here.
+Names are byte strings, times are in nanoseconds, sizes are in bytes, and inode 1 is the root. The
+handlers make no decisions. They run many times a second, so values that can be computed once are
+not computed here.
 """
 
 import errno
@@ -27,7 +27,7 @@ NAME_MAX = 255
 
 
 class Operations(pyfuse3.Operations):
-    """Handlers of the kernel's requests to one file system."""
+    """Handlers for the kernel's requests to one file system."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False  # the kernel would keep an old size after a remote change
@@ -224,7 +224,7 @@ class Operations(pyfuse3.Operations):
 
 
 def encode(attr: Attr) -> EntryAttributes:
-    """Return `attr` in the kernel's format."""
+    """Return `attr` in pyfuse3's format for the kernel."""
     entry = EntryAttributes()
     entry.entry_timeout = attr.entry_timeout
     entry.st_ino = attr.ino

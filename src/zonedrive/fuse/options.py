@@ -1,7 +1,7 @@
-"""Values of `-o`: settings, options of FUSE, and options of mount(8) without effect.
+"""Parser for the values of `-o`: settings, FUSE options, and mount(8) options without effect.
 
-This module sorts the three kinds, and knows nothing about pyfuse3. `config` checks the values of
-settings.
+This module sorts the options into these kinds, and knows nothing about pyfuse3. `config` checks the
+values of settings.
 """
 
 import difflib
@@ -35,7 +35,7 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Options:
-    """Options of one mount, sorted by recipient."""
+    """Options of one mount, grouped by the component that evaluates them."""
 
     kernel: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)  # unparsed values for `config.load`
@@ -44,10 +44,10 @@ class Options:
 
 
 def parse(texts: tuple[str, ...] | list[str]) -> Options:
-    """Parse the values of all `-o` options, each a list separated by commas.
+    """Parse the values of all `-o` options, each a comma-separated list, and return the options.
 
-    `\\,` stands for a comma inside an item. Raises BadOption for an option that is unknown or
-    refused.
+    In an item, `\\,` stands for a comma. Raises BadOption for an option that is unknown or not
+    allowed.
     """
     kernel: list[str] = []
     settings: dict[str, str] = {}
@@ -82,7 +82,10 @@ def _split(text: str) -> list[str]:
 
 
 def for_session(options: Options, source: str) -> set[str]:
-    """Return the options for libfuse: name and type of the mount, defaults, and kernel options."""
+    """Return the options for libfuse: name and type of the mount, defaults, and kernel options.
+
+    The name is `source`, which mount(8) shows as the mounted device.
+    """
     escaped = source.replace("\\", "\\\\").replace(",", "\\,")
     fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
     return fixed | set(options.kernel)

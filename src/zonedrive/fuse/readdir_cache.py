@@ -1,7 +1,7 @@
-"""Cache of directory listings in the kernel's format, which avoids encoding at each read.
+"""Cache of directory listings in the kernel's format, which need not be encoded at each read.
 
-This module knows nothing about why a folder changes: the file system returns a new list of names
-after a change.
+This module does not know why a folder changes. After a change, the file system returns a new list
+of names.
 
 INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """
@@ -23,7 +23,7 @@ DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """Names in one folder, and the entries that are already encoded, from the first name on."""
+    """Names in one folder, and the encoded entries of the first names, as far as encoded so far."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -32,7 +32,7 @@ class _Encoded:
         self._seconds = -1.0
 
     def trust(self, seconds: float) -> None:
-        """Set the number of seconds for which the kernel may cache the entries."""
+        """Set the number of seconds for which the kernel may cache each entry."""
         if seconds != self._seconds:
             self._seconds = seconds
             for _, attr, _ in self.entries:
@@ -40,7 +40,7 @@ class _Encoded:
 
 
 class Listings:
-    """Cache of encoded listings."""
+    """Cache of encoded directory listings."""
 
     def __init__(self, files: FileSystem, encode: Callable[[Attr], EntryAttributes]) -> None:
         self._files = files
@@ -48,7 +48,7 @@ class Listings:
         self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)
 
     def reply(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
-        """Answer one readdir of a directory handle from entry number `start` on."""
+        """Answer one readdir request for a directory handle, from entry number `start` on."""
         listed = self._files.listed(handle, start)
         if listed is None or len(listed.names) > LARGEST:
             self._stream(token, handle, start)
@@ -62,7 +62,10 @@ class Listings:
         self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 
     def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
-        """Send entries from `start` on until the reply is full; return the next position."""
+        """Add the entries from `start` on to the reply until it is full.
+
+        Return the number of the next entry.
+        """
         reply = pyfuse3.readdir_reply
         while True:
             if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):

@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 READ_AHEAD_KIB = 512
 """Read-ahead of the kernel in KiB.
 
-With the kernel's default of 128, the kernel sends four requests instead of one. Only root may set a
-higher value. The maximum request size of 1024 KiB is not used, because each page fault in a mapped
-file would also read this much.
+With the kernel's default of 128, the kernel sends four requests instead of one. The maximum request
+size of 1024 KiB is not used, because each page fault in a mapped file would also read this much.
+Only root may set a value above the default.
 """
 
 BACKGROUND = 512
 """Maximum number of background requests, such as reads, at the same time.
 
-With the kernel's default of 12, a dozen programs that wait for the service block all other programs
-from reading local data.
+With the kernel's default of 12, a dozen programs that wait for the service prevent all other
+programs from reading local data.
 """
 
 _DEVICES = Path("/sys/class/bdi")
@@ -34,7 +34,7 @@ _CONNECTIONS = Path("/sys/fs/fuse/connections")
 def tune(device: int) -> None:
     """Apply the settings to the mount with device number `device` (`st_dev`).
 
-    A setting that the machine does not allow is skipped.
+    Skip a setting that the machine does not allow.
     """
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
     connection = _CONNECTIONS / str(os.minor(device))

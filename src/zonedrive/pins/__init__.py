@@ -1,4 +1,4 @@
-"""Files and folders that stay available offline.
+"""Pins: files and folders that stay available offline.
 
 `pins` stores the pins, `fetch` downloads the pinned content, and `poll` detects remote changes.
 """

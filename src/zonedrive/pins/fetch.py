@@ -1,12 +1,12 @@
-"""Background download of pinned files: fetches missing files and new versions into the cache.
+"""Background download of missing pinned files and of their new versions into the cache.
 
-Knows nothing about the kernel or about how bytes are fetched; `pins` decides which entries are
-pinned.
+This module knows nothing about the kernel or about how bytes are fetched; `pins` decides which
+entries are pinned.
 
 Pinned content is fetched by the pinning command, whose user waits for the result, and by the
-background task `run`. `run` fetches at the start, after the listing of a pinned folder has changed,
-and, if a pass could not be completed, when the service is online again. `poll` lists the pinned
-folders regularly, even if no program uses them.
+background task `run`. `run` fetches at the start and after the listing of a pinned folder has
+changed. If a pass could not be completed, `run` also fetches when the service is online again.
+`poll` lists the pinned folders regularly, even if no program uses them.
 
 A file or folder that always fails does not delay the others. A pass stops early only if the service
 is unreachable, or if TROUBLE items failed in a row because of the service. The next pass fetches
@@ -53,22 +53,22 @@ MOST_REASONS = 10_000
 Asked = Literal["all", "unlisted", "none"]
 """Folders to list on the service.
 
-"all": the folders whose listing is older than the setting `refresh`; "unlisted": only folders that
-were never listed; "none": no folder.
+"all" means the folders whose listing is older than the setting `refresh`, "unlisted" means only the
+folders that were never listed, and "none" means no folder.
 """
 
 NO_ROOM = "there is no room for it: cache_size or the disk is too small"
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Missing file or folder, with the text of its last error, or "" if there was none."""
+    """File or folder that could not be fetched, with the text of its last error ("" if none)."""
 
     path: str
     error: str
 
 
 class PinProgress(msgspec.Struct, eq=False):
-    """Progress of one pass over pinned entries: number and bytes of the files, and failures."""
+    """Progress of one pass over pinned entries: the files' number and bytes, and the failures."""
 
     files: int = 0
     bytes: int = 0
@@ -83,7 +83,8 @@ class PinProgress(msgspec.Struct, eq=False):
     def note_success(self) -> None:
         """Record a successful request, and move the unexplained failures to `failed`.
 
-        The success shows that the service is reachable, so each failure concerns a single entry.
+        The success shows that the service is reachable, so each of these failures concerns only its
+        own entry.
         """
         self.answered = True
         self.failed += [Failed(path, str(wrong)) for path, wrong in self.unexplained.items()]
@@ -92,8 +93,8 @@ class PinProgress(msgspec.Struct, eq=False):
     def end(self) -> None:
         """Finish the pass, and decide whether the service caused its unexplained failures.
 
-        If any request of the pass succeeded, the failures are moved to `failed`. Otherwise, the
-        last one becomes `away`.
+        If any request of the pass succeeded, move the failures to `failed`. Otherwise, set `away`
+        to the last failure.
         """
         if self.away is None and self.answered:
             self.note_success()
@@ -103,7 +104,7 @@ class PinProgress(msgspec.Struct, eq=False):
 
 
 class PinFetcher:
-    """Background fetcher of an account's pinned files."""
+    """Background fetcher for an account's pinned files."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, pins: Pins
@@ -128,7 +129,10 @@ class PinFetcher:
         state.listing_merged.add(self._listed)
 
     def _listed(self, ino: int) -> None:
-        """Schedule a check of a folder after its listing was merged, if it concerns a pin."""
+        """Schedule a check of a folder if its new listing concerns a pin.
+
+        This is called after the new listing of the folder `ino` was merged into the local state.
+        """
         if not self._pins:
             return
         if self._pins.has_returned():
@@ -141,14 +145,14 @@ class PinFetcher:
             self._wake.set()
 
     def request_check(self) -> None:
-        """Wake `run` to check all pins."""
+        """Make `run` check all pins soon."""
         self._whole = True
         self._wake.set()
 
     def _reconsider(self) -> None:
         """Discard all results of earlier checks.
 
-        A change of the pins affects which files fit into the cache.
+        This is called after the pins have changed, because other files may then fit into the cache.
         """
         self._hopeless.clear()
         self._try_last.clear()
@@ -192,9 +196,9 @@ class PinFetcher:
     async def _pass(self) -> bool:
         """Fetch the missing files of all pins, or of the changed folders only.
 
-        Return False if the pass stopped early because of the service; the caller waits before the
-        next pass. A file that failed for another reason is tried again after the poller has listed
-        its folder in the next round.
+        Return False if the pass stopped early because of a problem of the service; the caller then
+        waits before the next pass. A file that failed for another reason is tried again after the
+        poller has listed the file's folder in its next round.
         """
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
@@ -218,10 +222,10 @@ class PinFetcher:
         return progress.away is None
 
     def _pinned_in(self, folders: set[int]) -> set[int]:
-        """Return the inos to check after `folders` have changed.
+        """Return the inode numbers to check after `folders` have changed.
 
-        These are the pinned folders in `folders`, and the entries that are pinned themselves in the
-        other folders. The latter folders are marked as checked.
+        These are the pinned folders among `folders`, and in the other folders the entries that are
+        pinned themselves. Mark the other folders as checked.
         """
         pinned = {ino for ino in folders if ino in self._pins}
         for inode in self._pins.pinned_themselves_in(folders):
@@ -232,15 +236,15 @@ class PinFetcher:
     async def fetch(self, inode: Inode, progress: PinProgress) -> None:
         """Fetch the missing content of a pinned inode and of everything below it.
 
-        Folders with a listing older than the setting `refresh` are listed first. Results and
-        failures are recorded in `progress`; a failure raises no exception.
+        First list the folders whose listing is older than the setting `refresh`. Record results and
+        failures in `progress`; a failure raises no exception.
         """
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode, most: int = 0) -> PinProgress:
         """Count the files at and below an inode, and those that can be read offline.
 
-        Sends no request. In the result, `failed` has up to `most` of the missing files, each with
+        Send no request. In the result, `failed` has up to `most` of the missing files, each with
         its last error, or "" if there was none.
         """
         progress = PinProgress()
@@ -280,9 +284,10 @@ class PinFetcher:
         deep: bool,
         ask: Asked,
     ) -> None:
-        """Call `found` with the ino of each file at or below `inos`; list folders as `ask` says.
+        """Call `found` with the inode number of each file at or below the inodes `inos`.
 
-        Unless `deep`, subfolders that were checked before are skipped.
+        Before a folder is searched, list it on the service if `ask` requires this; record failures
+        in `progress`. Unless `deep`, skip subfolders that were checked before.
         """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
@@ -316,7 +321,7 @@ class PinFetcher:
     async def _refresh(self, ino: int, newer_than_ns: int, progress: PinProgress) -> None:
         """List a folder if its listing is older than `newer_than_ns` (monotonic clock).
 
-        A failure is recorded in `progress`.
+        Record a failure in `progress`.
         """
         folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
@@ -337,7 +342,7 @@ class PinFetcher:
     def _is_here(self, ino: int, progress: PinProgress) -> bool:
         """Count a file in `progress`, and return True if it can be read offline.
 
-        Return True also for a removed file, which is not counted.
+        A removed file is not counted; return True for such a file, too.
         """
         inode = self._state.inodes.find(ino)
         if inode is None or inode.parent == NOWHERE:
@@ -391,7 +396,7 @@ class PinFetcher:
             self._give_up(inode, "it keeps changing on the service", progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
-        """Return True if this version did not fit into the cache, which is still too small."""
+        """Return True if this version of the file did not fit into the cache and still does not."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
         return revision == inode.revision and self._state.cache.ceiling < needed
 
@@ -417,7 +422,7 @@ class PinFetcher:
         progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode, why: str) -> None:
-        """Record the failure of an inode, and allow a retry after PASS_S / 2 seconds.
+        """Record `why` an inode could not be fetched; allow a retry after PASS_S / 2 seconds.
 
         The delay prevents a retry before the poller's next round.
         """
@@ -426,14 +431,14 @@ class PinFetcher:
         self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
-        """Return the error to report while the service is not online, or None if it is online."""
+        """Return the error to report if the service is not online, or None if it is online."""
         link = self._service.link
         if link.state == "online":
             return None
         return link.last_error or Unreachable("the service is offline")
 
     async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
-        """Run `work` for each ino in concurrent workers, and wait for all of them."""
+        """Run `work` for each inode number in concurrent workers, and wait for all workers."""
         left = iter(inos)
 
         async def worker() -> None:

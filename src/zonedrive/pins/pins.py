@@ -1,8 +1,8 @@
-"""Pins: entries that stay available offline, each with everything below it.
+"""Storage of pins, which mark entries that stay available offline.
 
-Knows nothing about the kernel, or about the content of pinned entries, which `fetch` fetches. Only
-the pin itself is stored. Everything below a pinned folder is pinned, including entries that are
-created later.
+This module knows nothing about the kernel, or about the content of pinned entries, which `fetch`
+fetches. Everything below a pinned folder is pinned too, including entries that are created later,
+but only the pin of the folder itself is stored.
 
 INVARIANT: once an entry is pinned, its content is never evicted from the cache.
 """
@@ -30,7 +30,7 @@ class Pins:
         self._is_one_missing = False  # True if a pinned entry is missing
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
-        """Observers, notified after a pin was added or removed."""
+        """Observers that are notified after a pin was added or removed."""
         self.update_inodes()
 
     def __contains__(self, ino: object) -> bool:
@@ -54,7 +54,7 @@ class Pins:
         return None
 
     def concerns(self, ino: int) -> bool:
-        """Return True if the folder is pinned, or a file directly in it is."""
+        """Return True if the folder `ino`, or a file directly in this folder, is pinned."""
         return ino in self or ino in self._parents_of_files
 
     def has_returned(self) -> bool:
@@ -66,9 +66,9 @@ class Pins:
         return not self._roots <= before
 
     def folders_to_list(self) -> list[int]:
-        """Return the sorted inos of the folders whose listings show changes of pinned content.
+        """Return the sorted inode numbers of the folders to list to detect remote changes.
 
-        These are the topmost pinned folders, and the unpinned folders of pinned files.
+        These are the topmost pinned folders, and the unpinned folders that contain pinned files.
         """
         self.update_inodes()
         found = {ino for ino in self._parents_of_files if ino not in self}
@@ -93,22 +93,25 @@ class Pins:
         return sorted(map(inodes.get, self._roots), key=lambda inode: inodes.path(inode.ino))
 
     def pinned_themselves_in(self, folders: Container[int]) -> list[Inode]:
-        """Return the inodes in these folders that are pinned themselves.
+        """Return the inodes in the folders with the numbers `folders` that are pinned themselves.
 
-        Inodes in a folder that is pinned are left out.
+        Leave out inodes whose folder is also pinned.
         """
         found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
 
     def add(self, inode: Inode) -> None:
-        """Pin an inode and notify `changes`. The caller must fetch the content."""
+        """Pin an inode, and notify the observers `changes`. The caller must fetch the content."""
         self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.update_inodes()
         self._added.set()
         self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
-        """Remove the pin of an inode and notify `changes`. Call `require` before."""
+        """Remove the pin of an inode, and notify the observers `changes`.
+
+        Call `require` first to check that the inode is pinned.
+        """
         pins = [(pin.ino, self._inode_of(pin)) for pin in self._store.all()]
         self._store.drop([ino for ino, meant in pins if meant is inode])
         self.update_inodes()
@@ -128,7 +131,7 @@ class Pins:
         )
 
     def _inode_of(self, pin: Pin) -> Inode | None:
-        """Return the inode that represents a pin's entry now, or None if there is none."""
+        """Return the current inode of a pin's entry, or None if the entry is missing."""
         inodes = self._state.inodes
         found = inodes.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or inodes.find(pin.ino)
@@ -136,8 +139,8 @@ class Pins:
     def update_inodes(self) -> None:
         """Update the inode of each pin after changes of the tree.
 
-        A pin whose entry is missing is kept, because the entry may be restored on the service. If
-        the pin has no remote id, the entry never was on the service, and the pin is removed.
+        If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
+        If the pin has no remote id, the entry never was on the service, so remove the pin.
         """
         roots, missing = set(), False
         for pin in self._store.all():
@@ -155,9 +158,9 @@ class Pins:
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
-        """Replace the stored pin by `now`, or delete the pin if `now` is None.
+        """Replace the stored `pin` with `now`, or delete `pin` if `now` is None.
 
-        An OSError, such as a full disk, is ignored; a later call tries again.
+        Ignore an OSError, such as a full disk; a later call tries again.
         """
         if now == pin:
             return

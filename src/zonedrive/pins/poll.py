@@ -1,7 +1,6 @@
 """Periodic listing of pinned folders, which detects remote changes.
 
-Knows nothing about the handling of the changes: the observers of `LocalState.listing_merged` handle
-them.
+This module does not handle the changes; the observers of `LocalState.listing_merged` handle them.
 
 A round begins every PASS_S seconds. A round also begins at the start, when the service is online
 again, and after a suspend; the first AT_ONCE folders of such a round are listed without pauses. No
@@ -80,10 +79,10 @@ class PinPoller:
                 self._unhindered = AT_ONCE
 
     async def _back(self, since_s: float) -> None:
-        """Wait until the service is online again, or until the end of a long suspend.
+        """Wait until the service is online again after an outage or a long suspend.
 
-        A suspend is long if the next round was due before its end. `since_s` is the start of the
-        current round, in seconds since boot.
+        A suspend is long if the next round was due before the end of the suspend. `since_s` is the
+        start of the current round, in seconds since boot.
         """
         link = self._service.link
         while True:
@@ -123,10 +122,11 @@ class PinPoller:
                 return
 
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
-        """List folders concurrently; return False if the round must stop early.
+        """List the folders `inos` concurrently; return False if the round must stop early.
 
-        The reason is an unreachable service, or TROUBLE failures in a row. Otherwise, pause for
-        PACE_S seconds per folder, except after the first AT_ONCE folders.
+        Stop the round if the service is unreachable, or after TROUBLE failures in a row. Otherwise,
+        pause for PACE_S seconds per folder, except after the first AT_ONCE folders. `asked_ns` is
+        the start of the round on the monotonic clock; a newer listing is not repeated.
         """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:
@@ -156,5 +156,5 @@ class PinPoller:
 
 
 def _since_boot() -> float:
-    """Return the seconds since boot, including the time during which the machine was suspended."""
+    """Return the number of seconds since boot, including the time spent in suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,16 +1,17 @@
 """Prefetch of small files for programs that read the files of a folder one after the other.
 
-Knows nothing about the bytes of a file, or about how bytes are fetched and stored.
+This module knows nothing about the bytes of a file, or about how bytes are fetched and stored.
 
 After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
-order, the next files are fetched: first FEW files, then more. One file is enough if the folder was
-read just before. If the program continues in a neighbouring folder, the same order is assumed
-there. If the program had also read the former folder to its end, it is assumed to read all folders
-in order, and files of the following folders are prefetched as well.
+order, the next files are fetched: first FEW files, then more. One opened file is enough if a
+program read the names in the folder just before. If the program continues in a neighbouring folder,
+it is assumed to read the files there in the same order. If the program had also read the former
+folder to its end, it is assumed to read all folders in order, and files of the following folders
+are prefetched as well.
 
 The files are fetched by the metadata client on the event loop, because a thread per file doubled
-the time for a small file. With a download limit, the files are fetched through the normal read
-path, which respects the limit.
+the time for a small file. If the setting `download_limit` is set, the files are fetched through the
+normal read path, which respects the limit.
 
 INVARIANT: if a file is opened while its prefetch is running, no second request is sent for
 PATIENCE_S seconds; the open waits for the prefetch.
@@ -62,14 +63,14 @@ RESERVED = 2  # downloads reserved for content that programs wait for
 
 
 class ReadSequence:
-    """State of one program that reads the files of a folder one after the other."""
+    """Reading order and progress of one program that reads the files of a folder one by one."""
 
     def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
         """Start a sequence in `folder`.
 
-        `grown` is the initial window: the maximum number of files ahead; 0 if the order of the
-        program is unknown. `by_name` is True if the program read the former folder in name order,
-        not in listing order.
+        `grown` is the initial window, which is the maximum number of files ahead. It is 0 if the
+        program's order is unknown. `by_name` is True if the program read the former folder in name
+        order, not in listing order.
         """
         self.folder = folder
         self.goes_on_to_next = False  # the program came from the end of the former folder
@@ -105,9 +106,9 @@ class ReadSequence:
         return bool(self.order) and self.next + GAP >= len(self.order) and len(self.ahead) <= GAP
 
     def follow(self, order: list[int], *, by_name: bool) -> bool:
-        """Adopt `order`, a list of inos, if it matches the files opened last; return True if so.
+        """Adopt `order` if it matches the files opened last; return True if it matches.
 
-        The program may skip up to GAP files between two files.
+        `order` is a list of inode numbers. The program may skip up to GAP files between two files.
         """
         try:
             steps = [order.index(ino) for ino in self.seen]
@@ -120,14 +121,15 @@ class ReadSequence:
         return True
 
     def take(self, order: list[int], following: int, *, by_name: bool) -> None:
-        """Adopt `order`, a list of inos; the next file to request has the index `following`."""
+        """Adopt `order`, a list of inode numbers, from the index `following` on."""
         self.order, self.next, self.by_name = order, following, by_name
         self.places = {ino: place for place, ino in enumerate(order)}
 
     def moved(self, ino: int) -> None:
-        """Record that the program has opened a small file.
+        """Record that the program has opened the small file with inode number `ino`.
 
-        If the file follows in the known order, double the window; otherwise, stop the sequence.
+        If the order is known and the file comes next in the order, double the window. If the file
+        does not come next, stop the sequence.
         """
         self.moved_s = time.monotonic()
         expected = self.ahead.pop(ino, None) is not None
@@ -179,15 +181,15 @@ class FilePrefetch:
             await trio.sleep_forever()
 
     async def arriving(self, ino: int) -> None:
-        """Wait up to PATIENCE_S seconds for a running prefetch of the file, if there is one."""
+        """If a prefetch of the file `ino` is running, wait up to PATIENCE_S seconds for its end."""
         if ino in self._running:
             with trio.move_on_after(PATIENCE_S):
                 await self._running.wait(ino)
 
     def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
-        """Record that a process opened a file for reading; prefetch if it reads files in order.
+        """Record that a process opened a file; start to prefetch if the process reads in order.
 
-        `pid` is the process or thread, `flags` are the flags of open(2).
+        `pid` is the id of the process or thread, `flags` are the flags of open(2).
         """
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
@@ -230,10 +232,10 @@ class FilePrefetch:
         )
 
     def _arrived(self, folder: int) -> ReadSequence | None:
-        """Return the sequence of a program that was expected to reach the folder, or None.
+        """Make the sequence that was prepared for a folder the folder's current sequence.
 
-        The sequence was prepared while the program was in a preceding folder; now it becomes the
-        folder's current sequence.
+        The sequence was prepared while its program read a preceding folder. Return the sequence, or
+        None if no program was expected to reach the folder.
         """
         for sequence in list(self._sequences.values()):
             for place, each in enumerate(sequence.following):
@@ -248,7 +250,8 @@ class FilePrefetch:
     def _new_sequence(self, folder: int) -> ReadSequence:
         """Return a new sequence for a folder.
 
-        If a program was just reading in a sibling, parent or child folder, its order is assumed.
+        If a program was just reading in a sibling, parent or child folder, assume the order of that
+        program.
         """
         inodes, now = self._state.inodes, time.monotonic()
         here = inodes.find(folder)
@@ -270,9 +273,9 @@ class FilePrefetch:
         return ReadSequence(folder, 0)
 
     def _next_folder(self, sequence: ReadSequence, ino: int) -> int:
-        """Return the ino of the folder after `ino` in the program's order, or 0 after the last one.
+        """Return the inode number of the folder that follows the folder `ino`; 0 if it is the last.
 
-        `ino` is a sibling of the sequence's folder.
+        The folders are in the program's order. `ino` is the sequence's folder or a sibling.
         """
         if ino not in sequence.neighbours:
             parent = self._state.inodes.get(ino).parent
@@ -286,7 +289,7 @@ class FilePrefetch:
     async def _safely(
         work: Callable[..., Awaitable[None]], sequence: ReadSequence, *args: object
     ) -> None:
-        """Run `work`; stop the prefetch of the sequence if the work fails."""
+        """Run `work`; if it fails, stop the sequence and raise the error again."""
         try:
             await work(sequence, *args)
         except Exception:
@@ -329,8 +332,8 @@ class FilePrefetch:
     async def _goes_by_name(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
         """Return True if the program opened its last files in name order, with few names between.
 
-        The check avoids an expensive sort of all names. If the program has opened only one file,
-        the file must be the first name of the folder.
+        This check avoids an expensive sort of all names. If the program has opened only one file,
+        return True if this file's name is the first in the folder.
         """
         found = [inode.name for inode in self._state.inodes.get_all(list(sequence.seen))]
         if len(found) == 1 and not sequence.window:
@@ -357,7 +360,10 @@ class FilePrefetch:
             self._start(self._cross, sequence)
 
     def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
-        """Start to prefetch one folder of the sequence; return False if a limit left files over."""
+        """Start to prefetch the files of `part`, one folder of the sequence.
+
+        Return True if all files of the folder were requested, and False if a limit prevented this.
+        """
         state, most = self._state, min(self._bytes, self._state.cache.limit // 8)
         while part.next < len(part.order):
             if sequence.all_ahead >= sequence.window or self._spare() <= 0:
@@ -375,7 +381,7 @@ class FilePrefetch:
         return True
 
     async def _cross(self, sequence: ReadSequence) -> None:
-        """List the folder after the last one of the sequence, and prefetch its files as well."""
+        """List the folder that follows the sequence's last folder, and prefetch its files too."""
         last = sequence.following[-1] if sequence.following else sequence
         folder = self._state.inodes.find(self._next_folder(sequence, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
@@ -404,7 +410,7 @@ class FilePrefetch:
         )
 
     def _spare(self) -> int:
-        """Return the number of files that may be requested now; 0 or less if none."""
+        """Return the number of files that may be requested now; a value <= 0 means none."""
         state = self._state
         if self._service.link.state != "online":
             return 0
@@ -460,7 +466,7 @@ def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
 
 
 async def _sorted(names: list[tuple[str, int]]) -> list[int]:
-    """Return the inos sorted by name; let other tasks run while a long list is sorted."""
+    """Return the inode numbers sorted by name; let other tasks run while a long list is sorted."""
     runs = []
     for batch in _batched(names):
         runs.append(sorted(batch))

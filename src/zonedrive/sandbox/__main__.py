@@ -1,4 +1,4 @@
-"""`python -m zonedrive.sandbox`: the sandbox without the rest of zonedrive."""
+"""Command `python -m zonedrive.sandbox`, which runs the sandbox without the rest of zonedrive."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""Table of endpoints, and the permission that a caller's scope needs for each endpoint.
+"""Table of endpoints, with the permission that each endpoint requires of the caller's scope.
 
 This module knows nothing about what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
 for an authenticated caller whose scope allows it. A caller who must change the password can use
@@ -102,7 +102,7 @@ GUARDED: list[tuple[str, str, Guarded, str, str]] = [
 
 
 def build(deployment: Deployment) -> Starlette:
-    """Return the ASGI application of a deployment."""
+    """Return the ASGI application that serves a deployment."""
     authenticator = Authenticator(deployment)
     endpoints: dict[str, dict[str, Open]] = {}
     for method, path, endpoint in OPEN:

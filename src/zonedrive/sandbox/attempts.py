@@ -28,7 +28,7 @@ class Attempts:
     """Recent logon attempts, and the failure counts and blocks of user names."""
 
     def __init__(self, most: int, seconds: float) -> None:
-        """Create an empty record; `most` consecutive failures block a name for `seconds`."""
+        """Create an empty record; `most` failures in a row block a name for `seconds`."""
         self._most = most
         self._seconds = seconds
         self._failures: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Attempts:
         self._kept.append(Attempt(now_us(), user, address[:LONGEST_ADDRESS], outcome))
 
     def wire(self, user: str | None) -> list[dict[str, Any]]:
-        """Return the recent attempts of one user, or of all users (None), oldest first."""
+        """Return the recent attempts of `user` (None: all users) as JSON objects, oldest first."""
         return [
             {"at": iso(one.at_us), "user": one.user, "address": one.address, "outcome": one.outcome}
             for one in self._kept

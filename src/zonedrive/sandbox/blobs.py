@@ -1,8 +1,8 @@
 """Content files below --data, each written to a temporary file that is then renamed.
 
 This module knows nothing about names, zones or users. INVARIANT: a file in `content/` is complete
-and never changes. The next start removes the leftovers of a crash: files in `incoming/`, and
-content without a version.
+and never changes. The next start removes the files that a crash left behind: all files in
+`incoming/`, and content files that no version refers to.
 """
 
 import os
@@ -44,9 +44,9 @@ class Blobs:
         self.path(version_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> int:
-        """Remove the leftovers of a crash; return the number of files removed.
+        """Remove the files that a crash left behind; return the number of removed files.
 
-        Leftovers are all files in `incoming/`, and content whose version is not in `known`.
+        They are all files in `incoming/`, and content files whose version id is not in `known`.
         """
         removed = 0
         for leftover in self._incoming.iterdir():

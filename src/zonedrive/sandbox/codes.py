@@ -1,4 +1,4 @@
-"""One-time codes: TOTP, HOTP and codes sent by mail; each code is valid once.
+"""Verification of one-time codes (TOTP, HOTP and codes sent by mail), each of which is valid once.
 
 This module knows nothing about the logon flow. Codes have 6 digits. TOTP and HOTP use SHA-1. TOTP
 has steps of 30 s, HOTP starts at counter 0. The codes are computed here according to RFC 4226,
@@ -23,7 +23,7 @@ LOOK_AHEAD = 10  # HOTP codes that a device may have generated without using the
 
 
 class Codes:
-    """Verifier that records used one-time codes, so that it accepts no code twice."""
+    """Verifier of one-time codes that accepts each code only once."""
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database
@@ -47,7 +47,7 @@ class Codes:
         )
 
     def mailed(self, user_id: str) -> str | None:
-        """Return the user's last mailed code, even if it was used, or None."""
+        """Return the last code mailed to the user, even if the code was used; None if none was."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )

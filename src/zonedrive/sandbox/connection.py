@@ -56,9 +56,10 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes; respond 400 to a request head or trailer above LARGEST_HEAD bytes.
+        """Parse received bytes; respond 400 to a head or trailer of more than LARGEST_HEAD bytes.
 
-        The parser keeps an incomplete head, and the trailer of a chunked body, in memory.
+        The limit is needed because the parser keeps an incomplete request head, and the trailer of
+        a chunked body, in memory.
         """
         self._unread += len(data)
         super().data_received(data)
@@ -66,10 +67,9 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Respond 400 with the API's error body to invalid HTTP input, and disconnect.
+        """Respond to invalid HTTP input with status 400 and the error `msg`, then disconnect.
 
-        If the response to the current request has already started, disconnect without a new
-        response.
+        If the response to the current request has already started, only disconnect.
         """
         if not self._in_head and self.cycle is not None and self.cycle.response_started:
             self.transport.close()  # the response to this request has started

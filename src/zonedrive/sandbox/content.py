@@ -15,7 +15,7 @@ CHUNK_BYTES = 512 * 1024
 
 
 class FileContent(Response):
-    """Response with `length` bytes of the open file `fd` from the offset `first`."""
+    """Response with `length` bytes of the open file `fd`, starting at the offset `first`."""
 
     media_type = "application/octet-stream"
 
@@ -29,7 +29,7 @@ class FileContent(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response, and close the file; stop early if the client disconnects.
 
-        Raises OSError if the file ends before the range.
+        Raises OSError if the file ends before the end of the range.
         """
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
@@ -56,9 +56,9 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _read(fd: int, length: int, position: int) -> bytes | bytearray:
-    """Return up to `length` bytes at a position.
+    """Return up to `length` bytes of a file from the offset `position`.
 
-    Bytes in the page cache are read directly, other bytes in a thread.
+    Bytes in the page cache are read directly, other bytes are read in a thread.
     """
     buffer = bytearray(length)
     try:

@@ -1,7 +1,7 @@
 """Control socket, whose clients inject faults, query the sandbox and change its content.
 
-Each command is one JSON object in a line, and so is each answer. This module knows nothing about
-HTTP. Every process that can open the socket (mode 0600) may use all commands.
+Each command and each answer is one line with one JSON object. This module knows nothing about HTTP.
+Every process that can open the socket (mode 0600) may use all commands.
 """
 
 import asyncio

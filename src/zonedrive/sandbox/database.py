@@ -52,9 +52,9 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the block in a transaction; roll the transaction back after an exception.
+        """Run the `with` block in a transaction; roll the transaction back after an exception.
 
-        An inner transaction is a part of the outer one.
+        An inner transaction is a part of the outer transaction.
         """
         if self._depth == 0:
             self._connection.execute("BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""Container for the parts of a running deployment, which the endpoints use."""
+"""Container for the parts of a running deployment that the endpoints use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from zonedrive.sandbox.zones import Zones
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """All parts of a deployment: settings, database, and stores of users, zones and content."""
+    """Parts of a deployment, such as the settings, the database, and the users, zones and files."""
 
     organization: Organization
     database: Database
@@ -41,7 +41,7 @@ class Deployment:
 
 
 def assemble(data: Path, database: Database, organization: Organization) -> Deployment:
-    """Create a deployment from an open database and the folder --data."""
+    """Create a deployment from the folder `data` and its open database."""
     users, log = Users(database), ZoneLog(database)
     codes = Codes(database, organization.otp)
     attempts = Attempts(organization.block_after, organization.block_seconds)

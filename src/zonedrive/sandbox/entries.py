@@ -1,4 +1,4 @@
-"""Files and folders: the tree of each zone, and the versions of each file.
+"""Files and folders in the tree of each zone, and the versions of each file.
 
 This module knows nothing about permissions. INVARIANT: a version row never changes; an entry's
 current version is its newest; `modified_us` of a file strictly increases with each version. This
@@ -92,7 +92,7 @@ class Entries:
     # Queries
 
     def find(self, zone_id: str, entry_id: str) -> Row:
-        """Return the entry; raise ApiError 404 UNKNOWN_FILE if it is missing or deleted."""
+        """Return an entry; raise ApiError 404 UNKNOWN_FILE if the entry is missing or deleted."""
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
         )
@@ -101,10 +101,10 @@ class Entries:
         return row
 
     def find_in_trash(self, zone_id: str, entry_id: str) -> Row:
-        """Return the deleted entry.
+        """Return a deleted entry.
 
-        Raises ApiError: 404 UNKNOWN_FILE if the entry does not exist; 409 WRONG_STATE if it is not
-        deleted.
+        Raises ApiError 404 UNKNOWN_FILE if the entry does not exist, 409 WRONG_STATE if the entry
+        is not deleted.
         """
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
@@ -138,7 +138,7 @@ class Entries:
     def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
         """Return the entries of a folder that are not deleted, in order of creation.
 
-        The `limit` -1 means no limit.
+        A `limit` of -1 means no limit.
         """
         return self._database.all(
             "SELECT * FROM entries WHERE parent_id = ? AND trash_id IS NULL"
@@ -160,7 +160,8 @@ class Entries:
     def trash(self, zone_id: str) -> list[Row]:
         """Return the deleted entries of a zone, except entries deleted as part of a folder.
 
-        The column `deleted_us` is the time of the deletion in the zone's log, or None.
+        The additional column `deleted_us` is the time of the deletion in microseconds since the
+        epoch, or None if the zone's log does not contain the deletion.
         """
         return self._database.all(
             """SELECT entries.*, gone.at_us AS deleted_us FROM entries
@@ -182,7 +183,7 @@ class Entries:
         return [Version(*row) for row in rows]
 
     def version(self, entry_id: str, wanted: str | None) -> Version:
-        """Return a version of a file by its number or id; None means the newest version.
+        """Return the version of a file with the number or id `wanted` (None: the newest version).
 
         Raises ApiError 404 UNKNOWN_FILE_VERSION.
         """
@@ -198,7 +199,7 @@ class Entries:
         self._insert(zone_id, None, name, user_id, entry_id=entry_id, folder=True)
 
     def add_folder(self, zone_id: str, parent_id: str, name: str, user_id: str) -> str:
-        """Create a folder, even if the name is taken; return its id."""
+        """Create a folder, even if the name is taken; return the id of the folder."""
         with self._database.transaction():
             entry_id = self._insert(
                 zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True
@@ -208,9 +209,9 @@ class Entries:
         return entry_id
 
     def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
-        """Create a file with `source` as its first version; return its id.
+        """Create a file, even if the name is taken; return the id of the file.
 
-        The name may already be taken.
+        `source`, a complete and synced file below `incoming/`, becomes the first version.
         """
         with self._database.transaction():
             entry_id = self._insert(
@@ -222,8 +223,8 @@ class Entries:
     def add_version(self, entry_id: str, user_id: str, source: Path) -> None:
         """Add `source`, a complete and synced file below `incoming/`, as the newest version.
 
-        The file is renamed before the commit. A crash between the two leaves content without a
-        version, and the next start removes this content.
+        `source` is renamed before the commit. A crash between the rename and the commit leaves a
+        content file without a version; the next start removes this content file.
         """
         version_id, size = new_id(), source.stat().st_size
         with self._database.transaction():
@@ -269,10 +270,10 @@ class Entries:
     # Changes
 
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
-        """Rename or move an entry, or both.
+        """Move an entry to the folder `parent_id` with the name `name`.
 
         A file keeps its `lastModified`, which is the time of its content. Raises ApiError 409 if
-        the name is taken, 400 if a folder would be moved into itself.
+        another entry of the folder has the name, 400 if a folder would be moved into itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
@@ -342,9 +343,9 @@ class Entries:
             self.blobs.delete(version["id"])
 
     def refuse_taken(self, parent_id: str, name: str, *, but: str | None = None) -> None:
-        """Raise ApiError 409 if an entry of the folder, other than `but`, has the name.
+        """Raise ApiError 409 if the folder has an entry named `name`.
 
-        Deleted entries do not count.
+        The entry with the id `but` and deleted entries are ignored.
         """
         there = self.child(parent_id, name)
         if there is not None and there["id"] != but:
@@ -356,7 +357,7 @@ class Entries:
         return self.blobs.sweep(known)
 
     def is_inside(self, entry_id: str, folder_id: str) -> bool:
-        """Return True if an entry is the folder itself or anywhere below it."""
+        """Return True if an entry is the folder itself or anywhere below the folder."""
         step: str | None = entry_id
         while step is not None:
             if step == folder_id:
@@ -375,15 +376,16 @@ class Entries:
     def tell(
         self, row: Row, user_id: str, event: Event, message: str, path: str | None = None
     ) -> None:
-        """Write a message about an entry to the zone's log, within the transaction of the change.
+        """Write a message about a changed entry to the zone's log.
 
+        The caller must call this method in the transaction that changes the entry.
         `path` is the entry's path after the change; None means the path according to `row`.
         """
         path = path or self._path(row["parent_id"], row["name"])
         self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
 
     def _path(self, parent_id: str | None, name: str) -> str:
-        """Return the path of the entry `name` in its zone; "" for the root folder."""
+        """Return the zone-relative path of the entry `name` in a folder; "" for the root folder."""
         names = [] if parent_id is None else [name]
         while parent_id is not None:
             sql = "SELECT name, parent_id FROM entries WHERE id = ?"

@@ -1,4 +1,4 @@
-"""Errors of the sandbox: errors at the start, and error responses of the API.
+"""Errors that prevent the sandbox from starting, and error responses of the API.
 
 This module knows nothing about endpoints. INVARIANT: every error over HTTP has the same kind of
 body, including the errors of the framework.
@@ -46,7 +46,7 @@ NAMES = frozenset((
 
 
 class SandboxError(Exception):
-    """Error that prevents the start; the message is one line that names the cause."""
+    """Error that prevents the sandbox from starting; the message is one line with the cause."""
 
 
 class WorldError(SandboxError):
@@ -54,7 +54,7 @@ class WorldError(SandboxError):
 
 
 class ApiError(Exception):
-    """Error response of the API: HTTP status, error name, message and optional data."""
+    """Error that becomes an error response with a status, an error name, a message and data."""
 
     def __init__(self, status: int, code: str, message: str, data: str | None = None) -> None:
         super().__init__(message)

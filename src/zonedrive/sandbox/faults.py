@@ -1,4 +1,4 @@
-"""Fault injection: the active faults, the requests they match, and their remaining uses.
+"""Fault injection, with the active faults, the requests they match, and their remaining uses.
 
 This module knows nothing about how a fault is applied to a request. Each effect in a `fault`
 command is a fault with its own count. Faults accumulate until they are cleared.
@@ -35,7 +35,7 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """Effect on matching requests; `left` is the number of remaining uses (None: no limit).
+    """Injected fault for matching requests; `left` counts the remaining uses (None: no limit).
 
     The meaning of `amount` depends on `kind`: milliseconds (latency), seconds (stall), an HTTP
     status (status), or bytes of a body (cut).
@@ -75,7 +75,10 @@ class Faults:
         self.cleared = asyncio.Event()
 
     def order(self, order: FaultOrder | None) -> None:
-        """Add the faults of a valid order, or clear all faults (None). Raises ValueError."""
+        """Add the faults that `order` describes; None clears all faults.
+
+        Raises ValueError for an invalid order.
+        """
         if order is None:
             self._clear()
             return

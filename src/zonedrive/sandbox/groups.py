@@ -1,4 +1,4 @@
-"""Groups: their direct and indirect members, and their managers.
+"""Groups of users, with their direct and indirect members and their managers.
 
 This module knows nothing about zones. INVARIANT: no group contains itself, neither directly nor
 through other groups.
@@ -109,7 +109,7 @@ class Groups:
             self._database.run("DELETE FROM groups WHERE id = ?", group_id)
 
     def by_name(self, name: str) -> str | None:
-        """Return the id of the group with that name, or None."""
+        """Return the id of the group named `name`, or None."""
         found: str | None = self._database.scalar("SELECT id FROM groups WHERE name = ?", name)
         return found
 
@@ -137,7 +137,7 @@ class Groups:
         return found is not None
 
     def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
-        """Return the API's fields for the type and name of a member, and a user's authorization."""
+        """Return the API's fields for a member: type, name, and the authorization of a user."""
         if is_group:
             name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
             return {"memberType": "Group", "displayName": name}
@@ -150,7 +150,7 @@ class Groups:
         }
 
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
-        """Return the group as the API's JSON object, with the permission of `viewer` to manage it.
+        """Return the group as the API's JSON object, which says whether `viewer` may manage it.
 
         Raises ApiError 404 if the group does not exist.
         """

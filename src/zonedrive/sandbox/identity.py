@@ -54,7 +54,7 @@ def presented_secret(request: Request) -> str | None:
 
 
 class Authenticator:
-    """Authenticator of callers, with a cache of verified Basic credentials."""
+    """Authenticator that identifies callers, with a cache of verified Basic credentials."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -78,8 +78,8 @@ class Authenticator:
     async def _by_password(self, encoded: str, peer: str) -> User:
         """Return the user of HTTP Basic credentials; raise ApiError 401 if they are not valid.
 
-        If the user name is known, the password must be that user's. If it is unknown, the password
-        alone identifies the user.
+        If the user name is known, the password must be the password of this user. If the user name
+        is unknown, the password alone identifies the user.
         """
         refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
         if self._deployment.codes.required():

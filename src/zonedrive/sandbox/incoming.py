@@ -39,7 +39,7 @@ class Incoming:
             self._start()
 
     async def finish(self) -> None:
-        """Write and sync the remaining bytes, and close the complete file. Raises OSError."""
+        """Write and sync the remaining bytes, then close the file. Raises OSError if this fails."""
         await self._settle()
         self._start()
         await self._settle()
@@ -48,10 +48,7 @@ class Incoming:
         self._fd = -1
 
     async def discard(self) -> None:
-        """Close the file, and delete it unless it was published.
-
-        If a write is running, wait for its end first.
-        """
+        """Wait for a running write, close the file, and delete the file unless it was published."""
         if self._running is not None:
             await asyncio.wait([self._running])
         if self._fd >= 0:

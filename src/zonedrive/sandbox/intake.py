@@ -1,4 +1,4 @@
-"""Parsing of requests: JSON bodies, query parameters and names, with the API's errors.
+"""Parsing of JSON bodies, query parameters and names in requests, with the API's errors.
 
 This module knows nothing about how the values are used.
 """
@@ -53,9 +53,10 @@ def text(request: Request, name: str) -> str:
 
 
 def since(request: Request) -> int:
-    """Return the query parameter `since` in microseconds since the epoch; 0 if missing.
+    """Return the query parameter `since` in microseconds since the epoch; 0 if it is missing.
 
-    The parameter is a time in ISO 8601; without an offset, it is in UTC. Raises ApiError 400.
+    The parameter is a time in ISO 8601. A time without an offset is in UTC. Raises ApiError 400 for
+    an invalid time.
     """
     value = request.query_params.get("since")
     if value is None:
@@ -129,9 +130,9 @@ def peer(request: Request) -> str:
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:
-    """Return, as one string, a password that was sent as an array of characters; None stays None.
+    """Return a password, which the client sent as an array of characters, as one string.
 
-    Raises ApiError 400 with `code` if an element is not a single character.
+    Returns None for None. Raises ApiError 400 with `code` if an element is not a single character.
     """
     if password is None:
         return None

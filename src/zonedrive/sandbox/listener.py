@@ -22,8 +22,8 @@ class Listener:
     def __init__(self, host: str, port: int, memory: Path) -> None:
         """Bind the socket, and record its port in the file `memory`.
 
-        Port 0 means the recorded port, or a free port. Raises SandboxError if the socket cannot be
-        bound.
+        Port 0 means the recorded port if `memory` exists and the port is free, otherwise any free
+        port. Raises SandboxError if the socket cannot be bound.
         """
         self._socket = _bind(host, port, memory)
         self.port: int = self._socket.getsockname()[1]

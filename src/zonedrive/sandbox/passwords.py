@@ -1,4 +1,4 @@
-"""Passwords: stored as salted scrypt digests, compared in constant time.
+"""Password storage as salted scrypt digests, and comparison in constant time.
 
 This module knows nothing about users. The cost (about 5 ms) is deliberately low compared to a real
 service, because tests log on hundreds of times.
@@ -13,13 +13,13 @@ COST = 2**11
 
 
 def digest(password: str) -> bytes:
-    """Return the salt and digest of a password, to be stored."""
+    """Return a new random salt, followed by the digest of the password with this salt."""
     salt = os.urandom(SALT_BYTES)
     return salt + _scrypt(password, salt)
 
 
 def matches(password: str, stored: bytes) -> bool:
-    """Return True if `stored` is a salt and digest of `password`."""
+    """Return True if `stored`, a result of `digest`, was made from `password`."""
     salt, expected = stored[:SALT_BYTES], stored[SALT_BYTES:]
     return hmac.compare_digest(_scrypt(password, salt), expected)
 

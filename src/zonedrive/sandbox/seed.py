@@ -1,4 +1,4 @@
-"""Initial data of a sandbox, from its world file: users, groups, zones and copied content.
+"""Initial users, groups, zones and content of a sandbox, created from its world file.
 
 This module knows nothing about TOML. INVARIANT: the database contains all of the data or nothing.
 If the first start was killed, the next start loads the data again.
@@ -23,9 +23,10 @@ PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
 
 
 def with_passwords(world: World, file: Path) -> World:
-    """Return a copy of the world with a random password for each user without a password.
+    """Return a copy of the world in which users without a password have a random password.
 
-    Writes the new passwords to `file` with mode 0600. Raises SandboxError if that fails.
+    Writes the random passwords to `file` with mode 0600. Raises SandboxError if the file cannot be
+    written.
     """
     made = {user.id: secrets.token_hex(12) for user in world.users if user.password is None}
     if not made:
@@ -126,7 +127,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
 
 
 class _Copy:
-    """Copier of local folders into a zone."""
+    """Copy operation from local folders into a zone."""
 
     def __init__(self, deployment: Deployment, zone_id: str, user_id: str) -> None:
         self._entries = deployment.entries
@@ -134,10 +135,10 @@ class _Copy:
         self._user_id = user_id
 
     def folder(self, source: Path, folder_id: str) -> None:
-        """Copy the content of the local folder `source` into a folder of the zone, ordered by name.
+        """Copy the content of the local folder `source` into a folder of the zone, in name order.
 
-        Raises SandboxError for a link to a folder, a special file, and a name that is not UTF-8,
-        and OSError if a file cannot be copied.
+        Raises SandboxError for a link to a folder, a special file, or a name that is not UTF-8.
+        Raises OSError if a file cannot be copied.
         """
         for item in sorted(os.scandir(source), key=lambda item: item.name):
             path = Path(item.path)

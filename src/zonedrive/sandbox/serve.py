@@ -1,4 +1,4 @@
-"""Process of the sandbox: creates its parts, runs the server and writes the ready file.
+"""Sandbox process, which creates the deployment, runs the server and writes the ready file.
 
 This is the only module that knows all the others. INVARIANT: the ready file appears only after the
 service can answer, and is always complete.
@@ -60,7 +60,10 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Hold the lock on the folder; raise SandboxError if another sandbox holds it."""
+    """Lock the folder `data` while the `with` block runs.
+
+    Raises SandboxError if another sandbox holds the lock.
+    """
     try:
         fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as wrong:
@@ -76,7 +79,7 @@ def _alone(data: Path) -> Iterator[None]:
 
 
 def _open(data: Path, world_file: Path | None) -> Deployment:
-    """Return the deployment in `data`; fill it from the world file at the first start."""
+    """Return the deployment in `data`; at the first start, fill `data` from the world file."""
     database = Database(data / "sandbox.db")
     organization = settings.load(database)
     if organization is not None:

@@ -73,7 +73,7 @@ class Server(uvicorn.Server):
         await self._tasks_end(STOP_SECONDS)
 
     async def _tasks_end(self, seconds: float) -> None:
-        """Wait until no request is running, at most for `seconds`."""
+        """Wait up to `seconds` until no request is running."""
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=seconds)
 
@@ -92,7 +92,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop the server on a signal, without raising the signal again afterwards."""
+        """Stop the server if SIGTERM or SIGINT arrives while the `with` block runs.
+
+        Unlike uvicorn's own method, this method does not raise the signal again afterwards.
+        """
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._stop)

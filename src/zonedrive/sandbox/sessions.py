@@ -1,4 +1,4 @@
-"""Sessions and tokens: the secrets that callers send, and the scopes that limit them.
+"""Sessions and tokens, with the secrets that callers send, and the scopes that limit callers.
 
 This module knows nothing about logging on. Only the SHA-256 hash of a secret is stored. Sessions
 and tokens survive a restart.
@@ -71,7 +71,7 @@ class Sessions:
         self._database = database
 
     def begin(self, user_id: str, life_ms: int, scope: Scope | None) -> str:
-        """Start a session; return its id, of which only the hash is stored."""
+        """Start a session of `life_ms` milliseconds; return its id, which is stored only hashed."""
         self._database.run("DELETE FROM sessions WHERE expires_us <= ?", now_us())
         secret = secrets.token_urlsafe(32)
         self._database.run(
@@ -93,7 +93,7 @@ class Sessions:
         )
 
     def expire_all(self) -> None:
-        """End all sessions, but no tokens."""
+        """End all sessions; tokens stay valid."""
         self._database.run("DELETE FROM sessions")
 
     def end_scoped(self, user_id: str, scope: Scope) -> None:
@@ -126,7 +126,7 @@ class Sessions:
         return {"id": token_id, "token": secret, "expiry": expires // 1000}
 
     def revoke(self, user_id: str, token_id: str) -> bool:
-        """Let a token of the user expire now; return False if the user has no such token.
+        """Make a token of the user expire now; return False if the user has no such token.
 
         The token remains in the list of tokens.
         """

@@ -1,4 +1,4 @@
-"""Shares: keys that let an external party read one file or folder.
+"""Shares, whose keys let an external party read one file or folder.
 
 This module knows nothing about HTTP. Only the SHA-256 hash of a key is stored. INVARIANT: the
 holder of a key has at most the current permissions of the user who created the share; a share ends
@@ -22,7 +22,7 @@ class Shares:
         self._database = database
 
     def make(self, zone_id: str, entry_id: str, user_id: str) -> str:
-        """Share an entry; return the key, of which only the hash is stored."""
+        """Create a share of an entry; return its key, which is stored only hashed."""
         key = secrets.token_urlsafe(24)
         self._database.run(
             "INSERT INTO shares VALUES (?, ?, ?, ?, ?)",
@@ -35,7 +35,10 @@ class Shares:
         return key
 
     def find(self, key: str) -> Row | None:
-        """Return the share with that key; None if it has ended or its entry is deleted."""
+        """Return the share with the key `key`; None if no such share exists.
+
+        A share whose entry is in the trash is not returned.
+        """
         return self._database.one(
             "SELECT shares.* FROM shares JOIN entries ON entries.id = entry_id"
             " WHERE secret = ? AND trash_id IS NULL",

@@ -1,4 +1,4 @@
-"""Pages of the provider: the sign-on form, the redirect to the client, and the final page.
+"""Provider's pages for the sign-on form, the redirect to the client, and the final message.
 
 This module knows nothing about users' permissions. INVARIANT: a page loads no external resource,
 and runs no script except the one line below, which the content security policy names by its digest.
@@ -45,7 +45,7 @@ def form(
 ) -> HTMLResponse:
     """Return the page with the sign-on form.
 
-    `wrong` explains the last failure, or is "" without a failure. `back` is the client's origin.
+    `wrong` explains the last failure; "" means that there was none. `back` is the client's origin.
     """
     complaint = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     focus = ("", " autofocus") if username else (" autofocus", "")
@@ -60,7 +60,7 @@ autocomplete="username" autocapitalize="none" spellcheck="false"{focus[0]}></lab
 
 
 def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
-    """Return a page with a form that sends `fields` to `target`, a URL of the client, by itself.
+    """Return a page that automatically posts `fields` to the client's URL `target`.
 
     The page is for a client that did not request the result in a URL fragment. `back` is the
     client's origin.

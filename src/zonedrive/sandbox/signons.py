@@ -1,8 +1,8 @@
-"""Sign-on in a browser: visits to the provider's page, and the tokens that they produce.
+"""Visits to the provider's sign-on page in a browser, and the tokens that the visits produce.
 
-This module knows nothing about pages or passwords. A visit is one address for one sign-on. It lasts
-ten minutes, and ends with the sign-on, a cancellation, or too many wrong passwords. A token is
-valid for one logon within two minutes. A restart ends all visits and tokens.
+This module knows nothing about pages or passwords. A visit is one address for one sign-on. A visit
+lasts up to ten minutes, and ends with the sign-on, a cancellation, or too many wrong passwords. A
+token is valid for one logon within two minutes. A restart ends all visits and tokens.
 
 INVARIANT: the return address of a visit is checked before it is stored, and never changes.
 """

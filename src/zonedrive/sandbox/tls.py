@@ -1,4 +1,4 @@
-"""Certificates: the sandbox's certificate authority below --data, and a server certificate.
+"""Certificate authority of the sandbox, stored below --data, and its server certificate.
 
 The authority survives restarts, so that clients can keep trusting it. Each start creates a new
 server certificate. The server accepts only TLS 1.2 or later.
@@ -25,8 +25,8 @@ class Certificates:
 def prepare(data: Path, host: str) -> Certificates:
     """Create a server certificate for `host`; return its TLS context and the authority's file.
 
-    The first start creates the authority. The certificate is valid for `host`, localhost and the
-    loopback addresses. Raises SandboxError if a certificate cannot be created.
+    The first start creates the authority in `data`. The certificate is valid for `host`, localhost
+    and the loopback addresses. Raises SandboxError if the certificate cannot be created.
     """
     ca_file, key_file = data / "ca.pem", data / "ca.key"
     try:

@@ -37,7 +37,7 @@ class Stats:
         self.bytes_in = self.bytes_out = 0
 
     def wire(self) -> dict[str, Any]:
-        """Return the response to the `stats` command."""
+        """Return the counters as the JSON object that answers the `stats` command."""
         return {
             "requests": dict(self.requests),
             "bytes_in": self.bytes_in,
@@ -57,7 +57,7 @@ class Traffic:
         self._stats = stats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, subject to the faults."""
+        """Count and serve one request, and apply the faults that match the request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""Users: their records and passwords, and their JSON objects in the API.
+"""Users, with their records and passwords, and their JSON objects in the API.
 
 This module knows nothing about sessions, groups or zones.
 """
@@ -66,7 +66,7 @@ class Users:
         )
 
     def find(self, user_id: str) -> User | None:
-        """Return the user with that id (case-insensitive), or None."""
+        """Return the user with the id `user_id` (case-insensitive), or None."""
         row = self._database.one("SELECT * FROM users WHERE id = ?", user_id)
         return None if row is None else _user(row)
 
@@ -75,9 +75,9 @@ class Users:
         return [_user(row) for row in self._database.all("SELECT * FROM users ORDER BY id")]
 
     def change_password(self, user_id: str, password: str) -> None:
-        """Set a new password, after which `change_required` is false.
+        """Set a new password and clear `change_required`.
 
-        Tokens that were created before become invalid.
+        The user's existing tokens become invalid.
         """
         self._database.run(
             "UPDATE users SET password = ?, password_version = password_version + 1,"

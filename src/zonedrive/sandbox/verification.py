@@ -37,7 +37,7 @@ class Verification:
     async def password(self, name: str, password: str) -> User | None:
         """Return the user if the password is right; otherwise count a failure and return None.
 
-        Raises Blocked.
+        Raises Blocked if the name is blocked.
         """
         self.refuse_blocked(name)
         user = self._users.find(name)
@@ -56,7 +56,7 @@ class Verification:
         """Return the only user with this password; None if no user or several users have it.
 
         Failures are counted for `asker`, because the request names no user. A blocked user is not
-        returned. Raises Blocked.
+        returned. Raises Blocked if `asker` is blocked.
         """
         self.refuse_blocked(asker)
         fitting = await self._fitting(password, self._users.all())
@@ -70,7 +70,7 @@ class Verification:
     def code(self, name: str, code: str) -> bool:
         """Return True if a one-time code is valid, and mark the code as used.
 
-        Otherwise count a failure. Raises Blocked.
+        Otherwise count a failure and return False. Raises Blocked if the name is blocked.
         """
         self.refuse_blocked(name)
         if self._users.find(name) is not None and self._codes.accept(name, code):

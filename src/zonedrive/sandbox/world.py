@@ -1,7 +1,7 @@
-"""World file: the initial users, groups, zones and content of a sandbox, read and checked.
+"""Reader of world files, which describe the initial users, groups, zones and content of a sandbox.
 
-This module knows nothing about the database. For every mistake, it raises a WorldError whose
-message is one line with the file and the place in it.
+This module knows nothing about the database. Every mistake in a world file raises a WorldError with
+a message of one line, which names the file and the place of the mistake.
 """
 
 import re
@@ -73,7 +73,7 @@ class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One [[zones]] table of a world file; the path `content` is relative to that file."""
+    """One [[zones]] table of a world file; `content` is relative to the folder of the file."""
 
     name: str
     manager: str
@@ -143,7 +143,7 @@ def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
 
 
 def _first_line(text: str, name: str) -> str:
-    """Return ', line 12' for the first line of a key or table, or "" if not found."""
+    """Return a text such as ', line 12' for the first line of a key or table; "" if not found."""
     quoted = rf"""["']?{re.escape(name)}["']?"""
     head = re.search(rf"^[ \t]*\[*[ \t]*{quoted}[ \t]*[].=]", text, re.MULTILINE)
     return "" if head is None else f", line {text.count(chr(10), 0, head.start()) + 1}"
@@ -156,7 +156,10 @@ def _plain(sentence: str) -> str:
 
 
 def _line(text: str, place: str) -> str:
-    """Return ', line 12, users[1].id' for a place like 'users[1].id', without unknown parts."""
+    """Return a text such as ', line 12, users[1].id' for the place 'users[1].id'.
+
+    The line is omitted if it cannot be determined. Returns "" for the place "".
+    """
     table, number = re.match(r"(\w*)(?:\[(\d+)\])?", place).groups()  # type: ignore[union-attr]
     heads = re.finditer(rf"^[ \t]*\[+[ \t]*{re.escape(table)}[ \t]*\]+", text, re.MULTILINE)
     lines = [text.count("\n", 0, head.start()) + 1 for head in heads] if table else []

@@ -1,4 +1,4 @@
-"""Log of each zone, with a message for every event in it.
+"""Zone logs, with a message for every event in a zone.
 
 This module knows nothing about readers' permissions. INVARIANT: a message is written in the
 transaction of the change that it describes, so that neither exists without the other. The event
@@ -43,9 +43,10 @@ class ZoneLog:
         entry_id: str | None = None,
         path: str | None = None,
     ) -> None:
-        """Write one message; call it inside the transaction of the change.
+        """Write one message about a change to a zone, its members or the entry `entry_id`.
 
-        `path` is the entry's path in its zone after the change.
+        The caller must call this method in the transaction of the change. `path` is the entry's
+        path in its zone after the change.
         """
         self._database.run(
             "INSERT INTO zone_log (id, zone_id, at_us, user_id, event, entry_id, message, path)"
@@ -63,7 +64,11 @@ class ZoneLog:
     def messages(
         self, zone_id: str, limit: int, offset: int, since_us: int = 0
     ) -> list[dict[str, Any]]:
-        """Return a page of a zone's messages since a time as JSON objects, newest first."""
+        """Return up to `limit` messages of a zone as JSON objects, newest first.
+
+        Skips the first `offset` messages, and omits messages older than `since_us` (microseconds
+        since the epoch).
+        """
         rows = self._database.all(
             "SELECT * FROM zone_log WHERE zone_id = ? AND at_us >= ?"
             " ORDER BY serial DESC LIMIT ? OFFSET ?",

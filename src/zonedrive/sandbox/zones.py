@@ -73,8 +73,8 @@ class Zones:
     def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
         """Set a member's own level; NONE removes the member.
 
-        Raises ApiError: 400 if a group would become manager; 409 WRONG_STATE if no manager would be
-        left.
+        Raises ApiError 400 if a group would become a manager, 409 WRONG_STATE if the zone would
+        have no manager.
         """
         if is_group and level == Level.MANAGE:
             raise bad_argument("A group cannot manage a zone")
@@ -104,11 +104,14 @@ class Zones:
         )
 
     def by_name(self, name: str) -> Row | None:
-        """Return the zone with that name, or None."""
+        """Return the zone named `name`, or None."""
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)
 
     def level(self, zone_id: str, user_id: str) -> Level:
-        """Return the user's own level in the zone, or else the highest level through groups."""
+        """Return the user's own level in the zone, or else the highest level through a group.
+
+        The level is NONE for a user who is not a member.
+        """
         own = self._database.scalar(
             "SELECT level FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, user_id
         )
@@ -154,7 +157,7 @@ class Zones:
         )
 
     def visible(self, user_id: str) -> list[dict[str, Any]]:
-        """Return the zones of which the user is a member as JSON objects, in order of creation."""
+        """Return the zones that the user is a member of, as JSON objects in order of creation."""
         rows = self._database.all("SELECT * FROM zones ORDER BY rowid")
         return [self._wire(row) for row in rows if self.level(row["id"], user_id) > Level.NONE]
 

@@ -1,4 +1,4 @@
-"""Access endpoints except logon: logon requirements, sign-on addresses, logoff, new credentials."""
+"""Endpoints for logon requirements, sign-on addresses, logoff and new credentials."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -98,7 +98,7 @@ def belongs(given: str, name: str, domain: str) -> bool:
 
 
 async def logoff(request: Request) -> Response:
-    """Handle GET /api/access/logoff: end the session and respond 204, or 404 without a session.
+    """Handle GET /api/access/logoff: end the session; respond 204, or 404 if there is no session.
 
     Raises ApiError 403 if the caller must change the password first.
     """
@@ -134,7 +134,7 @@ async def revalidate(request: Request) -> Response:
 
 
 async def own_password(request: Request, caller: Caller, password: str) -> None:
-    """Raise ApiError 403 if the password is not the password of the caller.
+    """Raise ApiError 403 if `password` is not the caller's password.
 
     Also raise ApiError 403 if the caller is blocked after too many recent failures.
     """
@@ -148,6 +148,6 @@ async def own_password(request: Request, caller: Caller, password: str) -> None:
 
 
 def deployment(request: Request) -> Deployment:
-    """Return the deployment that answers this request."""
+    """Return the deployment that serves the request."""
     found: Deployment = request.app.state.deployment
     return found

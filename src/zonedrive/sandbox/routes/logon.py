@@ -1,4 +1,4 @@
-"""Logon: password and one-time code, in one request or in a flow of several requests.
+"""Logon with password and one-time code, in one request or in a flow of several requests.
 
 A flow has the state PASSWORDPENDING until a password is received, then VERIFICATIONCODEPENDING
 until a code is received. INVARIANT: a failed request ends its flow. The properties of the session
@@ -68,7 +68,7 @@ async def logon(request: Request) -> Response:
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
-    """Return a response with a provider's URL if the user must sign on at a provider, else None."""
+    """Return a response with a provider's URL if the user must sign on there, otherwise None."""
     organization = deployment(request).organization
     username = body.username or ""
     if not organization.signs_on_elsewhere(username):

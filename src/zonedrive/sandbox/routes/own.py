@@ -69,7 +69,7 @@ async def make_folder(request: Request, caller: Caller) -> Response:
 async def move(request: Request, caller: Caller) -> Response:
     """Handle PUT …/entries/<id>: rename an entry, move it inside the zone, or both.
 
-    Returns the entry, or 409 if the name is taken.
+    The response is the entry, or 409 if the name is taken.
     """
     body = await intake.json_body(request, Place)
     zone_id = enter(request, caller, Level.MODIFY)
@@ -102,7 +102,10 @@ async def delete(request: Request, caller: Caller) -> Response:
 
 
 async def restore(request: Request, caller: Caller) -> Response:
-    """Handle POST …/entries/<id>/restore: return the restored entry, or 409 if that fails."""
+    """Handle POST …/entries/<id>/restore: restore an entry from the trash; return the entry.
+
+    The response is 409 if the entry cannot be restored.
+    """
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
@@ -151,7 +154,7 @@ async def zone_log(request: Request, caller: Caller) -> Response:
 async def levels(request: Request, caller: Caller) -> Response:
     """Handle GET /api/sandbox/levels: return the caller's level in each zone.
 
-    Levels through groups count, too.
+    A caller without an own level has the highest level of the groups that contain the caller.
     """
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(
@@ -251,7 +254,7 @@ async def change_password(request: Request, caller: Caller) -> Response:
 
 
 async def revoke_token(request: Request, caller: Caller) -> Response:
-    """Handle DELETE /api/sandbox/tokens/<id>: let a token expire now; respond 204.
+    """Handle DELETE /api/sandbox/tokens/<id>: make a token expire now; respond 204.
 
     The token remains in the list of tokens.
     """

@@ -1,8 +1,9 @@
-"""Sharing with external parties: creating and revoking shares, and access with a share key.
+"""Endpoints that create and revoke shares, and that give external parties access to them.
 
-The API documentation describes only a path for the token, without method or body. GET and POST
-therefore get the same response here. Its fields and all other paths are specific to the sandbox. A
-share's link leads to a page with the shared file, or with the entries of the shared folder.
+The API documentation describes the path of the token, but neither the method nor the body. GET and
+POST therefore get the same response here. The fields of this response and all other paths are
+specific to the sandbox. A share's link leads to a page with the shared file, or with the entries of
+the shared folder.
 """
 
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""Token management: creating and listing tokens."""
+"""Endpoints that create and list tokens."""
 
 import msgspec
 from starlette.requests import Request

@@ -23,7 +23,7 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def enter(request: Request, caller: Caller, needed: Level) -> str:
-    """Return the id of the zone in the path; raise ApiError unless the caller has this level."""
+    """Return the id of the zone in the path; raise ApiError if the caller's level is too low."""
     zone_id = request.path_params["zone_id"]
     return str(deployment(request).zones.enter(zone_id, caller.id, needed)["id"])
 

@@ -1,6 +1,6 @@
-"""Terminal dialog of a browser sign-on: choose a method, open the browser, paste a URL.
+"""Terminal dialog that guides the user through a sign-on in the browser.
 
-Knows nothing about the content of a URL.
+This module knows nothing about the content of a URL.
 
 INVARIANT: the browser's command line contains the path of a private file, never the address of a
 sign-on.
@@ -44,9 +44,9 @@ class BrowserPrompt:
     ) -> None:
         """Prepare the dialog.
 
-        `requested` is the sign-on method that the user requested. With `here`, a browser may be
-        opened on this machine. `seconds` is the maximum wait for the sign-on. `username` asks for
-        the user name.
+        `requested` is the sign-on method that the user requested, or None. With `here`, a browser
+        may be opened on this machine. `seconds` is the time limit for the sign-on. `username` asks
+        the user for the user name and returns it.
         """
         self.requested, self.seconds = requested, seconds
         self._commands = browser_commands(os.environ) if here else []
@@ -60,13 +60,13 @@ class BrowserPrompt:
         return bool(self._commands)
 
     def username(self) -> str:
-        """Ask for the user name, and return the answer."""
+        """Ask the user for the user name, and return the user name."""
         return self._username()
 
     def choose(self, offers: "Sequence[Offer]") -> "Offer":
-        """Let the user choose one of `offers` by number, and return the choice.
+        """Let the user choose one of `offers` by number, and return the chosen offer.
 
-        Raises UsageError without a terminal.
+        Raises UsageError if standard input is not a terminal.
         """
         ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
@@ -77,10 +77,10 @@ class BrowserPrompt:
         return offers[_number([_described(offer) for offer in offers])]
 
     def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
-        """Let the user choose one of `offers` by number, and return the choice.
+        """Let the user choose between user name and password, and the sign-on methods `offers`.
 
-        The first choice is user name and password, for which None is returned. Also returns None
-        without a terminal.
+        Returns the chosen offer. Returns None for user name and password, or if standard input is
+        not a terminal.
         """
         if not sys.stdin.isatty():
             return None
@@ -89,11 +89,11 @@ class BrowserPrompt:
 
     @property
     def can_confirm(self) -> bool:
-        """True if standard input is a terminal."""
+        """True if `confirm` can ask the user, because standard input is a terminal."""
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Return True if the user accepts, with "y", the sign-on as `user` instead of `expected`.
+        """Ask whether to accept a sign-on as `user` instead of `expected`; return True for yes.
 
         Input that was typed before the question is discarded.
         """
@@ -108,13 +108,14 @@ class BrowserPrompt:
         return (answer or "").casefold() in YES
 
     def warn(self, text: str) -> None:
-        """Print a line on stderr."""
+        """Print the warning `text` as one line on stderr."""
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open a browser page that redirects to `start`; return when `led` returns.
+        """Open a browser page that redirects to the URL `start`, then wait until `led` returns.
 
-        If no browser starts, the user is asked to open `start`.
+        If no browser starts, ask the user to open `start`. `name` is the name of the sign-on
+        method.
         """
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
@@ -126,9 +127,11 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open `address`; pass each pasted line to `take` until `take` accepts one.
+        """Ask the user to open `address`, and pass pasted lines to `take` until it accepts a line.
 
-        Also returns at the end of input.
+        `take` returns "" for an accepted line, otherwise the reason why the line is rejected.
+        `back` is the beginning of the URL at which the browser ends; `name` is the name of the
+        sign-on method. Also returns at the end of input.
         """
         self.asked = True
         if self._wanted_here:
@@ -155,10 +158,11 @@ class BrowserPrompt:
 
 
 def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
-    """Return the commands that can open a URL, best first: $BROWSER, else the desktop's.
+    """Return the commands that can open a URL, best first, each as a list of words.
 
-    `%s` stands for the URL. Without $BROWSER, text browsers are not used, because they would take
-    over the terminal.
+    The commands come from $BROWSER or, if $BROWSER is not set, from the desktop. `%s` in a command
+    stands for the URL. Without $BROWSER, text browsers are not used, because they would take over
+    the terminal.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []
@@ -186,7 +190,7 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Open the address with the first command that works; return False if none does.
+    """Open the address with the first command that works; return False if no command works.
 
     The command runs in a thread, because the browser may contact the listener before the command
     ends.
@@ -201,14 +205,14 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
 def opened_by(
     commands: Sequence[Sequence[str]], address: str, environment: Mapping[str, str]
 ) -> bool:
-    """Open the address with the first command that works; return False if none does."""
+    """Open the address with the first command that works; return False if no command works."""
     return any(_runs(command, address, environment) for command in commands)
 
 
 def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) -> bool:
     """Start the browser command for `address`; return False if the command does not work.
 
-    A command that is still running after LOOK_SECONDS works.
+    A command that is still running after LOOK_SECONDS is assumed to work.
     """
     words = list(command)
     if os.path.basename(words[0]) == "gio":  # noqa: PTH119  a word of a command line
@@ -242,7 +246,7 @@ class RawLineReader:
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Set the file descriptor of a terminal (see `_unseen`), a pipe or a file."""
+        """Create a reader for the descriptor of a terminal (see `_unseen`), a pipe or a file."""
         self._descriptor = descriptor
         self._rest = b""  # bytes that were read together with the previous line
 
@@ -277,7 +281,7 @@ class RawLineReader:
 
 @contextlib.contextmanager
 def _unseen(descriptor: int) -> Iterator[None]:
-    """Turn off a terminal's echo and its limit of 4095 characters per line during the block.
+    """Turn off a terminal's echo and its line limit of 4095 characters in the `with` block.
 
     Does nothing if `descriptor` is not a terminal.
     """
@@ -300,11 +304,12 @@ def _unseen(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leading_to(address: str) -> Iterator[Path | None]:
-    """Yield a private page that redirects to `address` during the block, or None on failure.
+    """Yield the path of a private page that redirects to `address`; None if no folder is private.
 
-    A browser command gets the page instead of `address`, because all users of a machine can read
-    the arguments of all processes. The page is in the home folder if possible, under a name without
-    a leading dot: confined browsers (snap) cannot read hidden folders, /tmp or the runtime folder.
+    The end of the `with` block deletes the page. A browser command gets the page instead of
+    `address`, because all users of a machine can read the arguments of all processes. The page is
+    in the home folder if possible, under a name without a leading dot, because confined browsers
+    (snap) cannot read hidden folders, /tmp or the runtime folder.
     """
     folder = _private_folder()
     if folder is None:

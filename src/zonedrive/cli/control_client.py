@@ -40,11 +40,11 @@ CLOSING_SECONDS = 60.0
 
 
 class NoDaemon(ZonedriveError):
-    """The account is not mounted."""
+    """Error for an account that is not mounted."""
 
 
 class NotResponding(ZonedriveError):
-    """The account's daemon is running but does not respond."""
+    """Error for a daemon that is running but does not respond."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -53,11 +53,11 @@ class NotResponding(ZonedriveError):
 
 
 class DaemonTimeout(ZonedriveError):
-    """The account's daemon is working, and the request takes longer than allowed."""
+    """Error for a request that a working daemon does not complete within the allowed time."""
 
 
 class EarlierDaemon(ZonedriveError):
-    """The account's daemon was started by an earlier version, which lacks the command."""
+    """Error for a daemon of an earlier version that does not know the requested command."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -68,17 +68,17 @@ class EarlierDaemon(ZonedriveError):
 
 
 class Unconnectable(ZonedriveError):
-    """The account's daemon is running, but its socket cannot be reached."""
+    """Error for a daemon that is running but cannot be reached over its socket."""
 
 
 class DaemonExited(MountEnded):
-    """The daemon ended during a request."""
+    """Error for a daemon that exited before it completed the response."""
 
 
 def _restart(paths: AccountPaths, *, now: bool = True) -> str:
     """Return a remedy with the commands that restart the daemon.
 
-    With `now`, the daemon does not wait for uploads.
+    With `now`, the commands do not wait for uploads.
     """
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
@@ -91,7 +91,7 @@ def ask(
 ) -> Message:
     """Send a request and return the last message of the response.
 
-    `timeout` (seconds) and the errors are those of `stream`.
+    See `stream` for `timeout` (seconds) and for the errors.
     """
     *_, last = stream(paths, request, timeout=timeout)
     return last
@@ -122,11 +122,12 @@ def asked_or_stored(
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Generator[Message, None, None]:
-    """Send a request and yield each message of the daemon's response; the last one has "done".
+    """Send a request and yield each message of the daemon's response.
 
-    `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
-    if the account has no logon either), NotResponding, DaemonTimeout, EarlierDaemon, Unconnectable,
-    DaemonExited, protocol.ForeignSocketError, or the error of the daemon.
+    The last message contains "done". `timeout` is the maximum time without a message, in seconds
+    (None: no limit). Raises NoDaemon (NotLoggedOn if the account is not logged on either),
+    NotResponding, DaemonTimeout, EarlierDaemon, Unconnectable, DaemonExited,
+    protocol.ForeignSocketError, or the error that the daemon reports.
     """
     with _connected(paths) as connection:
         try:
@@ -150,7 +151,7 @@ def stream(
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
-    """Return a connection to the account's daemon; make the daemon create a missing socket again.
+    """Return a connection to the account's daemon; if its socket is missing, have it recreated.
 
     Raises the errors of `stream`.
     """
@@ -189,9 +190,9 @@ def _connected(paths: AccountPaths) -> socket.socket:
 def _reached(paths: AccountPaths) -> socket.socket:
     """Return a connection to the daemon that holds the account's lock.
 
-    The lock file names the daemon's socket. A daemon of an account with the same name in another
-    XDG_STATE_HOME may listen at this socket; then the socket counts as missing. Raises OSError if
-    the socket is missing, TimeoutError if the daemon does not accept the connection, or
+    The lock file contains the path of the daemon's socket. If the daemon of an account with the
+    same name in another XDG_STATE_HOME listens at this socket, the socket counts as missing. Raises
+    OSError if the socket is missing, TimeoutError if the daemon does not accept the connection, or
     protocol.ForeignSocketError.
     """
     who = _daemon(paths)
@@ -227,7 +228,7 @@ def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 def running(paths: AccountPaths) -> bool:
     """Return True if a daemon of the account is running.
 
-    Also returns True during a logon or logoff that keeps daemons from starting.
+    Also returns True during a logon or logoff that prevents daemons from starting.
     """
     return lock.is_held(paths.lock)
 
@@ -269,9 +270,9 @@ def require_logon(account: str | None) -> None:
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
     """Return the account whose mount contains all paths in `given`, and the absolute paths.
 
-    Without paths, the account is `account` or the default account. Raises ZonedriveError for a path
-    that is in no mount, or in the mount of an account other than `account`, or if the paths are in
-    mounts of several accounts.
+    If `given` is empty, the account is `account` or the default account. Raises ZonedriveError if a
+    path is in no mount or in the mount of an account other than `account`, or if the paths are in
+    the mounts of several accounts.
     """
     absolute = [mountpoint.absolute(path) for path in given]
     found: AccountPaths | None = AccountPaths(account) if account else None
@@ -299,9 +300,10 @@ def received(
 ) -> Iterator[bytes]:
     """Yield each line that the daemon sends, until the daemon closes the connection.
 
-    A silent daemon is waited for as long as it is alive. Time is counted in slices of waiting, so
-    that an hour of suspend counts as one slice. Raises TimeoutError if the daemon hangs,
-    DaemonTimeout if the daemon is alive but silent for `longest` seconds (None: no limit).
+    The wait for a silent daemon continues as long as the daemon is alive. Time is counted in slices
+    of SLICE_SECONDS, so that an hour of suspend counts as one slice. Raises TimeoutError if the
+    daemon hangs, DaemonTimeout if the daemon is alive but silent for `longest` seconds (None: no
+    limit).
     """
     buffer, quiet, asked = b"", 0.0, 0.0
     while True:
@@ -325,7 +327,7 @@ def received(
 
 
 def _require_life(paths: AccountPaths, quiet: float) -> None:
-    """Raise TimeoutError if the daemon, silent for `quiet` seconds, hangs.
+    """Test whether a daemon that was silent for `quiet` seconds hangs; if so, raise TimeoutError.
 
     The test uses a second connection, because responses on one connection arrive in order.
     """
@@ -349,9 +351,8 @@ def _require_life(paths: AccountPaths, quiet: float) -> None:
 def connect(path: Path, pid: int | None) -> socket.socket:
     """Return a connection to the daemon at the socket `path`; `pid` is the daemon's process id.
 
-    If `pid` is None, a busy daemon gets no extra time. Raises OSError if no process listens at the
-    socket, TimeoutError if the process does not accept the connection, or
-    protocol.ForeignSocketError.
+    `_slices` defines the time limit. Raises OSError if no process listens at the socket,
+    TimeoutError if the process does not accept the connection, or protocol.ForeignSocketError.
     """
     connection = None
     slices = _slices(pid)
@@ -366,10 +367,11 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Yield before each slice of a wait; raise TimeoutError when the time is used up.
+    """Yield before each slice of a wait for the daemon; raise TimeoutError at the time limit.
 
-    The caller waits for SLICE_SECONDS after each yield. The limit is SIGN_SECONDS, or
-    WORKING_SECONDS while the daemon computes or waits for its disk.
+    The caller waits for the daemon for SLICE_SECONDS after each yield. The limit is SIGN_SECONDS,
+    or WORKING_SECONDS while the daemon's process `pid` computes or waits for its disk. If `pid` is
+    None, the limit is always SIGN_SECONDS.
     """
     left = SIGN_SECONDS
     while left > 0:

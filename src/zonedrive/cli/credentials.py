@@ -1,6 +1,7 @@
 """Commands `password` and `new-credentials`: change the password, or request new credentials.
 
-Knows nothing about requests to the service, or how the service handles `new-credentials`.
+This module knows nothing about requests to the service, or how the service handles
+`new-credentials`.
 
 INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
 to the service.
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 def password(account: str, password_stdin: bool) -> None:
     """Change your password at the service.
 
-    Needs a profile, given at logon, that defines the operation.  If the service ends your
-    logon with the old password, log on again.
+    This command requires a logon with a profile that defines the operation. If the service ends
+    your logon when the password changes, log on again.
     """
     from zonedrive.cli.logon import Terminal
     from zonedrive.daemon import service_commands
@@ -51,7 +52,7 @@ def password(account: str, password_stdin: bool) -> None:
     user = about.user_id or about.username
 
     async def change(service: "HttpService") -> bool:
-        """Change the password, and delete the saved password from this machine.
+        """Change the password, and delete the old password if it is saved on this machine.
 
         Return True if the logon is still valid.
         """
@@ -90,8 +91,8 @@ def new_credentials(
 ) -> None:
     """Request new credentials from the service if you cannot log on.
 
-    Without BASE_URL, the request goes to the service of the account.  The service decides what
-    follows, often an email.  Nothing changes on this machine.
+    Without BASE_URL, the request goes to the service of the account. The service decides what
+    follows, often an email. Nothing changes on this machine.
     """
     import trio
 

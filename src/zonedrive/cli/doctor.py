@@ -42,10 +42,10 @@ def doctor(
 
     With DIR, also check that this folder can be mounted on.
 
-    With --profile, check that the service has the operations of a deployment profile.  Nothing is
+    With --profile, check that the service has the operations of a deployment profile. Nothing is
     changed on the service: lists are read, and for all other operations only the address is tested.
 
-    With --report, write the checks, versions, settings, counts and the log, without names.  The
+    With --report, write the checks, versions, settings, counts and the log, without names. The
     report, and the output of --json, can be sent to others; the text output may contain names.
     Exits with 0 if everything is in order, else with 1.
     """

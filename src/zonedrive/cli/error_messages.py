@@ -1,4 +1,4 @@
-"""Conversion of an error to the single line that the user sees, and to an exit code."""
+"""Conversion of errors to exit codes, and to the single line that the user sees."""
 
 import errno
 import os
@@ -125,9 +125,9 @@ def _is_of_ours(name: object) -> bool:
 
 
 def _unforeseen(error: Exception) -> str:
-    """Write an error's type and stack to a new file; return a line for the user with its path.
+    """Write an error's type and stack to a new file, which the user can send with a bug report.
 
-    The user can send the file with a bug report.
+    Return a line for the user with the path of the file.
     """
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:

@@ -1,4 +1,4 @@
-"""Commands for zones and files: lists, versions, the trash, conflicts and pinned files.
+"""Commands for zones, file versions, the trash, conflicts and pinned files.
 
 A command fails with NotSupported if the profile has no endpoint for its operation.
 """
@@ -24,9 +24,9 @@ WIDE = 110  # minimum columns of a terminal for a table with the zones' ids, whi
 @account_option
 @json_option
 def zones(account: str, as_json: bool) -> None:
-    """List all zones, including those that cannot be mounted.
+    """List all zones, including zones that cannot be mounted.
 
-    Works without a mount.
+    This command also works without a mount.
 
     \b
     --json: an array of {"id", "name", "path", "accessible", "size", "users"}
@@ -82,8 +82,8 @@ def versions(
 ) -> None:
     """List the versions of the file PATH, newest first.
 
-    To restore an earlier version as the newest one, write it to PATH: --get VERSION -o PATH.  Needs
-    a profile, given at logon, that defines the operation.
+    To restore an earlier version as the newest one, write it to PATH: --get VERSION -o PATH. This
+    command requires a logon with a profile that defines the operation.
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
@@ -143,7 +143,8 @@ def trash(
 ) -> None:
     """List deleted files and folders that can be restored, or remove them permanently.
 
-    Needs a profile, given at logon, that defines the operations.  Works without a mount.
+    This command requires a logon with a profile that defines the operations. It also works without
+    a mount.
     """
     if to_purge:
         _purge(account, zone, to_purge, yes)
@@ -188,8 +189,8 @@ def _purge(account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool)
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """Restore deleted entries, by the name, path or id that 'zonedrive trash' shows.
 
-    If several have the same name, give the path or the id.  Needs a profile, given at logon, that
-    defines the operation.  Works without a mount.
+    If several deleted entries have the same name, give the path or the id. This command requires a
+    logon with a profile that defines the operation. It also works without a mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
@@ -203,9 +204,9 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the response to a trash request: from the daemon, or directly from the service.
+    """Send a trash request to the daemon and return the response.
 
-    The service is used if no daemon is running.
+    If no daemon is running, the request goes to the service directly.
     """
     paths = AccountPaths(account)
     try:
@@ -250,8 +251,8 @@ def _story(conflict: dict[str, str]) -> str:
 def pin(path: tuple[str, ...], account: str | None, as_json: bool) -> None:
     """Keep files and folders available offline; without PATH, list the pinned ones.
 
-    New files in a pinned folder, and new versions, are downloaded automatically.  Waits until
-    everything is downloaded; after Ctrl-C, the download continues.  Exits with 1 if something could
+    New files in a pinned folder, and new versions, are downloaded automatically. Waits until
+    everything is downloaded; after Ctrl-C, the download continues. Exits with 1 if something could
     not be downloaded or does not fit, 3 if the service requires a logon, 4 if it cannot be reached;
     the files stay pinned.
 

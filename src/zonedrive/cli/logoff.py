@@ -1,7 +1,7 @@
 """Command `logoff`: end the logon, and delete the account's data from this machine.
 
-Data that exists only on this machine is never deleted without a message.  Knows nothing about how a
-logon is ended at the service, or where local data is stored.
+Data that exists only on this machine is never deleted without a message. This module knows nothing
+about how a logon is ended at the service, or where local data is stored.
 """
 
 import importlib
@@ -35,7 +35,7 @@ STOP_SECONDS = 60.0
 def logoff(account: str, timeout: float, discard: bool) -> None:
     """Log off; delete the account's key, cache and logon from this machine.
 
-    Waits for pending uploads first.  Fails if data that is only on this machine would be lost.  The
+    Waits for pending uploads first. Fails if data that is only on this machine would be lost. The
     account is no longer mounted at each login.
     """
     paths = AccountPaths(account)
@@ -84,7 +84,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
 
 
 def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:
-    """Raise ZonedriveError if there are files in lost+found, or `local_only` files of the user."""
+    """Raise ZonedriveError if `here` has files in lost+found, or `local_only` files of the user."""
     if here.lost:
         raise ZonedriveError(
             saved(here.lost),
@@ -101,10 +101,10 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 
 
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
-    """Return the end of a sentence that describes the data deleted with the account.
+    """Return a text, such as "; dropped 1 file in lost+found", about the data that logoff deletes.
 
-    Returns "" if only copies of data on the service are deleted. The caller keeps daemons from
-    starting, so that no data is added. Without `discard`, raises ZonedriveError for data that would
+    Returns "" if logoff deletes only copies of data on the service. The caller prevents daemons
+    from starting, so that no data is added. Without `discard`, raises ZonedriveError if data would
     be lost, because a daemon may have saved data since the first check.
     """
     try:
@@ -127,7 +127,7 @@ def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
     """Wait up to `timeout` seconds for uploads; return the pending changes, a reason and a remedy.
 
     The reason says why changes are pending. Reason and remedy are "" unless the uploads are paused
-    or the logon has ended. Without a daemon, returns at once, because nothing is uploaded.
+    or the logon has ended. If no daemon is running, returns at once, because nothing is uploaded.
     """
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:

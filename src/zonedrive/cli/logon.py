@@ -1,6 +1,6 @@
 """Command `logon`: read credentials from the terminal, log on, and print the result.
 
-Knows nothing about the logon protocol.
+This module knows nothing about the logon protocol.
 
 INVARIANT: a password comes from the terminal (without echo) or from standard input, and a token
 from standard input. Neither comes from an argument or the environment.
@@ -133,9 +133,9 @@ class LogonOptions:
 
 @contextlib.contextmanager
 def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
-    """Convert a ConfigError in the block to BadOption, unless `given` is None.
+    """Convert a ConfigError in the `with` block to BadOption, unless `given` is None.
 
-    `given` is the value that the user gave for `option` (for the argument if `option` is "").
+    `given` is the user's value of `option`, or of the command's argument if `option` is "".
     """
     try:
         yield
@@ -224,18 +224,18 @@ def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and save a token for it.
 
     BASE_URL is the address of the service, such as https://service.example; without it, the address
-    in /etc/zonedrive/config.toml is used.  The password is not saved unless --save-password is
-    given.  A further logon to the same service uses the previous --ca-file and --profile.
+    in /etc/zonedrive/config.toml is used. The password is not saved unless --save-password is
+    given. A further logon to the same service uses the previous --ca-file and --profile.
 
     Scripts give the password in the first line of standard input (--password-stdin), then the
-    one-time code (--code -), then a new password if the service requires one.  To change the
+    one-time code (--code -), then a new password if the service requires one. To change the
     password, a --profile must define the operation.
 
-    With --token-stdin nothing else is asked for, and the token is checked with one request.  The
+    With --token-stdin nothing else is asked for, and the token is checked with one request. The
     service does not say whose token it is: give the user name of its owner with --username, as the
-    service writes this name.  No logoff or later logon ends such a token.
+    service writes this name. No logoff or later logon ends such a token.
 
-    With --idp or --personal-id, you sign on in a browser.  The service may also require this.  A
+    With --idp or --personal-id, you sign on in a browser. The service may also require this. A
     sign-on in a browser needs a --profile that defines the result of the sign-on.
     """
     given = LogonOptions(**options).checked()
@@ -291,13 +291,13 @@ def _arrange_logins(given: LogonOptions) -> None:
 
 
 class Terminal:
-    """Source of the credentials of a logon: prompts, options and standard input."""
+    """Source of the credentials for a logon, from prompts, options and standard input."""
 
     def __init__(self, password_stdin: bool, code: str | None) -> None:
-        """Set the inputs.
+        """Create a source of credentials.
 
         With `password_stdin`, passwords are read from standard input. `code` is the one-time code,
-        "-" for a code on standard input, or None.
+        "-" for a code on standard input, or None if the user gave no code.
         """
         self._password_stdin = password_stdin
         self._code_stdin = code == STDIN
@@ -332,10 +332,11 @@ class Terminal:
         return Secret(first)
 
     def code(self, kind: str) -> Secret:
-        """Return the one-time code from standard input or a prompt; `kind` is shown to the user.
+        """Return the one-time code from standard input or a prompt, which shows the code's `kind`.
 
-        Raises CredentialsRefused without a terminal or with --password-stdin, unless --code - was
-        given; then raises BadOption if standard input has no code.
+        There is no prompt with --password-stdin, or if standard input is not a terminal. Without a
+        prompt, raises BadOption if `--code -` was given and standard input has no code, and
+        CredentialsRefused if `--code -` was not given.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
@@ -350,13 +351,13 @@ class Terminal:
         return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self) -> Secret | None:
-        """Return the value of --code, or None without --code or with `--code -`."""
+        """Return the value of --code, or None if --code is missing or `-`."""
         return Secret(self._code.strip()) if self._code else None
 
     def _line(self, name: str, missing: str) -> str:
         """Return the line of standard input for the input `name`; skip the lines of unused inputs.
 
-        Raises BadOption if the line is empty (with the message `missing`) or not usable.
+        Raises BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
         """
         while self._ahead and self._ahead.pop(0) != name:
             sys.stdin.buffer.readline(LONGEST_PASSWORD)
@@ -364,7 +365,10 @@ class Terminal:
 
 
 def token_line() -> Secret:
-    """Return the token in the first line of standard input. Raises BadOption without one."""
+    """Return the token in the first line of standard input.
+
+    Raises BadOption if the line is empty or not a token.
+    """
     missing = "standard input is empty, and --token-stdin reads the token from it"
     text = _line(missing, LONGEST_HEADER).strip()
     if not fits_header(text):
@@ -392,9 +396,10 @@ def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:
-    """Prompt the user with `text` and return the input; with `hidden`, the input has no echo.
+    """Prompt the user with `text` and return the input; with `hidden`, do not echo the input.
 
-    Raises UsageError without a terminal, ZonedriveError for Ctrl-D, click.Abort for Ctrl-C.
+    Raises UsageError if standard input is not a terminal, ZonedriveError for Ctrl-D, and
+    click.Abort for Ctrl-C.
     """
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal for questions: use --password-stdin.")

@@ -1,7 +1,7 @@
-"""Entry point: the list of commands, and the conversion of errors to one line and an exit code.
+"""Entry point, with the list of commands and the conversion of errors to a line and an exit code.
 
-The module does not import the dependencies of the commands: `--help` and `--version` load only
-click.
+The module does not import the dependencies of the commands, so that `--help` and `--version` load
+only click.
 
 INVARIANT: before a command begins, core dumps and debuggers are disabled for this process, because
 most commands load the token of the account, and some read a password.
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _flushed() -> int:
-    """Flush standard output; if that fails, print an error and return exit code 1, else return 0.
+    """Flush standard output and return 0; if that fails, print an error and return exit code 1.
 
     A closed pipe (`zonedrive zones | head -1`) is not an error.
     """
@@ -235,9 +235,9 @@ def _say(line: str, code: int) -> int:
 
 
 def _sentence(text: str) -> str:
-    """Return a message of click without its period, and with a small letter at the beginning.
+    """Return a click message without its final period, and with a lower-case first letter.
 
-    A name at the beginning, such as `BASE_URL`, keeps its case.
+    The first letter of a name such as `BASE_URL` keeps its case.
     """
     text = text.rstrip(".")
     return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text

@@ -22,7 +22,7 @@ class ZoneGroup(click.Group):
 
 
 class Level(Text):
-    """Parameter type for the access level of a member; known levels may be in any case."""
+    """Parameter type for the access level of a member; the case of known levels is ignored."""
 
     name = "level"
     forbidden = ("", "None", "none")
@@ -36,8 +36,8 @@ class Level(Text):
 def members() -> None:
     """List, add and remove the members of a zone: 'zonedrive members ZONE'.
 
-    ZONE is a name, folder or id that 'zonedrive zones' shows.  Needs a profile, given at logon,
-    that defines the operation.  Works without a mount.
+    ZONE is a name, folder or id that 'zonedrive zones' shows. These commands require a logon with
+    a profile that defines the operations. They also work without a mount.
     """
 
 
@@ -46,9 +46,9 @@ def members() -> None:
 @account_option
 @json_option
 def list_members(zone: str, account: str, as_json: bool) -> None:
-    """List the members of ZONE: users and groups.
+    """List the users and groups that are members of ZONE.
 
-    The word 'list' may be left out.  A user's own level in the list takes precedence over the
+    The word 'list' may be left out. A user's own level in the list takes precedence over the
     level of a group.
 
     \b
@@ -75,7 +75,7 @@ def list_members(zone: str, account: str, as_json: bool) -> None:
 def add(zone: str, who: str, level: str, account: str) -> None:
     """Add a user or group to ZONE.
 
-    WHO is an id, as 'zonedrive users list' shows it.  LEVEL is Add, Modify, Manage or another level
+    WHO is an id, as 'zonedrive users list' shows it. LEVEL is Add, Modify, Manage or another level
     of the service.
     """
     from zonedrive.daemon import service_commands
@@ -92,7 +92,7 @@ def add(zone: str, who: str, level: str, account: str) -> None:
 def set_level(zone: str, who: str, level: str, account: str) -> None:
     """Change the level of a member of ZONE.
 
-    WHO is an id or a name that 'zonedrive members ZONE' shows.  LEVEL is Add, Modify, Manage or
+    WHO is an id or a name that 'zonedrive members ZONE' shows. LEVEL is Add, Modify, Manage or
     another level of the service.
     """
     from zonedrive.daemon import service_commands
@@ -108,7 +108,7 @@ def set_level(zone: str, who: str, level: str, account: str) -> None:
 def remove(zone: str, who: str, account: str) -> None:
     """Remove a member from ZONE.
 
-    WHO is an id or a name that 'zonedrive members ZONE' shows.  A user who is also in a member
+    WHO is an id or a name that 'zonedrive members ZONE' shows. A user who is also in a member
     group still has the level of the group.
     """
     from zonedrive.daemon import service_commands

@@ -117,14 +117,14 @@ class Metrics:
         self.add("request_duration_seconds", "histogram", text, times)
 
     def _gauge(self, name: str, text: str, value: float | None) -> None:
-        """Add a metric with one sample, or nothing if the value is unknown."""
+        """Add a gauge metric with one sample; add nothing if `value` is None (unknown)."""
         if value is not None:
             self.add(name, "gauge", text, [({}, value)])
 
     def add(self, name: str, kind: str, text: str, samples: Iterable[tuple[Any, ...]]) -> None:
         """Add samples of the metric `name`, whose type is `kind` and whose help text is `text`.
 
-        A sample is a tuple of labels (a dict), value and, optionally, a suffix of the name.
+        A sample is a tuple (labels, value) or (labels, value, name suffix); `labels` is a dict.
         """
         name = f"zonedrive_{name}"
         head = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]

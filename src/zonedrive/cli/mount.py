@@ -44,7 +44,7 @@ CLOSING_SECONDS = 30.0  # time in seconds for a daemon without a reachable socke
 def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
     """Mount your zones on the empty folder DIR.
 
-    Returns when the mount is ready; a daemon serves it in the background.  While the service
+    Returns when the mount is ready; a daemon serves it in the background. While the service
     cannot be reached, cached files can be read, and changes are uploaded later.
     'man zonedrive.toml' describes the settings.
 
@@ -115,9 +115,9 @@ def _base_urls() -> dict[str, str]:
 
 
 def _account_of(url: str, account: str | None) -> AccountPaths:
-    """Return the account that is logged on at `url`; `account` selects one of several.
+    """Return the account that is logged on at `url` and has the name `account` (None: any name).
 
-    Raises ConfigError if no account matches, or more than one.
+    Raises ConfigError if no account matches, or if several accounts match.
     """
     wanted = url.rstrip("/").lower()
     there = [name for name, base in _base_urls().items() if base.rstrip("/").lower() == wanted]
@@ -143,7 +143,7 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
 
 
 def no_address(source: str) -> ConfigError:
-    """Return the error for a `source` of mount(8) that is not a URL, such as an account's name."""
+    """Return the error for a mount(8) source that is not a URL, such as an account name."""
     there, named = _base_urls(), source.rpartition("#")[2]
     account = named if named in there else DEFAULT_ACCOUNT
     url = there.get(account, "such as https://service.example")
@@ -162,8 +162,8 @@ def no_address(source: str) -> ConfigError:
 def unmount(folder: str, timeout: float, now: bool) -> None:
     """Unmount DIR.
 
-    Waits until all changes are on the service.  Changes left after SECONDS stay on this machine,
-    and their upload continues at the next mount.  Does not wait for uploads that are paused.
+    Waits until all changes are on the service. Changes left after SECONDS stay on this machine,
+    and their upload continues at the next mount. Does not wait for uploads that are paused.
     """
     path = mountpoint.absolute(folder)
     os.chdir("/")  # otherwise this process could keep the mount busy
@@ -217,7 +217,7 @@ def _waiting(message: Message) -> str:
 def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
     """Detach the mount at `path`, end its daemon, and remove the record of the daemon's run.
 
-    If the daemon has not ended after `seconds`, it is killed.
+    Kill the daemon if it has not ended after `seconds`.
     """
     _detach(path)
     lock.end_holder(paths.lock, seconds)
@@ -230,10 +230,11 @@ def _detach(path: Path) -> None:
 
 
 def _without_daemon(path: Path, now: bool) -> None:
-    """Detach a mount whose daemon has died, or with `now` also a mount of another user's daemon.
+    """Detach a mount whose daemon has died; with `now`, also detach a mount of another user.
 
     If a daemon of this user died while it served `path`, print and log one line about its death,
-    and remove the record of its run. Raises MountError for another user's daemon without `now`.
+    and remove the record of its run. Raises MountError for the mount of another user if `now` is
+    false.
     """
     if not now and not mountpoint.dead(path):
         raise MountError(

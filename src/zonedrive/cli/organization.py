@@ -1,4 +1,4 @@
-"""Commands `users` and `groups`: the users of the organization, and groups of users."""
+"""Commands `users` and `groups`, for the users of the organization and for groups of users."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -90,8 +90,8 @@ def _members(help_text: str) -> Callable[[Decorated], Decorated]:
 def groups() -> None:
     """Create, change and delete groups of users.
 
-    Commands name a group by its id, group.UUID@DOMAIN, which 'create' prints.  Keep the id: the
-    published API cannot list groups or find one by its name.  Members are users or other groups,
+    Commands name a group by its id, group.UUID@DOMAIN, which 'create' prints. Keep the id: the
+    published API cannot list groups or find one by its name. Members are users or other groups,
     by id, with level Manage or Access.
 
     \b
@@ -130,7 +130,7 @@ def update(
 ) -> None:
     """Change the members of GROUP (an id), and show the group.
 
-    Other members stay unless --absolute is given.  The level None removes a member.  Without
+    Other members stay unless --absolute is given. The level None removes a member. Without
     --member nothing changes.
     """
     if absolute and not members:

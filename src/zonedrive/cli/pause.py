@@ -27,9 +27,9 @@ from zonedrive.paths import AccountPaths
 def pause(account: str, seconds: float | None) -> None:
     """Stop sending changes to the service, until 'zonedrive resume' or for some time.
 
-    Files can be read and saved as before; changes wait on this machine, also after a restart.  A
+    Files can be read and saved as before; changes wait on this machine, also after a restart. A
     small upload in progress is completed, a large one is stopped and starts again later.
-    'zonedrive send PATH' uploads a file during the pause.  Works without a mount.
+    'zonedrive send PATH' uploads a file during the pause. This command also works without a mount.
     """
     paths = AccountPaths(account)
     answer = _told(paths, {"command": "pause", "seconds": seconds})
@@ -47,7 +47,7 @@ def pause(account: str, seconds: float | None) -> None:
 def resume(account: str) -> None:
     """Send changes to the service again, after 'zonedrive pause'.
 
-    Works without a mount.
+    This command also works without a mount.
     """
     paths = AccountPaths(account)
     answer = _told(paths, {"command": "resume"})
@@ -61,9 +61,9 @@ def resume(account: str) -> None:
 
 
 def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Send the request to the daemon and return its response.
+    """Send the request to the daemon and return the response.
 
-    If no daemon is running, change the stored pause, and return a response like the daemon's.
+    If no daemon is running, change the stored pause, and return a response of the same form.
     """
     return control_client.asked_or_stored(
         paths, lambda: control_client.ask(paths, request), lambda: _stored(paths, request)
@@ -71,7 +71,7 @@ def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Begin or end the pause of an unmounted account; return a response like the daemon's."""
+    """Begin or end the pause of an unmounted account; return a response in the daemon's format."""
     from zonedrive.daemon import local_data
 
     answer: dict[str, Any] = {"uploading": 0, "mounted": False}

@@ -1,4 +1,4 @@
-"""Command `sandbox`: a complete service on this machine, for trials and tests."""
+"""Command `sandbox`, which runs a complete service on this machine, for trials and tests."""
 
 import importlib
 import re
@@ -47,7 +47,7 @@ from zonedrive.errors import BadOption, ConfigError
 def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Path | None) -> None:
     """Run a service with example zones on this machine, until Ctrl-C.
 
-    Prints how to log on.  The users' passwords and the certificate authority (ca.pem) are in the
+    Prints how to log on. The users' passwords and the certificate authority (ca.pem) are in the
     folder DIR.
 
     \b
@@ -69,7 +69,7 @@ def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Pa
 
 
 def _remedy() -> str:
-    """Return the command that installs the dependencies for this installation of zonedrive."""
+    """Return a remedy with the command that installs the sandbox's dependencies."""
     wanted = [one for one in metadata.requires("zonedrive") or () if "sandbox" in one]
     names = sorted(found[0] for one in wanted if (found := re.match(r"[\w.-]+", one)))
     if "dist-packages" in __file__:  # Debian's, where pip refuses

@@ -1,4 +1,4 @@
-"""Commands `share` and `unshare`: a link to a file or folder for people outside the zone."""
+"""Commands `share` and `unshare`, for links to files and folders for people outside the zone."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ def share(path: str, account: str | None) -> None:
     """Share the file or folder PATH with people outside the zone, and print the link.
 
     Everybody who has the link can read the file in its newest version, or everything in the folder,
-    until 'zonedrive unshare PATH'.  The service decides which entries can be shared, and for how
-    long.  Needs a profile, given at logon, that defines the operation.
+    until 'zonedrive unshare PATH'. The service decides which entries can be shared, and for how
+    long. This command requires a logon with a profile that defines the operation.
     """
     from zonedrive.daemon import service_commands
 
@@ -35,9 +35,9 @@ def share(path: str, account: str | None) -> None:
 @click.argument("path", type=LocalPath())
 @some_account_option
 def unshare(path: str, account: str | None) -> None:
-    """Stop sharing the file or folder PATH: its links stop working.
+    """Stop sharing the file or folder PATH, so that its links no longer work.
 
-    Needs a profile, given at logon, that defines the operation.
+    This command requires a logon with a profile that defines the operation.
     """
     from zonedrive.daemon import service_commands
 

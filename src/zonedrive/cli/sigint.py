@@ -1,10 +1,10 @@
-"""Handling of Ctrl-C before a command begins and after its end: exit at once, without output.
+"""Handling of Ctrl-C before a command begins and after its end, which exits without output.
 
 During a command, Ctrl-C raises KeyboardInterrupt as usual. During the import of a command,
 KeyboardInterrupt would print a traceback. If the parent process has set SIGINT to be ignored,
 SIGINT stays ignored.
 
-Imports no slow modules: `_signal` is the part of `signal` that is already loaded.
+This module imports no slow modules; `_signal` is the part of `signal` that is already loaded.
 """
 
 import _signal  # type: ignore[import-not-found]

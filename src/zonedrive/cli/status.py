@@ -1,4 +1,4 @@
-"""Command `status`: pending changes, their upload, and the cache, once or until Ctrl-C.
+"""Command `status`, which shows pending changes, uploads and the cache, once or until Ctrl-C.
 
 INVARIANT: the first line says whether all written data is on the service. Only lines about a daemon
 that does not respond, and lines that say how to log on again, come before this line.
@@ -84,7 +84,7 @@ def status(
 ) -> None:
     """Show whether all changes are on the service, the pending uploads, and the cache.
 
-    With PATH, show only the uploads below it.  Exits with 0 even if changes are pending or failed;
+    With PATH, show only the uploads below it. Exits with 0 even if changes are pending or failed;
     for scripts, 'zonedrive sync --timeout 0' exits with 0 only if everything is on the service.
     """
     if metrics:
@@ -188,7 +188,9 @@ def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
 
 
 def _watch(look: Look, *, as_json: bool) -> None:
-    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next mount.
+    """Show the status until Ctrl-C, or until the reader of the output closes the pipe.
+
+    If the mount ends, wait for the next mount.
 
     On a terminal, each view replaces the previous one. Otherwise each changed status is printed, as
     JSON with one object per line.
@@ -223,7 +225,10 @@ def _room(lines: int) -> int:
 
 @contextlib.contextmanager
 def _screen() -> Iterator["Live | None"]:
-    """Yield the terminal's alternate screen, or None for an output that cannot be redrawn."""
+    """Yield the terminal's alternate screen, or None if standard output cannot be redrawn.
+
+    The end of the `with` block restores the terminal.
+    """
     if not text_output.can_redraw(sys.stdout):
         yield None
         return
@@ -372,7 +377,10 @@ def _command(words_: str, found: Status) -> str:
 
 
 def _uploads(found: Status, rows: int) -> list["RenderableType"]:
-    """Return up to `rows` uploads, failed ones first, after a line if uploads are omitted."""
+    """Return lines and tables for up to `rows` uploads, failed uploads first.
+
+    If uploads are omitted, the result begins with a line that says so.
+    """
     waiting = _waiting(found)
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]

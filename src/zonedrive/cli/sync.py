@@ -43,7 +43,7 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     """Wait until everything under PATH is on the service; without PATH, the whole mount.
 
     Exits with 0 if everything is on the service, 1 if something failed or is left, 3 if the service
-    requires a logon, 4 if the service could not be reached in time.  While uploads are paused, the
+    requires a logon, 4 if the service could not be reached in time. While uploads are paused, the
     command does not wait, and exits with 1 if something is left.
     """
     paths, below = control_client.resolve(path, account)
@@ -57,8 +57,8 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 def send(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
     """Upload PATH now, before all other files, also while uploads are paused.
 
-    If PATH is a folder, all files below it are uploaded.  New folders that contain a file are made
-    on the service first.  Waits for the uploads, with the exit codes of 'zonedrive sync'.
+    If PATH is a folder, all files below it are uploaded. New folders that contain a file are made
+    on the service first. Waits for the uploads, with the exit codes of 'zonedrive sync'.
     """
     paths, below = control_client.resolve(path, account)
     _wait(paths, {"command": "send", "paths": below, "timeout": timeout})
@@ -117,7 +117,7 @@ def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
 
 
 class Held:
-    """Files whose upload waits until a program closes them."""
+    """Tracker of files whose upload waits until a program closes them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -127,8 +127,8 @@ class Held:
     def at(self, message: Message) -> list[str]:
         """Return the lines to print after `message`, a progress message of the daemon.
 
-        Each file is named once, after it has been open for HELD_SECONDS. Of the files of one
-        message, at most LINES are named.
+        A line names a file once, after the file has been open for HELD_SECONDS. At most LINES files
+        of one message are named.
         """
         now = self._clock()
         self._since = {path: self._since.get(path, now) for path in message.get("held", [])}

@@ -1,4 +1,4 @@
-"""Output for users: lines, tables, lists and sizes, fitted to the width of the terminal.
+"""Output of lines, tables, lists and sizes for users, fitted to the width of the terminal.
 
 INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
 of output. The commands print such text only through this module, or as JSON in ASCII.
@@ -65,7 +65,7 @@ def amount(size: int | None) -> str:
 
 
 def when(text: str) -> str:
-    """Return an ISO 8601 time in the local time zone, for the text output."""
+    """Convert an ISO 8601 time to local time, in the format of the text output."""
     return formatting.local_time(datetime.fromisoformat(text).timestamp())
 
 
@@ -109,7 +109,7 @@ def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
 
 
 def show_records(items: Sequence[Mapping[str, object]], *, in_json: bool, empty: str) -> None:
-    """Print objects of any shape: one column for each field, in order of appearance.
+    """Print objects of any shape as a table, with one column for each field.
 
     A table that is wider than the terminal is printed as blocks of lines.
     """
@@ -166,8 +166,8 @@ def complain(text: str) -> None:
 def clean(text: str, stream: TextIO | None = None) -> str:
     """Return `text` as one line that `stream` (default stderr, where prompts go) can print.
 
-    Control characters and direction marks are escaped; for characters missing in the locale see
-    `process_setup.adapt_output`.
+    Control characters and direction marks are escaped. Characters that the stream's encoding lacks
+    are replaced or escaped; see `process_setup.adapt_output`.
     """
     encoding = (stream or sys.stderr).encoding or "utf-8"
     missing = "replace" if stream is sys.stdout else "backslashreplace"
@@ -176,7 +176,10 @@ def clean(text: str, stream: TextIO | None = None) -> str:
 
 
 def is_confirmed(question: str) -> bool:
-    """Ask a yes/no question and return the answer. Raises UsageError without a terminal."""
+    """Ask a yes/no question; return True for yes.
+
+    Raises UsageError if standard input is not a terminal.
+    """
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal for questions: use --yes.")
     with asking():
@@ -185,7 +188,7 @@ def is_confirmed(question: str) -> bool:
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """Print a line break if Ctrl-C ends a prompt with echo in the block."""
+    """Print a line break if Ctrl-C ends a prompt with echo in the `with` block."""
     try:
         yield
     except click.Abort as given_up:
@@ -195,12 +198,12 @@ def asking() -> Iterator[None]:
 
 
 def word(text: str) -> str:
-    """Return a name from another source, shortened to WORD characters."""
+    """Return a name from another source, shortened to at most WORD characters."""
     return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
 
 
 class Progress:
-    """Line on stderr that is updated during a wait; without a terminal, nothing is printed."""
+    """Line on stderr that is updated during a wait; printed only if stderr is a terminal."""
 
     def __init__(self) -> None:
         self._shows = can_redraw(sys.stderr)
@@ -250,7 +253,7 @@ def _cell(value: object) -> str:
 
 
 def _blocks(rows: Sequence[Row]) -> "RenderableType":
-    """Return one line for each cell that is not empty, and an empty line between rows."""
+    """Return each row as a block with one line per non-empty cell; an empty line separates rows."""
     from rich.console import Group
 
     lines: list[Text] = []
@@ -280,7 +283,7 @@ def _console() -> "Console":
 
 @contextlib.contextmanager
 def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Yield a file that replaces the file `name` atomically at the end of the block.
+    """Yield an open file that replaces the file `name` atomically at the end of the `with` block.
 
     The new file gets `mode`, or the mode of the old file. On failure, the old file is unchanged. A
     device or pipe is written directly. Raises ZonedriveError if the file cannot be written.

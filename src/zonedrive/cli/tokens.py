@@ -1,7 +1,7 @@
 """Commands `tokens list`, `create` and `revoke`, and the options that limit a token.
 
-Knows nothing about requests to the service, or about what a scope permits. The service documents
-scopes only for SCIM.
+This module knows nothing about requests to the service, or about what a scope permits. The service
+documents scopes only for SCIM.
 
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
@@ -40,7 +40,7 @@ ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 def tokens() -> None:
     """List, create and revoke tokens.
 
-    A token is a secret that gives a program your rights, within its scope, until it expires.  The
+    A token is a secret that gives a program your rights, within its scope, until it expires. The
     program does not need your password.
     """
 
@@ -51,7 +51,7 @@ def tokens() -> None:
 def list_tokens(account: str, as_json: bool) -> None:
     """List your tokens, including expired ones.
 
-    The published API does not define the fields of a token.  Besides id, name and expiry, the table
+    The published API does not define the fields of a token. Besides id, name and expiry, the table
     shows the fields that this deployment sends, under their own names.
 
     \b
@@ -129,11 +129,11 @@ def create(
 ) -> None:
     """Create a token and print its secret.
 
-    The secret is shown only once.  NAME is shown in the list of tokens.  The service requires your
-    password to create a token.  Only the secret is written to standard output, so that
+    The secret is shown only once. NAME is shown in the list of tokens. The service requires your
+    password to create a token. Only the secret is written to standard output, so that
     token=$(zonedrive tokens create NAME) works; messages go to standard error.
 
-    Without a scope the token has all your rights.  With --scope SCIM, which is for administrators,
+    Without a scope the token has all your rights. With --scope SCIM, which is for administrators,
     the token is limited to users and groups.
 
     \b
@@ -179,7 +179,7 @@ def create(
 def revoke(token: str, account: str) -> None:
     """Revoke the token ID; 'zonedrive tokens list' shows the ids.
 
-    Needs a profile, given at logon, that defines the operation.
+    This command requires a logon with a profile that defines the operation.
     """
     if _own_id(account) == token:
         raise click.UsageError("That is the token of this account: use 'zonedrive logoff'.")
@@ -209,10 +209,10 @@ def _own_id(account: str) -> str | None:
 
 @contextmanager
 def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
-    """Revoke the token `made` if the block raises OSError, because it cannot print the secret.
+    """Revoke the token `made` if the `with` block fails to print the secret (OSError).
 
-    Raises ZonedriveError in this case. If the token cannot be revoked, the error says until when
-    the token remains valid.
+    After such a failure, raises ZonedriveError. If the token cannot be revoked, the error says
+    until when the token remains valid.
     """
     try:
         yield
@@ -260,7 +260,7 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
 
 
 def _life(seconds: int) -> str:
-    """Return the lifetime of a token, given in seconds, in the largest unit without a remainder."""
+    """Return a number of seconds as text in the largest unit that gives a whole number."""
     for length, unit in ((DAY, "day"), (3600, "hour"), (60, "minute")):
         if seconds and seconds % length == 0:
             return text_output.count(seconds // length, unit)

@@ -31,9 +31,9 @@ OF_AN_ACCOUNT = (
 )
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
 def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> None:
-    """Open the window: everything that the commands do, as a page in your browser.
+    """Open the window, a page in your browser that can do everything that the commands do.
 
-    This command serves the page on this machine, for you alone, until the page is closed.  If the
+    This command serves the page on this machine, for you alone, until the page is closed. If the
     window is open already, the command opens another page of the same window.
     """
     if path is not None and page not in OF_A_PATH:

@@ -1,4 +1,4 @@
-"""Command `log`: who changed what in a zone, a folder or a file, and when."""
+"""Command `log`, which shows who changed what in a zone, a folder or a file, and when."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ class ZoneLog:
     user: str = ""  # only messages of this user; "": of all users
 
     def messages(self, since_ns: int = 0) -> tuple[list[Entry], list[str]]:
-        """Return the messages, newest first, and the folders of the zones without a readable log.
+        """Return the messages, newest first, and the folders of zones whose log is not readable.
 
         A message is an object of `log --json`; none is older than `since_ns` (ns since the epoch).
         Raises the errors of the daemon and the service, and NotSupported if the profile cannot
@@ -100,9 +100,10 @@ class ZoneLog:
         return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
 
     def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:
-        """Return the messages in `answer`, of one zone, that concern the log's path and user.
+        """Return the messages of one zone in `answer` that concern this log's path and user.
 
-        The `path` of a returned message is a path in the mount. `folder` is the zone's folder.
+        The `path` of a returned message is a path in the mount. `folder` is the folder name of the
+        zone in the mount.
         """
         if self.user:
             answer = [one for one in answer if _is_by(one["user"], self.user)]
@@ -129,9 +130,10 @@ class ZoneLog:
         ]
 
     def _located(self, zone_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """Return the current path of each entry in the mount, by id.
+        """Return the current path in the mount of each entry in `ids`, by entry id.
 
-        Entries that are not in the mount are left out; without a daemon, the result is empty.
+        Entries that are not in the mount are left out. If no daemon is running, the result is
+        empty.
         """
         found: dict[str, str] = {}
         for start in range(0, len(ids), BATCH):
@@ -157,7 +159,7 @@ def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
 
 
 def _is_by(user: str, wanted: str) -> bool:
-    """Return True if `wanted` is the id `user`, or the part of `user` before the @, in any case."""
+    """Return True if `wanted` is the id `user` or its part before the @, ignoring case."""
     lower = user.casefold()
     return wanted.casefold() in (lower, lower.partition("@")[0])
 
@@ -199,12 +201,12 @@ def log(
     user: str,
     as_json: bool,
 ) -> None:
-    """Show who changed what, and when: the zone log, newest first.
+    """Show the zone log, which says who changed what and when, newest first.
 
     PATH is a file, folder or zone in a mount, or the former path of a deleted file or folder.
-    Without PATH, the logs of all zones are shown, which needs no mount.  --follow begins with the
+    Without PATH, the logs of all zones are shown, which needs no mount. --follow begins with the
     last 10 messages of the past week, or with all messages since TIME, and shows the newest last.
-    Needs a profile, given at logon, that defines the operation.
+    This command requires a logon with a profile that defines the operation.
 
     \b
     --json: an array of {"time", "user", "event", "path", "id", "message"}; with
@@ -239,7 +241,7 @@ def log(
 
 
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
-    """Yield the latest messages, oldest first, then each new message, without an end.
+    """Yield the latest messages, oldest first, then wait endlessly for new messages and yield them.
 
     The latest messages are those since `since` (ns since the epoch), or if `since` is None, at most
     FIRST messages of the last FIRST_NS.

@@ -1,5 +1,5 @@
-"""The window: web pages in the user's browser, served on the loopback interface.
+"""Graphical interface ("the window"), which consists of local web pages in the user's browser.
 
-Most changes are made by commands of `zonedrive`, so that the window and the commands give the same
-messages.
+The pages are served on the loopback interface. The window makes most changes with commands of
+`zonedrive`, so that the window and the commands give the same messages.
 """

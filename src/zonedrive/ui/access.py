@@ -1,4 +1,4 @@
-"""Access control of the window: which connections and which requests are accepted.
+"""Access control of the window, which accepts only the connections and requests of its user.
 
 Any page in a browser and any user of this machine can reach a port of the loopback interface. A
 connection of another user is closed at once. A request needs the cookie that the start address
@@ -40,10 +40,10 @@ HEADERS = {
 
 
 class OwnProtocol(H11Protocol):
-    """HTTP protocol of one connection; a connection of another user is closed unread."""
+    """HTTP protocol for one connection, which closes the connection of another user unread."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection if a process of this user has opened it, else abort it."""
+        """Accept a connection that a process of this user opened; abort any other connection."""
         try:
             known = is_this_user(transport.get_extra_info("socket"))
         except OSError:  # the other side is gone
@@ -99,15 +99,15 @@ class Guard:
     """ASGI middleware that passes on only the requests of the window's own pages."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
-        """Guard `app`, which is reached at the address and port `host`.
+        """Create the middleware for `app`, which listens at `host`, an address with a port.
 
-        `used` is called for each request that is passed on.
+        The middleware calls `used` for each request that it passes on.
         """
         self._app, self._keys, self._host, self._used = app, keys, host, used
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to the app, or answer a start address or a rejected request."""
+        """Pass the request on to the app; answer start addresses and rejected requests directly."""
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:
@@ -130,10 +130,10 @@ class Guard:
         return None
 
     def _started(self, request: Request, token: str) -> Response:
-        """Return the response to a start address: set the cookie and load the page.
+        """Return the response to a start address, which sets the cookie and loads the page.
 
-        The response is a page that loads the requested page by itself. After an HTTP redirect, a
-        browser that came from another site would not send a cookie with SameSite=Strict.
+        The response is a page that automatically loads the requested page. After an HTTP redirect,
+        a browser that came from another site would not send a cookie with SameSite=Strict.
         """
         page = self._keys.take(token) if request.method == "GET" else None
         if page is None:

@@ -1,4 +1,4 @@
-"""Accounts as the window shows them: status and mount point."""
+"""Accounts with their status and mount point, prepared for display in the window."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ LONGEST_NAME = 60  # maximum length of a mount point's name, in characters
 
 @dataclass(frozen=True)
 class AccountView:
-    """Account with its status, as a page shows the account."""
+    """Account and its status, prepared for display on a page."""
 
     name: str
     title: str  # the organization, or the host of the service
@@ -38,7 +38,7 @@ class AccountView:
 
     @property
     def mountpoint(self) -> str:
-        """Mount point, "" if the account is not mounted or its status is not known."""
+        """Mount point; "" if the account is not mounted or its status is not known."""
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
@@ -77,13 +77,13 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection and the mount, except about a logon that has ended."""
+        """Notices about the connection and the mount, except for the end of the logon."""
         reason = "" if self.state == "logon-required" else self.status.get("reason")
         return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
 
     @property
     def problem(self) -> Problem | None:
-        """Problem that keeps the account from working, or None."""
+        """Problem that prevents the normal use of the account, or None."""
         if self.failure is not None:
             return problems.of(self.failure)
         kinds = {
@@ -99,7 +99,7 @@ class AccountView:
             raise self.failure
 
     def require_mount(self) -> None:
-        """Raise the error that prevented reading the status, or NotMounted without a mount."""
+        """Raise NotMounted if the account is not mounted, or the error of `require_answer`."""
         self.require_answer()
         if not self.mountpoint:
             raise NotMounted(f"account {self.name} is not mounted")
@@ -209,7 +209,7 @@ def mounted_on(name: str) -> Path | None:
 
 
 def member_link(account: AccountView, path: str) -> str:
-    """Return the link for members to a path of the mount, or "" if the entry has no such link."""
+    """Return the web link for zone members to the entry at `path` of the mount, or "" if none."""
     if not account.can("member_link"):
         return ""
     request = {"command": "link", "path": path}

@@ -12,7 +12,8 @@ CONTEXT = 3  # equal lines shown around a difference
 class Row(NamedTuple):
     """Row of a comparison, with a line and its number (from 1) on each side.
 
-    `kind` is same, changed, added, removed or gap. The number is None on a side without a line.
+    `kind` is same, changed, added, removed or gap. On a side that has no line, the number is None
+    and the line is "".
     """
 
     kind: str
@@ -23,7 +24,7 @@ class Row(NamedTuple):
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file, or None for more than LARGEST bytes or no UTF-8 text."""
+    """Return the text of a file; None if the file exceeds LARGEST bytes or is not UTF-8 text."""
     with path.open("rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST or b"\0" in data:
@@ -35,7 +36,10 @@ def text_of(path: Path) -> str | None:
 
 
 def rows(left: str, right: str) -> Iterator[Row]:
-    """Yield the rows of a comparison; equal lines far from a difference become one row, a gap."""
+    """Yield the rows of a comparison; a row of kind gap replaces equal lines between differences.
+
+    At most CONTEXT equal lines are kept before and after each difference.
+    """
     ours, theirs = left.splitlines(), right.splitlines()
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     for number, group in enumerate(matcher.get_grouped_opcodes(CONTEXT)):

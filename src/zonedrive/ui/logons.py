@@ -1,6 +1,7 @@
-"""Logons in the window: each logon runs in a thread and asks the user on a page.
+"""Logons in the window, each of which runs in a thread and asks the user on a page.
 
-Implements `logon.flow.CredentialPrompt` and `logon.browser.signon.Person`, as the terminal does.
+Like the terminal, `Dialogue` implements `logon.flow.CredentialPrompt` and
+`logon.browser.signon.Person`.
 """
 
 import contextlib
@@ -32,7 +33,10 @@ MOST = 20  # logons that are remembered
 
 
 def problem_of(wrong: Exception) -> Problem:
-    """Return the problem for the logon page, where the user can choose a CA certificate file."""
+    """Return the problem that the logon page shows for an error.
+
+    For an untrusted certificate, the remedy names the page's field for a certificate file.
+    """
     found = replace(problems.of(wrong), buttons=())
     if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
         remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
@@ -52,7 +56,7 @@ class Question:
 
 @dataclass(eq=False)
 class Dialogue:
-    """One logon: its current question to the user, and its result."""
+    """Logon that runs in a thread, with its current question to the user and its result."""
 
     account: str
     _request: LogonRequest
@@ -67,7 +71,7 @@ class Dialogue:
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
 
     def begin(self) -> None:
-        """Start the logon in a thread, which does not delay the end of the process."""
+        """Start the logon in a daemon thread, which does not keep the process running."""
         threading.Thread(target=self._work, name="logon", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
@@ -156,11 +160,11 @@ class Dialogue:
     # ---- CredentialPrompt ----
 
     def password(self) -> Secret:
-        """Ask the user for the password, and return it."""
+        """Ask the user for the password, and return the password."""
         return Secret(self._ask(Question("password", _("Password"))).get("password", ""))
 
     def code(self, kind: str) -> Secret:
-        """Ask the user for a one-time code, and return it."""
+        """Ask the user for a one-time code of the type `kind`, and return the code."""
         text = _("One-time code, sent to you by mail") if kind == "ServiceMail" else ""
         answer = self._ask(Question("code", text or _("One-time code from your device")))
         return Secret(answer.get("code", "").strip())
@@ -170,9 +174,9 @@ class Dialogue:
         return None
 
     def new_password(self) -> Secret:
-        """Ask the user for a new password, and return it.
+        """Ask the user for a new password, and return the password.
 
-        The user types the password twice. Raises CredentialsRefused if the two texts differ.
+        The user types the password twice. Raises CredentialsRefused if the two inputs differ.
         """
         answer = self._ask(Question("new-password", _("The service wants a new password")))
         if answer["password"] != answer["again"]:
@@ -183,7 +187,7 @@ class Dialogue:
 
     @property
     def seconds(self) -> float:
-        """Maximum wait for a sign-on in the browser, in seconds."""
+        """Time limit for a sign-on in the browser, in seconds."""
         return SIGN_ON_SECONDS
 
     @property
@@ -193,26 +197,30 @@ class Dialogue:
 
     @property
     def here(self) -> bool:
-        """True, because the window is open in a browser on this machine."""
+        """True if the user's browser runs on this machine; always the case for the window."""
         return True
 
     @property
     def can_confirm(self) -> bool:
-        """True, because the user can answer on a page."""
+        """True if the user can answer `confirm`; always the case for the window."""
         return True
 
     def username(self) -> str:
-        """Ask the user for the user name, and return it."""
+        """Ask the user for the user name, and return the user name."""
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """Ask the user for one of these sign-on methods. Raises CredentialsRefused without one."""
+        """Ask the user to choose one of the sign-on methods `offers`, and return the choice.
+
+        Raises CredentialsRefused if the user chooses no method.
+        """
         return offers[self._chosen([_described(offer) for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask the user for a sign-on method; return None for user name and password.
+        """Ask the user to choose one of `offers` or user name and password; return the choice.
 
-        Raises CredentialsRefused without a choice.
+        Returns None for user name and password. Raises CredentialsRefused if the user chooses no
+        method.
         """
         ways = [_("User name and password"), *map(_described, offers)]
         chosen = self._chosen(ways)
@@ -227,7 +235,7 @@ class Dialogue:
         return int(answer)
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Return True if the user keeps the logon of `user` instead of `expected`."""
+        """Ask whether to keep a logon as `user` instead of `expected`; return True for yes."""
         text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
             found=user or "?", expected=expected
         )
@@ -235,11 +243,11 @@ class Dialogue:
         return bool((await trio.to_thread.run_sync(self._ask, question)).get("yes"))
 
     def warn(self, text: str) -> None:
-        """Add a line to the notes that the page shows."""
+        """Add the warning `text` to the notes that the page shows."""
         self.notes.append(in_window(text)[0])
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Show the sign-on address `start` as a link, until the browser has opened the address."""
+        """Show the sign-on address `start` as a link on the page, until `led` returns."""
         with self._changed:
             self.question = Question("sign-on", name, address=start)
             self._changed.notify_all()
@@ -254,7 +262,7 @@ class Dialogue:
 
 
 class Logons:
-    """Logons of the window, by id; only the newest MOST logons are remembered."""
+    """Logons of the window by id, limited to the newest MOST logons."""
 
     def __init__(self) -> None:
         self._known: dict[str, Dialogue] = {}
@@ -266,7 +274,7 @@ class Logons:
         way: Offer | None,
         certificate: Path | None,
     ) -> Dialogue:
-        """Start a logon and return its dialogue. Raises ConfigError for a wrong service address."""
+        """Start a logon and return its dialogue. Raises ConfigError for an invalid service URL."""
         base_url(request.url)
         dialogue = Dialogue(account, request, way, certificate)
         while len(self._known) >= MOST:

@@ -1,4 +1,4 @@
-"""Pages of the window: most pages show the output of a command, and most forms run a command."""
+"""Pages of the window, most of which show the output of a command, or run a command from a form."""
 
 import asyncio
 import contextlib
@@ -138,7 +138,7 @@ class Window:
         return HTMLResponse(self._environment.get_template(template).render(values), status)
 
     def _to(self, path: str, said: str | Problem = "") -> Response:
-        """Return a redirect to a page after a form; the page shows `said` once."""
+        """Return a redirect to the page at `path`, which shows the message `said` once."""
         if said:
             key = secrets.token_urlsafe(8)
             self._said[key] = said
@@ -150,10 +150,10 @@ class Window:
     def _told(
         self, path: str, outcome: commands.Outcome, well: str = "", account: str = ""
     ) -> Response:
-        """Return a redirect to a page that shows the message of a command.
+        """Return a redirect to the page at `path`, which shows the message of a command.
 
-        `well` is the message if the command succeeded without output. `account` is the account of a
-        failure.
+        `well` is the message for a command that succeeded without output. `account` is the account
+        that a failure concerns.
         """
         if not outcome.ok:
             return self._to(path, replace(problems.of(outcome.failure), account=account))
@@ -169,7 +169,7 @@ class Window:
         return self._problem(request, Problem(translated("There is no such page."), status=404))
 
     def _problem(self, request: Request, problem: Problem) -> Response:
-        """Return a page with the problem instead of the requested page."""
+        """Return a page that shows the problem, in place of the requested page."""
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return self._page(
             request, "wrong.html", problem.status, problem=problem,
@@ -493,7 +493,7 @@ class Window:
     # ---- changes, sharing, members ----
 
     def _log(self, request: Request) -> Response:
-        """Show who changed what at a path; without a zone log, show the authors of the versions."""
+        """Show who changed what at a path, from the zone log or else from the file's versions."""
         account, given = self._view(request), request.query_params
         path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
         since = given.get("since", "" if path else WEEK)
@@ -629,7 +629,7 @@ class Window:
     def _settings_page(
         self, request: Request, tried: dict[str, str], error: Problem | None = None
     ) -> Response:
-        """Show the settings; `tried` has the entered texts if they were refused with `error`."""
+        """Show the settings; `tried` has the user's input if it was rejected with `error`."""
         account = self._view(request)
         shared = config.organization(account.name)
         found = config.load(config_file(), account.name, system=shared)
@@ -724,7 +724,7 @@ def meanings() -> dict[str, str]:
 
 
 def labels() -> dict[str, dict[str, str]]:
-    """Return the translated labels of the values of settings in CHOICES that are fixed words."""
+    """Return the translated label of each fixed value of a setting, by setting and value."""
     yes, no = translated("Yes"), translated("No")
     return {
         "close": {"background": no, "wait": yes},
@@ -770,7 +770,7 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
 
 
 def _restarted(name: str) -> commands.Outcome:
-    """End the account's daemon, which may not answer, and mount again on the same folder."""
+    """End the account's daemon, even if it does not answer, and mount again on the same folder."""
     folder = accounts.mounted_on(name)
     if folder is not None:
         done = commands.run("unmount", "--now", os.fspath(folder))
@@ -816,7 +816,7 @@ def _kept(pem: bytes) -> Path:
 
 
 def _stamp(*paths: Path) -> str:
-    """Return the modification times and sizes of the files, to detect a change."""
+    """Return a text with the modification times and sizes of the files, to detect changes."""
     return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
 
 
@@ -825,7 +825,7 @@ def _size(path: Path) -> int:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Replace the content of `target` with that of `source`, by renaming a temporary file."""
+    """Replace the content of `target` with a copy of `source`, by renaming a temporary file."""
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
         shutil.copyfile(source, temporary)
@@ -837,7 +837,10 @@ def _replace(source: Path, target: Path) -> None:
 
 
 def _unused(folder: Path, original: Path) -> str:
-    """Return a free name in `folder` for the user's copy of `original`. Raises ZonedriveError."""
+    """Return a free name in `folder` for the user's copy of `original`.
+
+    Raises ZonedriveError if no name is free.
+    """
     for number in range(1, 1000):
         again = f" {number}" if number > 1 else ""
         name = f"{original.stem} ({translated('mine')}{again}){original.suffix}"
@@ -847,7 +850,7 @@ def _unused(folder: Path, original: Path) -> str:
 
 
 def _pieces(file: Path, folder: Path) -> Any:
-    """Yield the bytes of a file in pieces, and remove its `folder` at the end."""
+    """Yield the bytes of a file in pieces, then delete the folder `folder` with the file."""
     try:
         with file.open("rb") as opened:
             while piece := opened.read(1 << 20):

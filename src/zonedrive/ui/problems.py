@@ -1,4 +1,4 @@
-"""Error messages of the window: the failure, the remedy, and the buttons for the remedy.
+"""Error messages of the window, each with the failure, a remedy, and buttons for the remedy.
 
 A table maps each class of errors to its message; the most specific class decides.
 """
@@ -18,7 +18,7 @@ from zonedrive.ui.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 
 
 class NotMounted(ZonedriveError):
-    """Missing mount of an account whose files a page needs."""
+    """Error for an account that is not mounted, although a page needs its files."""
 
 
 SAID = (
@@ -30,7 +30,7 @@ SAID = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Error as a page shows it."""
+    """Error in the form in which a page shows errors."""
 
     text: str
     remedy: str = ""

@@ -1,7 +1,7 @@
-"""Process of the window: one for each user, from the first page until the last page is closed.
+"""Process of the window, which runs until the user closes the last page.
 
-A second `zonedrive ui` asks the running process for a start address, on a socket in the private
-runtime folder.
+Each user has at most one such process. A second `zonedrive ui` asks the running process for a start
+address, on a socket in the private runtime folder.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def run(page: str, *, browser: bool) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Hold the window's lock during the block; yield False if another process has the lock."""
+    """Take the window's lock for the `with` block; yield False if another process has the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -66,7 +66,10 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 def _asked(path: Path, page: str) -> str:
-    """Return a start address from the process that serves the window. Raises ZonedriveError."""
+    """Return a start address for `page` from the process that serves the window.
+
+    Raises ZonedriveError if this process does not answer or is ending.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
@@ -138,7 +141,7 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 
 
 class Presence:
-    """Count of open pages, and time of the server's end. An open page keeps a request open."""
+    """Count of open pages, each of which keeps a request open, and time of the server's end."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -146,7 +149,7 @@ class Presence:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Count one more open page during the block."""
+        """Count one more open page during the `with` block."""
         self._open += 1
         try:
             yield
@@ -164,15 +167,15 @@ class Presence:
         self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
 
     def is_over(self) -> bool:
-        """Return True if all pages are closed and the time to open another one has passed."""
+        """Return True if all pages are closed and the time to open another page has passed."""
         return not self._open and time.monotonic() > self._end
 
 
 def _open(address: str, browser: bool, wait: float = 60.0) -> None:
-    """Open an address in the user's browser; print the address if that fails or is not wanted.
+    """Open an address in the user's browser; print the address if no browser starts.
 
-    `wait` is the time, in seconds, for which the browser can read the temporary page with the
-    address.
+    If `browser` is false, only print the address. `wait` is the number of seconds after which the
+    temporary page that leads the browser to the address is deleted.
     """
     commands = browser_commands(os.environ) if browser else []
     # A page of ours leads to the address: every user can read the arguments of a command.

@@ -1,4 +1,4 @@
-"""Mounting an account at each login: by its systemd user unit, else by the desktop's autostart.
+"""Mounting of accounts at each login, with a systemd user unit or the desktop's autostart.
 
 The unit mounts on the default folder, with a drop-in if necessary. If the account is mounted
 elsewhere, or if there is no service manager or no unit, a file in the desktop's autostart folder is
@@ -22,11 +22,11 @@ def is_on(name: str) -> bool:
 
 
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
-    """Mount the account at each login if `start` is True, else stop mounting it.
+    """Set up mounting the account at each login; if `start` is False, undo this.
 
     Either the unit is enabled or the autostart file exists, never both: two mounts of an account
-    exclude each other. `mountpoint` is the folder to mount on, "" for the default folder. Raises
-    OSError.
+    exclude each other. `mountpoint` is the folder to mount on; "" means the default folder. Raises
+    OSError if a file or folder cannot be written.
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     is_unit = has_unit(name)
@@ -46,9 +46,9 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 
 
 def begin(name: str) -> Path:
-    """Mount the account at each login on its current mount point, else on its default folder.
+    """Set up mounting the account at each login, on its current mount point or default folder.
 
-    Return the folder. Raises NotLoggedOn or OSError.
+    Return the folder. Raises NotLoggedOn, or the errors of `choose`.
     """
     mountpoint = accounts.view(name).mountpoint
     choose(name, mountpoint, start=True)
@@ -56,7 +56,7 @@ def begin(name: str) -> Path:
 
 
 def advice(name: str) -> str:
-    """Return a hint on mounting the account at each login, or "" if that is already set up."""
+    """Return a hint on how to mount the account at each login, or "" if this is already set up."""
     if is_on(name):
         return ""
     if has_unit(name):
@@ -78,7 +78,7 @@ def start_unit(name: str) -> Outcome:
 def _set_up_unit(name: str) -> None:
     """Make the unit mount on the default folder, with a drop-in if the unit's own folder differs.
 
-    Otherwise, remove the drop-in. Raises OSError.
+    Otherwise, remove the drop-in. Raises OSError if the drop-in cannot be written or removed.
     """
     folder, file = accounts.default_folder(name), _drop_in(name)
     if folder == home() / "Zones" / name:

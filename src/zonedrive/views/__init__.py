@@ -1,7 +1,7 @@
-"""The file system as `fuse` calls it: layers of virtual entries over the inodes of `vfs`.
+"""File system that `fuse` calls, with virtual entries in addition to the inodes of `vfs`.
 
 stack             the file system: passes each operation to the layer that handles it
-virtual           virtual entries, shown in addition to the service's, and their operations
+virtual           virtual entries, which are not on the service, and their operations
 versions          the folder `.versions` with the former versions of files
 desktop_trash     the trash folder of file managers
 volume_info       the name and the icon of the mount for file managers

@@ -1,15 +1,16 @@
-"""Trash folder of file managers: moving an entry there deletes the entry on the service.
+"""Trash folder of file managers, which deletes an entry on the service when it is moved there.
 
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each entry with the former path and the
 time. If the profile can delete, the mount has this folder, and moving a remote entry into `files`
 deletes the entry on the service, which moves the entry to the service's trash (`zonedrive trash`).
 
-`files` shows the entries that were put in since the mount began, without their bytes. Programs can
-list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
-entry from `files`, as programs do to empty the trash, only hides the entry.
+`files` shows the entries that were moved into it since the mount began, without their bytes.
+Programs can list and restore these entries: an entry that is moved out of `files` is restored on
+the service. Removing an entry from `files`, as programs do to empty the trash, only hides the
+entry.
 
-Knows nothing about the file managers, and does not read their notes.
+This module knows nothing about the file managers, and does not read their notes.
 
 INVARIANT: nothing in this module deletes anything permanently.
 """
@@ -72,7 +73,7 @@ class _Fixed(Node):
         )
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Accept the current mode and any time, because programs set them, but change nothing.
+        """Change nothing; accept the current mode and any timestamp, because programs set them.
 
         Raises PermissionError (EPERM) for another mode.
         """
@@ -90,7 +91,7 @@ class _Movable(_Fixed):
             del self.entries[next(iter(self.entries))]
 
     def named(self, name: str) -> Node:
-        """Return the node of the entry `name`. Raises FileNotFoundError."""
+        """Return the node of the entry `name`; raise FileNotFoundError if there is none."""
         if name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self.entries[name]
@@ -208,7 +209,7 @@ class _Files(_Movable):
         self._operations = operations
 
     async def children(self) -> Mapping[str, Node]:
-        """Return the trashed entries, except those that were restored by other means."""
+        """Return the trashed entries by name, except entries that were restored by other means."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Deleted) and self._operations.is_back(node.gone):
                 self.drop(name)

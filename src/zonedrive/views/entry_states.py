@@ -1,7 +1,7 @@
-"""States of entries for file managers: batch queries and change notifications.
+"""States of entries for file managers, with batch queries and change notifications.
 
-Knows nothing about the control socket. No function sends a request to the service or reads through
-the mount, so answers are just as fast while the service is unreachable.
+This module knows nothing about the control socket. No function sends a request to the service or
+reads through the mount, so that answers are just as fast while the service is unreachable.
 
 The state of a folder is the most urgent state of everything below the folder.
 """
@@ -89,7 +89,7 @@ class EntryStates:
     async def unsynced(self) -> Unsynced:
         """Return the states of all entries that are not synced.
 
-        The result is cached until the next change. With many entries, other tasks run in between.
+        The result is cached until the next change. The computation lets other tasks run in between.
         """
         if self._unsynced is not None:
             return self._unsynced
@@ -155,7 +155,7 @@ class EntryStates:
         )
 
     def named(self, unsynced: Unsynced, inos: list[int]) -> dict[str, EntryState]:
-        """Return the states of these inodes by path, without removed entries."""
+        """Return the states of the inodes `inos` by path, except for removed entries."""
         inodes = self._state.inodes
         found = (each for each in inodes.get_all(inos) if each.parent != NOWHERE)
         return {inodes.path(each.ino): self._described(each, unsynced.states) for each in found}

@@ -126,7 +126,7 @@ class FileSystem:
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
-        """Store unsaved bytes and close everything after the end of the mount."""
+        """Store unsaved bytes and close all files, the cache and the service after the unmount."""
         self._files.close_all()
         self._virtual.close_all()
         self._state.spool.tidy()
@@ -138,7 +138,7 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Return the attributes of the entry `name`, from the tree or else of a virtual entry."""
+        """Return the attributes of the entry `name`, which is an inode of the tree or virtual."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
@@ -207,7 +207,7 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the stat fields; those of a former version that is open do not change any more."""
+        """Return the attributes of an inode; they stay unchanged for an open former version."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
@@ -282,11 +282,14 @@ class FileSystem:
         return xattrs.values(self._state, inode, self._versions.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        """Raise OSError: ENOTSUP, because the service stores no attributes; EROFS if virtual."""
+        """Raise OSError with ENOTSUP, or with EROFS for a virtual entry.
+
+        The service cannot store extended attributes.
+        """
         await self.removexattr(ino, name)
 
     async def removexattr(self, ino: int, name: bytes) -> None:
-        """Raise OSError, as `setxattr` does."""
+        """Raise OSError with the errno of `setxattr`."""
         if ino >= VIRTUAL:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be changed")

@@ -1,6 +1,6 @@
 """Reports for users about running, waiting and failed uploads, and files that are never uploaded.
 
-Knows nothing about the commands.
+This module knows nothing about the commands.
 
 INVARIANT: a file that is never uploaded is always reported as such.
 """
@@ -217,7 +217,10 @@ class StatusReport:
         return self._state.intents.conflicts.unacknowledged()
 
     def tell(self, copies: Iterable[int]) -> None:
-        """Record that these copies were reported to the user. Raises OSError, StoreError."""
+        """Record that the conflict copies `copies`, inode numbers, were reported to the user.
+
+        Raises OSError or StoreError if the database cannot be written.
+        """
         local_operations.acknowledge_conflicts(self._state, copies)
 
     def state(self, ino: int) -> str:
@@ -231,15 +234,16 @@ class StatusReport:
     async def sync(
         self, under: Iterable[int], timeout: float | None, *, first: bool = False
     ) -> dict[str, Any]:
-        """Wait until every change of these inodes and below them is uploaded or blocked.
+        """Wait until every change of the inodes `under` and below them is uploaded or blocked.
 
-        Without a `timeout` (in seconds), a change that failed VAIN times in a row counts as
-        blocked. While uploads are paused, wait only for running uploads. With `first`, these
-        changes are sent before all others, and also while uploads are paused.
+        If `timeout` (seconds) is None, a change that failed VAIN times in a row counts as blocked.
+        While uploads are paused, wait only for running uploads. With `first`, these changes are
+        sent before all others, and also while uploads are paused.
 
-        Return a dict: `left` has the counts of the remaining changes, `uploads` describes each of
-        them, `failed` is the number of failed ones, and `conflicts` has the conflict copies created
-        during the call. After a timeout or in a pause, the remaining changes include pending ones.
+        Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
+        remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict
+        copies created during the call. After a timeout or in a pause, the remaining changes include
+        pending changes.
         """
         roots = list(under)
         started = time.time_ns()
@@ -295,7 +299,7 @@ class StatusReport:
         """Return path and error of each unreported change that was rejected and rolled back.
 
         Only changes of the inodes `roots` and below them are returned. A returned change counts as
-        reported from then on. With ROOT, this also works while the stores are closed.
+        reported afterwards. If `roots` contains ROOT, this also works after the stores were closed.
         """
         below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:
@@ -330,7 +334,7 @@ class StatusReport:
         return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """Return the pending changes of these inodes and below them; None means all changes."""
+        """Return the pending changes of the inodes `under` and below them (None: all changes)."""
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:

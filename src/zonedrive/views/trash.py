@@ -86,9 +86,9 @@ class TrashOperations:
         return gone
 
     async def _all_sent(self, inode: Inode) -> None:
-        """Wait until everything in the entry is uploaded, at most PATIENCE_S seconds.
+        """Wait up to PATIENCE_S seconds until the entry and everything below it is uploaded.
 
-        Raises OSError, as `delete` describes, also as soon as an upload fails once more.
+        Raises OSError, as `delete` describes. If an upload fails again, raises OSError at once.
         """
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
@@ -103,7 +103,7 @@ class TrashOperations:
             raise OSError(errno.EBUSY, "a part of the entry is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
-        """Return True if the last upload of a part failed and no retry is running."""
+        """Return True if the last upload of a part of the entry failed and no retry is running."""
         intents = [self._state.intents.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
@@ -114,7 +114,7 @@ class TrashOperations:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """Return the inodes in the entry, itself included, that are not uploaded.
+        """Return the inodes of the entry and everything below it that are not uploaded.
 
         Raises OSError, as `delete` describes.
         """
@@ -143,7 +143,7 @@ class TrashOperations:
     async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
         """Restore an entry on the service, and move it to the folder `parent` as `name`.
 
-        The service restores the entry in its former place; from there the entry is moved if needed.
+        The service restores the entry in its former place; if needed, the entry is then moved.
         Raises OSError: EEXIST if `name` or the former name is in use, EXDEV if the folder is in
         another zone, ENETUNREACH or EBUSY if the service has not deleted the entry yet, EBUSY if
         the name was taken during the restore. Raises NotSupported and the service's errors.
@@ -172,9 +172,10 @@ class TrashOperations:
             )
 
     async def _deletion_sent(self, entry: Entry) -> None:
-        """Wait until the service has the deletion and all other changes that free the name.
+        """Wait until the service has received all pending changes that free the name of `entry`.
 
-        Raises OSError (ENETUNREACH, EBUSY) if that takes longer than PATIENCE_S seconds.
+        These changes include the deletion of the entry. Raises OSError (ENETUNREACH, EBUSY) if the
+        wait takes longer than PATIENCE_S seconds.
         """
         state, place = self._state, (entry.zone_id, entry.parent_id, entry.name)
 
@@ -211,7 +212,7 @@ class TrashOperations:
     # ---- zonedrive trash and restore ----
 
     async def send_deletions(self) -> None:
-        """Send the pending deletions to the service now, and wait at most PATIENCE_S seconds."""
+        """Send the pending deletions to the service now, and wait up to PATIENCE_S seconds."""
         intents, dispatcher = self._state.intents, self._dispatcher
 
         def waiting() -> bool:

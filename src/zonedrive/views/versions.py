@@ -1,4 +1,4 @@
-"""Former versions as files: `.versions` in each folder, if the profile supports versions.
+"""Folder `.versions` in each folder, with former versions as files, if the profile supports them.
 
     FOLDER/.versions/               a folder for each file of FOLDER that the service has
     FOLDER/.versions/NAME/          the versions of NAME, including the newest version
@@ -64,7 +64,7 @@ KEPT = 50_000  # versions of recently requested histories
 
 
 def extension_of(name: str) -> str:
-    """Return the extension of a file name with its dot, or "" without an extension."""
+    """Return the extension of a file name with its dot, or "" if the name has no extension."""
     stem, dot, extension = name.rpartition(".")
     return dot + extension if stem and len(extension.encode()) <= EXTENSION else ""
 
@@ -116,14 +116,14 @@ class VersionList:
     def serves(self, revision: str, refresh_s: float) -> bool:
         """Return True if this history is still valid for a file with `revision`.
 
-        A history is valid for `refresh_s` seconds, or twice as long as its request took, if that is
-        longer.
+        A history is valid for `refresh_s` seconds, or for twice the duration of its request if this
+        is longer.
         """
         age_s = _now_s() - self._asked_s
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
     def named(self, extension: str) -> Mapping[str, Version]:
-        """Return the versions by file name, the oldest first."""
+        """Return the versions by file name, oldest first; `extension` is the end of each name."""
         if not self._named or extension != self._extension:
             self._extension, self._named = extension, {}
             for version in reversed(self.versions):
@@ -197,7 +197,10 @@ class Versions:
         raise result
 
     async def _shared(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
-        """Return the result of the request in progress, or of a new request."""
+        """Return the result of the request in progress for the file, or of a new request.
+
+        `past` is the last history of the file, or None.
+        """
         key = file.zone, file.remote_id or ""
         while (other := self._requests.get(key)) is not None:
             await other.wait()
@@ -222,7 +225,10 @@ class Versions:
         return past
 
     async def requested(self, file: Inode) -> VersionList:
-        """Request the current history and return it. Raises NotSupported, the service's errors."""
+        """Request the current history from the service, store it in the cache, and return it.
+
+        Raises NotSupported and the service's errors.
+        """
         asked_s, revision = _now_s(), file.revision
         versions = await self.service.versions(file.zone, file.remote_id or "")
         past = VersionList(versions, revision, asked_s)
@@ -412,13 +418,13 @@ class _FormerVersion(Node):
 
 
 class _Reading(Content):
-    """Open version of a file."""
+    """Open virtual file with the bytes of one version."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes at `offset`; bytes that are not in the cache are fetched.
+        """Return the bytes at `offset`; fetch bytes that are not in the cache.
 
         Raises OSError (ESTALE) if the version has changed on the service.
         """

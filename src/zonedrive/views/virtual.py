@@ -1,11 +1,11 @@
-"""Virtual entries: entries of the mount that are not on the service and not in any listing.
+"""Virtual entries of the mount, which are not on the service and not in the listings of the tree.
 
-A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
-that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and its nodes,
-and add the root where `stack` creates its `VirtualLayer`.
+A folder of the mount may have a `VirtualRoot`, which is a virtual folder or file that no listing
+shows, but that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and
+its nodes, and add the root where `stack` creates its `VirtualLayer`.
 
-Data that must survive the daemon is not stored in virtual entries. Such data has a database row, as
-the files in lost+found do.
+Virtual entries do not store data that must survive the daemon. Such data has a database row, as the
+files in lost+found do.
 
 INVARIANT: a virtual inode number is derived from the identity of the entry. The number is therefore
 the same after a restart, without a database row, and never identifies another entry.
@@ -62,7 +62,7 @@ def refuse_writing(flags: int) -> None:
 
 
 class SyncState(msgspec.Struct, frozen=True):
-    """Sync state of a virtual entry: whether and where its data is on the service."""
+    """Sync state of a virtual entry, which says whether and where its data is on the service."""
 
     words: str  # text for the user
     here_only: bool = False  # the entry never leaves this machine
@@ -88,8 +88,8 @@ class Node:
     """Virtual file or folder, depending on `mode`; read-only unless a subclass overrides a method.
 
     A subclass for files must define `open`, and a subclass for folders `children`. The attributes
-    may be properties. Each access may create another node object: two nodes with the same number
-    must have the same values.
+    may be properties. Each access may create another node object, so two nodes with the same inode
+    number must have the same values.
     """
 
     mode: int  # type and permission bits
@@ -98,7 +98,7 @@ class Node:
     timeout: float = 0.0  # seconds that the kernel may cache the name and the attributes
 
     def __init__(self, ino: int) -> None:
-        """Create the node; `ino` is a result of `number`."""
+        """Create the node with inode number `ino`, as returned by `number`."""
         self.ino = ino
 
     @property
@@ -135,7 +135,7 @@ class Node:
         raise NotImplementedError
 
     async def create(self, name: str) -> "Node":
-        """Create a file under a free name and return its node; the caller opens the file next."""
+        """Create a file under an unused name; return its node, which the caller opens next."""
         refuse()
 
     async def remove(self, name: str, *, folder: bool) -> None:
@@ -204,7 +204,7 @@ class VirtualLayer:
     async def lookup(self, parent: int, name: bytes) -> Attr:
         """Return the attributes of the entry `name`, and increment its kernel lookup count.
 
-        Raises FileNotFoundError.
+        Raises FileNotFoundError if the virtual entry does not exist.
         """
         if parent < VIRTUAL:
             node: Node | None = self.root(parent, name)
@@ -342,7 +342,7 @@ class VirtualLayer:
         return node
 
     def _same(self, node: Node) -> Node:
-        """Return the node object that is in use for this entry, or `node` if there is none."""
+        """Return the node object in use for the inode number of `node`, or `node` if none is."""
         return self._known.setdefault(node.ino, node)
 
     def _hold(self, node: Node) -> Attr:

@@ -4,8 +4,8 @@ A check is a function that takes DoctorFacts and returns a CheckResult. It retur
 not apply, or if another check reports the problem. To add a check, write the function in the module
 of its subject (machine, folders, account or mount), and add it to CHECKS.
 
-INVARIANT: a result contains no secret. Except in `here`, it contains no name of a person, a file, a
-zone or a host, because users send results to others.
+INVARIANT: a result contains no secret. Except for `here`, a result contains no name of a person, a
+file, a zone or a host, because users send results to others.
 
 INVARIANT: a check leaves no change behind. A check that fails unexpectedly or hangs does not stop
 the other checks.
@@ -88,7 +88,7 @@ def _object(facts: DoctorFacts, name: str, found: CheckResult) -> dict[str, obje
 
 
 def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
-    """Return the result of the check, or a failed result if it takes longer than SECONDS.
+    """Return the result of the check, or a failed result if the check takes longer than SECONDS.
 
     A check that hangs, for example in a dead file system, continues in its daemon thread.
     """

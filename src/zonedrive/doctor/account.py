@@ -150,7 +150,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
 
 
 def encryption(facts: DoctorFacts) -> CheckResult | None:
-    """Report if the local data is encrypted; check that the setting `encrypt` agrees with it."""
+    """Report whether the local data is encrypted; check that the setting `encrypt` agrees."""
     if facts.account is None:
         return None
     on = bool(facts.vitals["encrypt"]) if facts.vitals else facts.settings.encrypt
@@ -170,7 +170,7 @@ def encryption(facts: DoctorFacts) -> CheckResult | None:
 
 
 def key(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the data key fits the local data; report where key and token are stored."""
+    """Check that the data key decrypts the local data; report where key and token are stored."""
     if facts.account is None:
         return None
     where, found = WHERE[facts.secrets.kind], facts.key

@@ -38,7 +38,7 @@ class DoctorFacts:
 
     @cached_property
     def account(self) -> Account | None:
-        """Stored account; None if there is no logon. Raises ConfigError."""
+        """Stored account; None if there is no logon. Raises ConfigError if the file is damaged."""
         try:
             return Account.load(self.paths)
         except NotLoggedOn:
@@ -46,7 +46,7 @@ class DoctorFacts:
 
     @cached_property
     def settings(self) -> Settings:
-        """Settings of the account, from the configuration files. Raises ConfigError."""
+        """Settings of the account. Raises ConfigError if the user's settings file is not valid."""
         return config.load(config_file(), self.paths.account)
 
     @cached_property
@@ -137,9 +137,9 @@ class DoctorFacts:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check: a description of the state, and a remedy.
+    """Result of a check, with a description of the state and a remedy.
 
-    The remedy is "" if nothing has to be done.
+    The remedy is "" if the user has nothing to do.
 
     INVARIANT: `detail` and `remedy` contain no name of a person, a file, a zone or a host.
     """
@@ -183,7 +183,7 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     def name(word: re.Match[str]) -> str:
         """Return the replacement of a placeholder or of the name of a folder.
 
-        A path is determined only on demand, because without a home folder there are no paths.
+        A path is determined only on demand, because this fails if the user has no home folder.
         """
         if word[0] in found.names:
             return str(found.names[word[0]])

@@ -33,9 +33,9 @@ LOCAL = (
 
 
 def home(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the paths of zonedrive's folders can be determined; return None if they can.
+    """Check that the paths of zonedrive's folders can be determined; return None if so.
 
-    They cannot if the user has no home folder and the XDG variables are not set.
+    The check fails if the user has no home folder and the XDG variables are not set.
     """
     try:
         config_file(), facts.paths.state, facts.paths.cache, runtime_dir()
@@ -89,7 +89,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
-    """Return a failed result if a file is in the place of the folder or of a parent, else None.
+    """Return a failed result if a file has the path of the folder or of a parent, else None.
 
     The remedy names the environment variable `variable`.
     """
@@ -208,7 +208,7 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
 def database(facts: DoctorFacts) -> CheckResult | None:
     """Check the structure of the whole database; return None if it does not exist.
 
-    The result mentions databases that were damaged earlier and are kept in the state folder.
+    The result also mentions earlier, damaged databases that are kept in the state folder.
     """
     path = facts.paths.database
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Checks of the machine: the FUSE device, the mount helper, the user and AppArmor.
+"""Checks of the FUSE device, the mount helper, the user and AppArmor on this machine.
 
 The checks send no request to the service.
 """
@@ -95,14 +95,15 @@ def fusermount(facts: DoctorFacts) -> CheckResult:
 def _capabilities(which: str) -> int:
     """Return a capability set of this process as a bit mask, see capabilities(7).
 
-    `which` is the name of the set in /proc/self/status. If it is missing there, all bits are set.
+    `which` is the name of the set in /proc/self/status. If this file does not contain the set, all
+    bits are set.
     """
     found = re.search(rf"^{which}:\s*([0-9a-f]+)$", STATUS.read_text(), re.M)
     return int(found[1], 16) if found else ~0
 
 
 def user(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the current user has a name, which fusermount3 requires; return None if so."""
+    """Check that the user ID has a user name, as fusermount3 requires; return None if so."""
     number = os.getuid()
     try:
         pwd.getpwuid(number)
@@ -121,9 +122,9 @@ def user(facts: DoctorFacts) -> CheckResult | None:
 def apparmor(facts: DoctorFacts) -> CheckResult | None:
     """Check that AppArmor allows fusermount3 to mount on the account's mount point.
 
-    This is the folder that the user asked about, or else the current or last mount point. Debian 13
-    and Ubuntu 24.10 and later confine fusermount3 to some folders. The check assumes that an
-    administrator's own mount rules allow the mount.
+    The checked mount point is the folder that the user asked about, or else the current or last
+    mount point. Debian 13 and Ubuntu 24.10 and later confine fusermount3 to some folders. The check
+    assumes that an administrator's own mount rules allow the mount.
     """
     if os.getuid() == 0 or not _is_confined():
         return None  # root mounts without the helper

@@ -38,7 +38,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check that this user's mounts of the service answer; report if the account is mounted."""
+    """Check that this user's mounts of the service respond; report whether one is the account's."""
     account = facts.account
     if account is None:
         return None
@@ -116,7 +116,7 @@ def background(facts: DoctorFacts) -> CheckResult | None:
 
 
 def downloads(facts: DoctorFacts) -> CheckResult | None:
-    """Check that no file failed to download recently."""
+    """Check that no download of a file failed recently."""
     if facts.vitals is None:
         return None
     if not (unfetched := int(facts.vitals.get("unfetched", 0))):
@@ -128,7 +128,7 @@ def downloads(facts: DoctorFacts) -> CheckResult | None:
 
 
 def last_end(facts: DoctorFacts) -> CheckResult | None:
-    """Return a failed result if no daemon runs and the last one did not unmount, else None."""
+    """Return a failed result if no daemon runs and the last daemon did not unmount, else None."""
     died = last_run.death(facts.paths)
     if facts.account is None or died is None:
         return None

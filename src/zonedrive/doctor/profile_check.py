@@ -109,7 +109,7 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
 def _unnamed(wrong: ConfigError, file: str) -> str:
     """Return the error's message without the path or name of the profile that the user gave.
 
-    Return a general message if the error's message does not start with either of them.
+    Return a general message if the error's message starts with neither the path nor the name.
     """
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
     for named, shown in (

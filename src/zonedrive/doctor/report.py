@@ -60,7 +60,7 @@ def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
 
 
 def _version(found: str) -> str:
-    """Return the version number in a text without suffixes of the distributor, or "unknown"."""
+    """Return the version number in a text without the distributor's suffixes, or "unknown"."""
     number = _VERSION.search(found)
     return number[0] if number else "unknown"
 
@@ -185,7 +185,10 @@ def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
 
 
 def _log(facts: DoctorFacts) -> Iterator[str]:
-    """Yield the last LINES lines of the log without names, which only background daemons write."""
+    """Yield the last LINES lines of the account's daemon.log, with names removed.
+
+    Only background daemons write this log.
+    """
     try:
         with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))

@@ -18,7 +18,7 @@ COMMAND = os.environ.get("ZONEDRIVE_COMMAND", "zonedrive")
 
 
 class Failed(Exception):
-    """Failure of an action; the text is for the user."""
+    """Error for an action that failed; the text is for the user."""
 
 
 def keep(paths: list[str]) -> None:
@@ -32,7 +32,7 @@ def stop_keeping(paths: list[str]) -> None:
 
 
 def send(paths: list[str]) -> None:
-    """Upload pending and failed changes now, also while uploads are paused."""
+    """Upload pending and failed changes of these paths now, even while uploads are paused."""
     _report(_each({"command": "send", "timeout": SEND_SECONDS}, paths))
 
 
@@ -95,7 +95,10 @@ ACTIONS: dict[str, Callable[[list[str]], None]] = {
 
 
 def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
-    """Send a request to the daemons of these paths, and return the answers. Raises Failed."""
+    """Send a request to the daemons of these paths, and return the answers.
+
+    Raises Failed if a daemon does not answer.
+    """
     daemons: dict[Path, list[str]] = {}
     for path in paths:
         daemon = next((one for one, below in daemons.items() if _is_near(path, below)), None)
@@ -118,7 +121,7 @@ def _is_near(path: str, paths: list[str]) -> bool:
 
 
 def _report(answers: list[dict[str, Any]]) -> None:
-    """Raise Failed if an answer is an error, or if it names failures."""
+    """Raise Failed if an answer is an error, or contains failed or unfinished changes."""
     for answer in answers:
         if "error" in answer:
             raise Failed("; ".join(filter(None, (answer["error"], answer.get("remedy")))))
@@ -156,8 +159,9 @@ def _call(
 ) -> None:
     """Call a method of a service on the session bus with the arguments `words`.
 
-    `signature` is the D-Bus type of the arguments. Without `path`, the object's path is made of the
-    service's name. The interface's name is the service's name followed by `interface`.
+    `name` is the service name, and `signature` the D-Bus type of the arguments. If `path` is "",
+    the object path is derived from the service name. The interface name is the service name
+    followed by `interface`.
     """
     from gi.repository import Gio, GLib
 

@@ -1,6 +1,6 @@
 """Client of the daemons that keeps the states of entries up to date in a program's event loop.
 
-Works with non-blocking sockets in the loop of the program, without threads, because a file
+The client uses non-blocking sockets in the program's event loop, and no threads, because a file
 manager's embedded Python does not let threads run.
 
 INVARIANT: in the program, only `soon` waits, for at most the time that its caller gives; `blocking`
@@ -55,7 +55,7 @@ class Lines:
     def __init__(
         self, path: Path, loop: Loop, received: Callable[[Any], None], ended: Callable[[], None]
     ) -> None:
-        """Connect to the socket `path`. Raises OSError.
+        """Connect to the socket `path`. Raises OSError if no daemon accepts the connection.
 
         `received` is called with each JSON object, and `ended` once when the connection is lost.
         """
@@ -121,10 +121,13 @@ class Lines:
 
 
 class Daemon:
-    """Connections to the daemon of one mount: one for queries, one for its stream of changes."""
+    """Daemon of one mount, with a connection for queries and a connection for change reports."""
 
     def __init__(self, path: Path, client: "Client", loop: Loop) -> None:
-        """Open both connections, and request the stream of changes. Raises OSError."""
+        """Open both connections, and request change reports.
+
+        Raises OSError if the daemon does not accept the connections.
+        """
         self.path = path
         self.mount = ""  # mount point, once the daemon has told it
         self.account = ""
@@ -245,7 +248,7 @@ class Client:
         return found
 
     def soon(self, paths: Iterable[str], seconds: float) -> dict[str, Entry]:
-        """Return the known states of these paths; wait up to `seconds` for unknown ones."""
+        """Return the known states of these paths; wait up to `seconds` for unknown states."""
         wanted = list(paths)
         unknown = [path for path in wanted if self.entry(path) is None and self.is_inside(path)]
         if unknown:
@@ -301,7 +304,7 @@ class Client:
     def look(self) -> None:
         """Read the mount table, and connect to the daemons that are not connected.
 
-        If a mount has no connected daemon, repeat this later.
+        If a mount then has no connected daemon, schedule another call of this method.
         """
         self._table.seek(0)
         chunks = iter(lambda: self._table.read(CHUNK), b"")
@@ -379,7 +382,7 @@ class Client:
         return [path for path in self._entries if f"{path}/".startswith(prefix)]
 
     def _distribute(self) -> None:
-        """Queue the waiting paths for their daemons; keep the paths without a connected daemon."""
+        """Queue the waiting paths for their daemons; keep paths whose daemon is not connected."""
         self._gathering = False
         waiting, self._waiting = self._waiting, {}
         for path in waiting:
@@ -395,8 +398,9 @@ class Client:
 def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
     """Send a request to the daemon with the socket `path`, and return the last line of the answer.
 
-    This function waits, so only separate processes may call it. `silence` is the longest time
-    between two lines, in seconds. Raises OSError, which includes TimeoutError, or ValueError.
+    This function waits, so only separate processes may call it. `silence` is the maximum time
+    between two lines, in seconds. Raises OSError if the connection fails or a line takes longer
+    (TimeoutError), and ValueError if a line is not JSON.
     """
     for message in _lines(path, request, silence):
         if message.get("done") or "error" in message:
@@ -422,7 +426,10 @@ def serving(path: str) -> Path | None:
 
 
 def _lines(path: Path, request: dict[str, object], silence: float) -> Iterator[dict[str, Any]]:
-    """Send a request and yield the lines of the answer, decoded. Raises OSError, ValueError."""
+    """Send a request, and yield each line of the answer as a decoded JSON object.
+
+    Raises the errors of `blocking`.
+    """
     with mounts.connect(path) as connection:
         connection.settimeout(silence)
         connection.sendall(json.dumps(request).encode("ascii") + b"\n")

@@ -1,4 +1,4 @@
-"""Extension of Nautilus, Nemo, Caja and Thunar: emblems and menus.
+"""Extension of Nautilus, Nemo, Caja and Thunar with emblems and menus.
 
 INVARIANT: the file manager never waits for a daemon, except up to MENU_SECONDS seconds before a
 menu, if states of the selected entries are unknown. After an error in this module, emblems or menus
@@ -17,7 +17,7 @@ from .client import Client
 from .glib_loop import GLibLoop, start
 
 MENU_SECONDS = 0.03
-SLICE = 100  # entries that are refreshed before the file manager goes on
+SLICE = 100  # entries that are refreshed in one callback of the event loop
 LOOKED_AT = 200  # entries of a selection whose states decide about the menu
 
 
@@ -52,7 +52,7 @@ def copy(text: str) -> None:
 
 
 class States:
-    """States of entries for one file manager; refreshes the entries that have changed."""
+    """Entry states for one file manager, with a refresh of each changed entry."""
 
     def __init__(self, refresh: Callable[[str], None]) -> None:
         self._refresh = refresh
@@ -74,8 +74,8 @@ class States:
         """Return the menu items of these entries, as objects of the file manager's `module`.
 
         Return [] if an entry is not in a mount or its daemon is not connected. `kind` distinguishes
-        the menu of the selection from that of the open folder, because Nautilus keeps the items of
-        both by name.
+        the menu of the selection from the menu of the open folder, because Nautilus identifies the
+        items of both menus by name.
         """
         paths = [path_of(file) for file in files]
         inside = [path for path in paths if path is not None and self.client.is_inside(path)]
@@ -151,7 +151,10 @@ def emblem_provider(module: Any) -> type:
                 file.add_emblem(name)
 
         def get_file_items(self, *arguments: Any) -> list[Any]:
-            """Return the menu of the selected files; Nautilus before 43 passes a window first."""
+            """Return the menu of the selected files, which are the last of the arguments.
+
+            Nautilus before version 43 passes a window as the first argument.
+            """
             return self._states.menu(module, arguments[-1])
 
         def get_background_items(self, *arguments: Any) -> list[Any]:

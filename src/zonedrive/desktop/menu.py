@@ -1,4 +1,7 @@
-"""Translated texts, names of emblems, and menu items. Knows nothing about file managers."""
+"""Translated texts, names of emblems, and menu items.
+
+This module knows nothing about file managers.
+"""
 
 import gettext
 import os
@@ -37,7 +40,7 @@ def title() -> str:
 def emblem(entry: Entry) -> str:
     """Return the name of an entry's emblem, or "" for an entry that never leaves this machine.
 
-    There is no emblem for a read-only entry, because file managers see that from its permissions.
+    There is no emblem for read-only entries, because file managers mark them by their permissions.
     """
     if entry.state in MARKED:
         return f"emblem-zonedrive-{entry.state}"
@@ -54,10 +57,10 @@ def top_items(paused: bool) -> list[Item]:
 
 
 def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> list[Item]:
-    """Return the menu items of a selection, or [] without `entries`.
+    """Return the menu items for a selection, or [] if `entries` is empty.
 
-    `entries` are the states of some of the selected entries, or of all. `can` has the operations
-    that the profile defines. `is_single` is True if exactly one entry is selected.
+    `entries` are the states of some or all selected entries. `can` contains the operations that the
+    profile defines. `is_single` is True if exactly one entry is selected.
     """
     if not entries:
         return []

@@ -15,7 +15,7 @@ BUS_PATH = "/org/zonedrive/Desktop"
 
 
 def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
-    """Return the state of an account as a name of CloudProviders.AccountStatus, and its text."""
+    """Return the status of an account, a name of CloudProviders.AccountStatus, and its text."""
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)
     if link == "logon-required":
@@ -55,7 +55,11 @@ class SideBar:
     def __init__(
         self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]
     ) -> None:
-        """Export on `bus` with the libraries CloudProviders and Gio; `start` starts an action."""
+        """Export the accounts on the session bus `bus`.
+
+        `library` and `gio` are the libraries CloudProviders and Gio. `start` starts an action for
+        paths.
+        """
         self._library, self._gio, self._start = library, gio, start
         self._icon = gio.ThemedIcon.new("zonedrive")
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)

@@ -1,4 +1,4 @@
-"""Entry point of the `zonedrive` command, also for `python -m zonedrive`.
+"""Entry point of the `zonedrive` command and of `python -m zonedrive`.
 
 `main` imports the slow modules itself, because Ctrl-C ends the process without a traceback only
 after `main` has called `sigint.quiet`.

@@ -19,7 +19,10 @@ REFUSAL_REMEDY = f"{KEPT}; another name or folder may help, or the administrator
 
 
 class Cause(IntEnum):
-    """Cause of the last failed attempt to send a change. The outbox stores the numbers."""
+    """Cause of the last failed attempt to send a change.
+
+    The outbox stores the numeric values, so do not renumber them.
+    """
 
     NONE = 0  # it did not fail
     UNCLEAR = 1  # an unclear reply of the service; also every failure recorded by 0.1.0
@@ -70,8 +73,8 @@ _DISK = {
 def cause_of(error: Exception) -> Cause:
     """Return the cause of a failed attempt.
 
-    The most specific known class of the exception decides. Of an exception group, the first
-    exception decides.
+    The most specific known class of the exception decides. For an exception group, the first
+    exception of the group decides.
     """
     error = errors.first_of(error)
     if isinstance(error, OSError) and not error.errno:

@@ -1,7 +1,7 @@
-"""Encryption of local data: authenticated encryption of short texts, and creation of random keys.
+"""Authenticated encryption of short texts, and creation of random keys, for local data.
 
-Knows nothing about files, tables or the origin of the account's key. The encryption is AES-256-GCM
-(NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
+This module knows nothing about files, tables or the origin of the account's key. The encryption is
+AES-256-GCM (NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
 """
 
 import hashlib
@@ -36,15 +36,15 @@ class Clear:
     """Box for an account with `encrypt = false`; the bytes stay unchanged."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Return `plain`."""
+        """Return `plain` unchanged."""
         return plain
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Return `sealed`."""
+        """Return `sealed` unchanged."""
         return sealed
 
     def mark(self, plain: bytes) -> int:
-        """Return an unkeyed hash of `plain`, because such an account keeps nothing secret."""
+        """Return an unkeyed hash of `plain`, because such an account encrypts nothing."""
         return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
 
 

@@ -1,4 +1,4 @@
-"""Settings: config.toml, overridden by `-o` options, validated once and then read-only.
+"""Settings from config.toml and `-o` options, which are validated once and then read-only.
 
 A setting has the same name and meaning in the file and in `-o`. Tables `[account.NAME]` in the file
 override the top level for one account.
@@ -131,7 +131,7 @@ def choices(name: str) -> tuple[str, ...]:
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """Administrator's settings for one account: defaults and policies.
+    """Administrator's settings for one account, which consist of defaults and policies.
 
     INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
     policy cannot be read, the user cannot choose the value: the default is used, and uploads,
@@ -200,8 +200,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Settings:
         """Return the user's settings, completed with the defaults and overridden by the policy.
 
-        A list of the policy is followed by the user's items. `tell` is called with a line for each
-        of the user's values that the policy overrides.
+        For a list, the policy's items are followed by the user's items. `tell` is called with a
+        line for each value of the user that the policy overrides.
         """
         values: dict[str, object] = {**self.defaults, **own}
         rule: dict[str, object] = {n: v for n, v in self.policy.items() if n in NAMES}
@@ -283,7 +283,7 @@ def _of_organization(
     """Validate a value of the administrator's file and return it.
 
     `where` is the file and line for messages, and `table` the path of the table with the value.
-    Paths relative to `folder` become absolute. Raises ConfigError.
+    Paths relative to `folder` become absolute. Raises ConfigError if the value is not valid.
     """
     if name == "save_password" and table == ("policy",):
         if isinstance(value, bool):
@@ -326,11 +326,12 @@ def load(
 ) -> Settings:
     """Read the settings of `account`, overridden by `-o` options.
 
-    Without a file, the defaults are used. A relative path of a profile is relative to the directory
-    of the file that names it, or to the current directory in an option. `system` has the
-    administrator's settings; None reads them. `tell` is called with a line for each problem in the
-    administrator's file and for each overridden value of the user. Raises ConfigError, which names
-    the file and the setting, or BadOption for a wrong option.
+    If the file at `path` does not exist, the defaults are used. The relative path of a profile is
+    relative to the folder of the settings file or, in an option, to the current folder. `system`
+    has the administrator's settings; None means to read them from SYSTEM_FOLDER. `tell` is called
+    with a line for each problem in the administrator's file and for each overridden value of the
+    user. Raises ConfigError, which names the file and the setting, or BadOption for an invalid
+    option.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -358,8 +359,9 @@ def load(
 def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
     """Change settings of `account` in the file at `path`, and keep the file's comments.
 
-    `values` maps names to texts as in `-o` options, but each item of a list is on a line of its
-    own. None removes a setting. Raises ConfigError or OSError, and then the file is unchanged.
+    `values` maps names to texts as in `-o` options, but each item of a list is on a separate line.
+    None removes a setting. Raises ConfigError for an invalid value or file, or OSError; the file is
+    then unchanged.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -402,7 +404,8 @@ def as_text(value: object) -> str:
 def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
     """Return the text of a settings file and its parsed tables.
 
-    Raises ConfigError, for a syntax error with `remedy` as its remedy.
+    Raises ConfigError if the file cannot be read or parsed. For a syntax error, `remedy` is the
+    remedy of the ConfigError.
     """
     text = _text(path)
     try:
@@ -413,7 +416,10 @@ def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a settings file, or "" if there is no file. Raises ConfigError."""
+    """Return the text of a settings file, or "" if the file does not exist.
+
+    Raises ConfigError if the file cannot be read, is too long or is not UTF-8.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
             raise ConfigError(f"{path} is not a file", remedy="move it away")

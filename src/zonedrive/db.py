@@ -1,7 +1,7 @@
-"""SQLite wrapper that all stores use: one connection, write-ahead log, nested transactions.
+"""SQLite wrapper for all stores, with one connection, a write-ahead log and nested transactions.
 
-Knows nothing about any table. Calls are synchronous and short (tens of microseconds), so they are
-atomic between two awaits of the caller.
+This module knows nothing about any table. Calls are synchronous and short (tens of microseconds),
+so they are atomic between two awaits of the caller.
 
 INVARIANT: no `await` inside a transaction.
 """
@@ -72,7 +72,7 @@ class Database:
     def __init__(
         self, path: Path, connection: Connection, resources: ExitStack, *descriptors: int
     ) -> None:
-        """Store a connection that `open` or `read` has made.
+        """Store a connection that `open` or `read` has created.
 
         `close` closes the `resources`, and `flush` flushes the files of the `descriptors`.
         """
@@ -198,10 +198,10 @@ class Database:
         self._undo.append(step)
 
     def after_commit(self, step: Callable[[], object]) -> None:
-        """Call `step` after the commit of the open transaction, or at once without a transaction.
+        """Call `step` after the commit of the open transaction, or at once if none is open.
 
         Use this for steps that cannot be undone, such as deleting a file that rows referred to
-        before.
+        before the commit.
         """
         if self._undo is None:
             step()
@@ -228,7 +228,7 @@ class Database:
             self._run(self._connection.execute, "BEGIN IMMEDIATE", ())
 
     def _run(self, run: Run, sql: str, parameters: object) -> sqlite3.Cursor:
-        """Run a statement, and convert SQLite's errors to those that `execute` raises."""
+        """Run a statement, and convert SQLite's errors to the errors that `execute` raises."""
         try:
             return run(sql, parameters)
         except sqlite3.OperationalError as wrong:
@@ -243,7 +243,7 @@ class Database:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:
-        """Wait until all commits are on the disk (takes milliseconds; call this in a thread)."""
+        """Wait until all commits are on the disk. Call this in a thread; it takes milliseconds."""
         for descriptor in self._descriptors:
             os.fsync(descriptor)
 
@@ -323,7 +323,7 @@ def _descriptor(path: Path, flags: int, stack: ExitStack) -> int:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Convert SQLite errors in the block to StoreError; `done` is "opened" or "read"."""
+    """Convert SQLite errors in the `with` block to StoreError; `done` is "opened" or "read"."""
     try:
         yield
     except sqlite3.DatabaseError as wrong:
@@ -355,7 +355,7 @@ def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]
 
 
 def _read_only(path: Path, stack: ExitStack) -> Connection:
-    """Return a connection to a file that does not change the file, its log or the log's index.
+    """Return a connection that reads a file and changes neither the file, its log nor the index.
 
     SQLite normally writes to the index next to a write-ahead log, and creates log and index if they
     are missing. With `readonly_shm`, SQLite builds the index in memory. Without a log, SQLite needs

@@ -1,4 +1,4 @@
-"""Exceptions of zonedrive: one class hierarchy, raised and caught by type.
+"""Exceptions of zonedrive, in one class hierarchy.
 
 A message is one sentence that names the cause; `remedy` tells the user what to do. Errors with a
 POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s. Only
@@ -26,63 +26,63 @@ class ZonedriveError(Exception):
 
 
 class ConfigError(ZonedriveError):
-    """Setting, option or account file that is not usable."""
+    """Error for a setting, option or account file that is not usable."""
 
 
 class BadOption(ConfigError):
-    """Option or argument of a command that is not usable."""
+    """Error for an option or argument of a command that is not usable."""
 
 
 class NoHomeDirectory(ConfigError):
-    """Missing home folder: the user has no folder for zonedrive's files."""
+    """Error for a user who has no home folder for zonedrive's files."""
 
 
 class ProfileError(ConfigError):
-    """Deployment profile that is not usable; the message names the file and the line."""
+    """Error for a deployment profile that is not usable; the message names file and line."""
 
 
 class NotSupported(ZonedriveError):
-    """Operation for which the profile has no endpoint (POSIX: EPERM)."""
+    """Error for an operation for which the profile has no endpoint (POSIX: EPERM)."""
 
 
 class StoreError(ZonedriveError):
-    """Local data that is damaged or cannot be stored."""
+    """Error for local data that is damaged or cannot be stored."""
 
 
 class Damaged(StoreError):
-    """Stored bytes that failed their integrity check, and are therefore not returned."""
+    """Error for stored bytes that failed their integrity check, and are therefore not returned."""
 
 
 class Changed(ZonedriveError):
-    """State on the service that differs from the last known state.
+    """Error for an entry whose state on the service differs from the last known state.
 
-    The operation is planned again with the new state. A program that reads gets ESTALE and has to
+    A failed change is planned again with the new state. A program that reads gets ESTALE and has to
     open the file again.
     """
 
 
 class AmbiguousName(ZonedriveError):
-    """Name that several entries of a folder have on the service, although requests use names."""
+    """Error for a request by name if several entries of the folder have the name."""
 
 
 class AlreadyRunning(ZonedriveError):
-    """Account that another daemon already serves."""
+    """Error for an account that another daemon or command already uses."""
 
 
 class MountError(ZonedriveError):
-    """Mount point that is not usable, or mount that the kernel refuses."""
+    """Error for a mount point that is not usable, or a mount that the kernel refuses."""
 
 
 class MountEnded(MountError):
-    """End of the mount while its daemon handled a request."""
+    """Error for a control request during which the mount ended."""
 
 
 class RemoteError(ZonedriveError):
-    """Failure of the service or of the connection to the service.
+    """Error of the service, or of the connection to the service.
 
-    `status` is the HTTP status (0 without an answer), `code` the APIError name ("" if the service
-    sent none), `data` the optional data of the error body, and `bare` the message without the
-    attempted operation.
+    `status` is the HTTP status (0 if the service did not answer), `code` the APIError name ("" if
+    the service sent none), `data` the optional data of the error body, and `bare` the message
+    without the attempted operation.
     """
 
     def __init__(
@@ -108,51 +108,51 @@ def during(doing: str, text: str) -> str:
 
 
 class Unreachable(RemoteError):
-    """Missing answer of the service; a later attempt may succeed.
+    """Error for a request that the service did not answer; a later attempt may succeed.
 
     For example, the host name is unknown, or the connection was refused, timed out or was reset.
     """
 
 
 class TimedOut(Unreachable):
-    """Missing answer of the service within the timeout."""
+    """Error for a request that the service did not answer within the timeout."""
 
 
 class Interrupted(Unreachable):
-    """Connection that broke without effect on the service; the request may be repeated."""
+    """Error for a connection that broke without effect on the service; a retry is safe."""
 
 
 class ReplyLost(Unreachable):
-    """Connection that broke after the request was sent; the effect of the request is unknown."""
+    """Error for a connection that broke after the request was sent; the effect is unknown."""
 
 
 class ProxyFailed(Unreachable):
-    """Proxy of this machine that did not connect to the service."""
+    """Error for a configured proxy that did not connect to the service."""
 
 
 class Untrusted(Unreachable):
-    """Server certificate that is not trusted; a retry alone does not help.
+    """Error for a server certificate that is not trusted; a retry alone does not help.
 
-    `is_renewable` is True if a certificate is expired or not yet valid: the service needs a new
-    certificate, or this machine's clock is wrong.
+    `is_renewable` is True if a certificate is expired or not yet valid, because the service needs a
+    new certificate or this machine's clock is wrong.
     """
 
     is_renewable = False
 
 
 class OtherHost(Untrusted):
-    """Server certificate that is for another host."""
+    """Error for a server certificate that was issued for another host."""
 
 
 class NoTls(Unreachable):
-    """Server that answers, but not with TLS 1.2 or later."""
+    """Error for a server that answers, but not with TLS 1.2 or later."""
 
 
 class Unavailable(RemoteError):
-    """Temporary error of the service (408, 429, 500, 502, 503, …); a later attempt may succeed.
+    """Error for a temporary failure of the service (408, 429, 500, 502, 503, …).
 
-    `retry_after` is the delay in seconds that the service requests, or None. `unprocessed` is True
-    if the request certainly had no effect.
+    A later attempt may succeed. `retry_after` is the delay in seconds that the service requests, or
+    None. `unprocessed` is True if the request certainly had no effect.
     """
 
     retry_after: float | None = None
@@ -165,50 +165,50 @@ class Unavailable(RemoteError):
 
 
 class BadAnswer(RemoteError):
-    """Answer that violates the API: malformed JSON, a missing field, a short body."""
+    """Error for an answer that violates the API, such as malformed JSON or a truncated body."""
 
 
 class NotLoggedOn(RemoteError):
-    """Missing session: the user has not logged on, or the session has ended (401)."""
+    """Error for a user who has not logged on, or whose session has ended (401)."""
 
 
 class CredentialsRefused(NotLoggedOn):
-    """Logon that the service rejected, or that the user did not complete.
+    """Error for a logon that the service rejected, or that the user did not complete.
 
     INVARIANT: only the user may start another attempt.
     """
 
 
 class PasswordChangeRequired(CredentialsRefused):
-    """Logon that succeeded, but for which the service requires a password change first."""
+    """Error for a logon after which the service requires a password change."""
 
 
 class Forbidden(RemoteError):
-    """Request for which the user lacks the permission (403)."""
+    """Error for a request for which the user lacks the permission (403)."""
 
 
 class NotFound(RemoteError):
-    """Zone, entry, version or endpoint that does not exist (404)."""
+    """Error for a zone, entry, version or endpoint that does not exist (404)."""
 
 
 class AlreadyExists(RemoteError):
-    """Name that already exists (409)."""
+    """Error for a name that already exists (409)."""
 
 
 class Locked(RemoteError):
-    """Entry that another user has locked (APIError LOCKED)."""
+    """Error for an entry that another user has locked (APIError LOCKED)."""
 
 
 class TooLarge(RemoteError):
-    """Content that is larger than the service accepts (413)."""
+    """Error for content that is larger than the service accepts (413)."""
 
 
 class Rejected(RemoteError):
-    """Request that the service rejects, for example with an illegal name (400 and similar)."""
+    """Error for a request that the service rejected, for example for an illegal name (400)."""
 
 
 def first_of(wrong: Exception) -> Exception:
-    """Return the first exception in a group, at any depth; return other exceptions unchanged."""
+    """Return the first exception of an exception group, at any depth; return others unchanged."""
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]
     return wrong

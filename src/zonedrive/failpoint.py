@@ -1,10 +1,10 @@
 """Failpoints: named places in the code at which tests kill the daemon.
 
-Knows nothing about the code at a place. A daemon that is started with ZONEDRIVE_KILL_AT=NAME in its
-environment kills itself with SIGKILL at the place NAME (NAME:3: when the daemon reaches the place
-for the third time). The effect is that of a power cut that loses nothing the kernel has already
-received. Tests use this to show that no data is lost at any place. In all other processes,
-`reached` only makes one comparison.
+This module knows nothing about the code at a place. A daemon that is started with
+ZONEDRIVE_KILL_AT=NAME in its environment kills itself with SIGKILL at the place NAME (NAME:3: when
+the daemon reaches the place for the third time). This has the same effect as a power cut after
+which all data that the kernel received is still there. Tests use this to show that no data is lost
+at any place. In all other processes, `reached` only makes one comparison.
 
 INVARIANT: each place occurs in exactly one call of `reached` in the sources.
 """
@@ -101,9 +101,9 @@ _times = 1
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Set the place at which this process is killed, as `environment` names it.
+    """Set the place at which this process is killed, from ZONEDRIVE_KILL_AT in `environment`.
 
-    Raises ConfigError for an unknown place or a wrong number.
+    Raises ConfigError for an unknown place or an invalid number.
     """
     global _deadly, _times
     name, _, times = environment.get(VARIABLE, "").partition(":")

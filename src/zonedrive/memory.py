@@ -1,6 +1,6 @@
-"""Memory for content: allocated in huge pages, and returned to the system when free.
+"""Memory for file content, which is allocated in huge pages and returned to the system when free.
 
-Requires Linux. Without glibc, `give_back` only frees unused buffers.
+This module requires Linux. Without glibc, `give_back` only frees unused buffers.
 """
 
 import ctypes
@@ -57,7 +57,7 @@ class Buffers:
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
-        """Yield a buffer for use until the end of the block; the buffer may have old content."""
+        """Yield a buffer for use in the `with` block; the buffer may have old content."""
         try:
             lent = self._unused.pop()
         except IndexError:

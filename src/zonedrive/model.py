@@ -1,7 +1,7 @@
-"""Data types of the service, independent of the wire format: zones, entries, versions, tokens.
+"""Data types of the service, such as zones, entries and tokens, independent of the wire format.
 
-Knows nothing about HTTP, SQL, inodes or the kernel; every other package may import this module.
-Times are nanoseconds since the epoch, sizes are bytes.
+This module knows nothing about HTTP, SQL, inodes or the kernel. Every other package may import this
+module. Times are nanoseconds since the epoch, sizes are bytes.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Restrictions of a token, in addition to those of its user."""
+    """Restrictions of a token, in addition to the restrictions of the token's user."""
 
     name: str = ""  # SCIM: users and groups alone
     description: str = ""

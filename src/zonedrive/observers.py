@@ -1,4 +1,4 @@
-"""Observers: functions that are called at each event of an object."""
+"""Lists of observers, which are functions that an object calls at each of its events."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec

@@ -1,4 +1,4 @@
-"""Paths on this machine: the XDG directories, and the files of each account below them.
+"""Paths of zonedrive's folders and of each account's files, below the XDG directories.
 
 The XDG variables are read at every call, so that two complete instances can run side by side. A
 variable with a relative path is ignored, as the XDG specification requires, because a relative path
@@ -128,7 +128,7 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
 
 def _by_policy(name: str) -> Path | None:
-    """Return this user's subfolder of a policy's folder, or None without such a policy."""
+    """Return this user's subfolder of the policy `name`'s folder; None if the policy is not set."""
     folder = policy_folders().get(name)
     return folder / str(os.geteuid()) if folder else None
 
@@ -197,7 +197,7 @@ class _InState:
 
 @dataclass(frozen=True)
 class AccountPaths:
-    """Paths of one account's files and folders. Raises ConfigError for a wrong account name."""
+    """Paths of one account's files and folders. Raises ConfigError for an invalid account name."""
 
     account: str
 
@@ -262,7 +262,7 @@ def obstacle(folder: Path) -> Path | None:
 
 
 def no_folder(found: Path) -> ConfigError:
-    """Return the error about `found`, a result of `obstacle`."""
+    """Return the error for `found`, a path that `obstacle` returned."""
     kind = "a file" if found.is_file() else "no folder" if found.exists() else "a broken link"
     return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=_way_around(found))
 
@@ -307,7 +307,7 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
-    """Return the error for an account without a logon; its remedy names the accounts with a logon.
+    """Return the error for an account that is not logged on; its remedy names logged-on accounts.
 
     If the account is still in a folder that it used before a policy set `state_dir`, the remedy is
     to move that folder.
@@ -343,7 +343,7 @@ def require_file(path: Path) -> None:
 
 
 def private_dir(path: Path) -> Path:
-    """Create the folder `path`, or restrict the existing one, to mode 0700, and return `path`.
+    """Create the folder `path` with mode 0700, or restrict an existing folder; return `path`.
 
     Missing parent folders are created with the same mode, as the XDG specification requires.
     """
@@ -382,7 +382,8 @@ def write_private(path: Path, data: bytes) -> None:
     """Replace the file at `path` atomically by a file with `data` and mode 0600.
 
     After a power cut during the call, the file has either the old or the new content; after the
-    call, it has the new content. The parent folder gets mode 0700. Raises OSError.
+    call, it has the new content. The parent folder gets mode 0700. Raises OSError if the file or
+    its folder cannot be written.
     """
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")

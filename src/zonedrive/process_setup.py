@@ -1,6 +1,6 @@
-"""Setup of a process of zonedrive: file name encoding, standard streams, protection of its memory.
+"""Process setup for file name encoding, standard streams and memory protection.
 
-Imports no other module of zonedrive, because this code runs before all other code.
+This module imports no other module of zonedrive, because its code runs before all other code.
 
 In a locale with an encoding other than UTF-8, Python would use that encoding for paths and text
 files. A command and a daemon in different locales would then mean different files by the same name.

@@ -1,4 +1,4 @@
-"""Single flight: at most one operation per key is in progress, and all callers share its result.
+"""Single-flight execution, in which all callers with the same key share one running operation.
 
 The first caller begins a flight before its first await; later callers wait for the same flight. Use
 this only in the thread of the event loop.
@@ -49,7 +49,7 @@ class SingleFlight(Generic[K, F]):
         return self._flights.get(key)
 
     async def wait(self, key: K) -> bool:
-        """Wait for the flight of a key and return True; return False at once without a flight."""
+        """Wait for the flight of `key` and return True; return False at once if there is none."""
         flight = self._flights.get(key)
         if flight is None:
             return False
@@ -68,7 +68,7 @@ class SingleFlight(Generic[K, F]):
 
     @contextmanager
     def flying(self, key: K, flight: F) -> Iterator[F]:
-        """Register a flight for the duration of the block, and yield the flight."""
+        """Register a flight for the duration of the `with` block, and yield the flight."""
         self.begin(key, flight)
         try:
             yield flight

@@ -1,7 +1,7 @@
-"""Detection of stale data: take a snapshot, await, check that the snapshot is current, commit.
+"""Detection of data that became stale during an await.
 
-A value that was read before an await may have changed after the await. Do not await between the
-check and the commit.
+A value that was read before an await may have changed after the await. Take a snapshot, await,
+check that the snapshot is current, then commit. Do not await between the check and the commit.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""Supervision of a daemon's background tasks: restarts, and records of their exceptions.
+"""Supervision of a daemon's background tasks, which restarts tasks and records their exceptions.
 
-Knows nothing about the work of a task.
+This module knows nothing about the work of a task.
 
 `keep` restarts a task after each exception until the task returns. `job` runs a task once; only its
-caller may try again. `call` runs a function once in a callback of the event loop. In each case an
-exception is logged with its traceback, and `failing` lists the task until the task works again.
+caller may try again. `call` runs a function once, from within an event-loop callback. In each case
+an exception is logged with its traceback, and `failing` lists the task until the task works again.
 
 INVARIANT: no exception of a task leaves this module except a cancellation, so the mount continues.
 
@@ -145,9 +145,10 @@ class Supervisor:
     def call(
         self, task: Task, work: Callable[[*Arguments], object], *args: *Arguments
     ) -> Exception | None:
-        """Run `work` in a callback of the event loop; return its exception, or None.
+        """Call `work` from within an event-loop callback; return the exception that it raises.
 
-        Without this function, an exception would end the event loop.
+        Return None if `work` raises no exception. Without this method, an exception would end the
+        event loop.
         """
         try:
             work(*args)

@@ -1,4 +1,4 @@
-"""TOML written by users: parsing with limits, and line numbers for error messages.
+"""Parsing of TOML written by users, with limits, and line numbers for error messages.
 
 INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run.
 The nesting of a parsed document is limited, so recursive functions can process the document.
@@ -20,7 +20,7 @@ _PROSE = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^\s*#[^\n]*"
 
 
 class WrongDocument(ValueError):
-    """Text that is not TOML or exceeds a limit.
+    """Error for a text that is not TOML or exceeds a limit.
 
     `line` counts from 1; 0 means that the message names the line, or that the line is unknown.
     """
@@ -31,7 +31,10 @@ class WrongDocument(ValueError):
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the parsed document. Raises WrongDocument."""
+    """Parse a TOML text and return the document.
+
+    Raises WrongDocument if the text is not TOML or exceeds a limit.
+    """
     for number, each in enumerate(text.split("\n"), 1):
         if len(each) > WIDEST:
             raise WrongDocument(f"a line of more than {WIDEST} characters", number)
@@ -48,7 +51,10 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _depth(value: object) -> int:
-    """Return the nesting depth of tables and arrays in a value. Raises RecursionError."""
+    """Return the nesting depth of tables and arrays in a value.
+
+    Raises RecursionError for a value that is nested too deeply for recursive functions.
+    """
     if not isinstance(value, dict | list):
         return 0
     inner = value.values() if isinstance(value, dict) else value
@@ -66,9 +72,9 @@ def brief(words: str) -> str:
 def line_of(text: str, where: Where, needle: str = "") -> int:
     """Return the line (from 1) with the key `where`, else the line of its table, else 1.
 
-    With a `needle`, return the first line from there on that contains the needle, if any. `text`
-    must be a valid document. The function searches the text for the table's header, then for the
-    key.
+    With a `needle`, return the first line from there on that contains `needle`, if there is one.
+    `text` must be a valid document. The function searches the text for the table's header, then for
+    the key.
     """
     document: object = tomllib.loads(text)
     for depth, name in enumerate(where):

@@ -1,4 +1,4 @@
-"""Turns of fast transfer threads: one thread at a time has the turn to work, the others wait.
+"""Turns for fast transfer threads, so that only one of these threads works at a time.
 
 A fast transfer takes the interpreter lock some thousand times a second. If several fast transfers
 worked at once, the event loop, which answers the kernel, would wait too long for that lock. Slow
@@ -20,7 +20,10 @@ PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
 
 
 class TransferSlots:
-    """Turn that one thread holds at a time, with a queue of waiting threads. Thread-safe."""
+    """Turn that only one thread can hold at a time, with a queue of waiting threads.
+
+    The object is thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +31,7 @@ class TransferSlots:
         self.is_taken = False
 
     def take(self) -> bool:
-        """Wait for the turn; return True if the caller has it, False after PATIENCE_S seconds."""
+        """Wait up to PATIENCE_S seconds for the turn; return True if the caller has the turn."""
         with self._lock:
             if not self.is_taken:
                 self.is_taken = True

@@ -12,7 +12,7 @@ LOCALE = Path(__file__).parent / "locale"
 
 @cache
 def _catalogue() -> gettext.NullTranslations:
-    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; else an empty one."""
+    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG, or an empty catalogue."""
     return gettext.translation("zonedrive", LOCALE, fallback=True)
 
 
@@ -27,5 +27,5 @@ def translated(text: str) -> str:
 
 
 def translated_count(one: str, many: str, number: int) -> str:
-    """Return the translation of `one` or `many`, whichever fits `number`."""
+    """Return the translation of the singular `one` or the plural `many`, as `number` requires."""
     return _catalogue().ngettext(one, many, number)

@@ -460,7 +460,12 @@ class Kernel:
         try:
             await self._flush(file.handle)
         finally:
-            await self._files.release(file.handle)
+            if not any(file is other for other in self._open.values()):
+                await self._files.release(file.handle)
+
+    async def dup(self, fd: int) -> int:
+        """Return another descriptor of an open file."""
+        return self._opened(self._file(fd))
 
     @_limited
     async def _flush(self, handle: int) -> None:

@@ -65,6 +65,11 @@ class Session:
         return self.file.size
 
     @property
+    def is_only_emptied(self) -> bool:
+        """True if the session has truncated a file to nothing, and nothing was written since."""
+        return self.rewritten and not self.written and self.size == 0
+
+    @property
     def age(self) -> float:
         """Seconds since the session began."""
         return time.monotonic() - self._begun

@@ -131,6 +131,8 @@ class Files:
         try:
             if opened.writers == 0:
                 self._end(opened)
+            elif which.writable and opened.session is not None and opened.session.is_only_emptied:
+                await self.sessions.save(opened)
         finally:
             opened.handles -= 1
             opened.by_handle.remove(which)
@@ -143,17 +145,33 @@ class Files:
         With the setting `close = wait`, also wait for the upload, and raise its error.
         """
         opened = self._handles[handle].file
-        if not self._handles[handle].writable or opened.session is None:
+        session = opened.session
+        if not self._handles[handle].writable or session is None:
+            return
+        # A shell that redirects to a file truncates it, and closes a duplicate of the descriptor
+        # before the program writes. The former content is kept until the last close.
+        if session.is_only_emptied:
             return
         await self.sessions.save(opened)
         await self.sessions.free_superseded()
         if opened.session is None:
             return
-        # A shell that redirects closes a duplicate before it writes anything. The upload of the
-        # empty file is not waited for.
-        empty = opened.session.size == 0 and not opened.session.written
+        # The upload of a new empty file is not waited for, because the descriptor may be such a
+        # duplicate.
+        empty = session.size == 0 and not session.written
         if self._state.settings.close == "wait" and not empty:
             await self.sessions.delivered(opened)
+
+    async def save_new(self, inode: Inode) -> None:
+        """Commit the bytes of a new file that is open and was never saved, if `inode` is one.
+
+        The file may then take over the entry of another file: after a crash, it would otherwise
+        have neither content. Raises OSError or StoreError.
+        """
+        opened = self._state.opened.get(inode.ino)
+        if opened is not None and opened.session is not None and not inode.generation:
+            if inode.is_new:
+                await self.sessions.save(opened)
 
     async def fsync(self, handle: int) -> None:
         """Sync written bytes and their record to the disk. Raises OSError or StoreError.

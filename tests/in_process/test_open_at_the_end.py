@@ -1,0 +1,110 @@
+"""Files that a program has open while the daemon dies or the disk gets full.
+
+The program never closed them, so that none of its bytes are promised; what was there before is.
+"""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.in_process.test_ways_to_save import system
+
+FORMER = b"former content\n"
+pytestmark = pytest.mark.mount("settle=0")
+
+
+def redirected(path: Path) -> int:
+    """Open a file as a shell does for `program > file`; return the program's descriptor."""
+    calls = system(path)
+    fd = calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    standard_output: int = calls.dup(fd)
+    calls.close(fd)
+    return standard_output
+
+
+def close(path: Path, fd: int) -> None:
+    """Close a descriptor, whose daemon may have died."""
+    with contextlib.suppress(OSError):
+        system(path).close(fd)
+
+
+def versions(desk: Mounted, name: str) -> int:
+    """Send everything; return the number of versions."""
+    desk.sync()
+    return len(desk.zone.versions(name))
+
+
+@pytest.mark.also_mounted
+def test_a_killed_redirection_keeps_the_former_content(desk: Mounted) -> None:
+    """`program > file` has written, and its file is open, when the daemon dies."""
+    path = desk.root / "notes.txt"
+    path.write_bytes(FORMER)
+    before = versions(desk, "notes.txt")
+    fd = redirected(path)
+    system(path).write(fd, b"half of the new content")
+    desk.kill()
+    close(path, fd)
+    desk.mount()
+    assert (desk.root / "notes.txt").read_bytes() == FORMER
+    assert versions(desk, "notes.txt") == before
+
+
+@pytest.mark.also_mounted
+@pytest.mark.parametrize("written", [b"", b"new content\n"])
+def test_a_redirection_is_one_version(desk: Mounted, written: bytes) -> None:
+    """Also if the program writes nothing."""
+    path = desk.root / "notes.txt"
+    before = versions(desk, "notes.txt")
+    fd = redirected(path)
+    if written:
+        system(path).write(fd, written)
+    system(path).close(fd)
+    assert path.read_bytes() == written
+    assert versions(desk, "notes.txt") == before + 1
+    assert desk.zone.read("notes.txt") == written
+
+
+def test_a_file_is_emptied_while_another_program_writes_to_it(desk: Mounted) -> None:
+    """A close saves the truncation although the file stays open elsewhere."""
+    path = desk.root / "notes.txt"
+    other: Any = path.open("r+b", buffering=0)
+    path.write_bytes(b"")
+    desk.kill()
+    with contextlib.suppress(OSError):
+        other.close()
+    desk.mount()
+    desk.sync()
+    assert (desk.root / "notes.txt").read_bytes() == desk.zone.read("notes.txt") == b""
+
+
+@pytest.mark.also_mounted(target="on the service")
+@pytest.mark.parametrize("target", ["on the service", "edited", "new", "removed"])
+def test_a_file_that_is_renamed_before_its_close(desk: Mounted, target: str) -> None:
+    """The name has what was written before the rename, as on a local disk, and it is sent."""
+    path, draft = desk.root / "target.txt", desk.root / "draft.txt"
+    if target != "new":
+        path.write_bytes(b"on the service\n")
+        desk.sync()
+    desk.command("pause")
+    if target in ("edited", "new"):
+        path.write_bytes(FORMER)
+    if target == "removed":
+        path.unlink()
+    fd = system(draft).open(draft, os.O_WRONLY | os.O_CREAT)
+    system(draft).write(fd, b"new content\n")
+    draft.rename(path)
+    system(draft).write(fd, b"more\n")
+    desk.kill()
+    close(path, fd)
+    desk.mount()
+    desk.command("resume")
+    desk.sync()
+    content = (desk.root / "target.txt").read_bytes()
+    assert content.startswith(b"new content\n")
+    assert desk.zone.read("target.txt") == content
+    assert not desk.zone.find("draft.txt")

@@ -104,6 +104,22 @@ def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted)
     eventually(lambda: (tiny.root / "notes.txt").read_bytes() == before, what="it is there")
 
 
+def test_a_redirection_into_an_existing_file_keeps_it_when_the_disk_is_full(tiny: Mounted) -> None:
+    """A shell truncates the file before the program writes; this alone is no save."""
+    path = tiny.root / "notes.txt"
+    before, versions = path.read_bytes(), len(tiny.zone.versions("notes.txt"))
+    ended = subprocess.run(
+        ["sh", "-c", f"head -c {32 * MIB} /dev/urandom >'{path}'"],
+        stderr=subprocess.PIPE, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "No space" in ended.stderr
+    eventually(lambda: path.read_bytes() == before, what="the former content is there")
+    tiny.sync()
+    assert tiny.zone.read("notes.txt") == before
+    assert len(tiny.zone.versions("notes.txt")) == versions
+
+
 def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
     """Bytes of a failed edit are not part of the file, and are in no cache."""
     path = tiny.root / "notes.txt"

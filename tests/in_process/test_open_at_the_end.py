@@ -4,7 +4,6 @@ The program never closed them, so that none of its bytes are promised; what was 
 """
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 from typing import Any

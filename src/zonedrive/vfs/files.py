@@ -169,9 +169,9 @@ class Files:
         have neither content. Raises OSError or StoreError.
         """
         opened = self._state.opened.get(inode.ino)
-        if opened is not None and opened.session is not None and not inode.generation:
-            if inode.is_new:
-                await self.sessions.save(opened)
+        is_unsaved = inode.is_new and not inode.generation
+        if is_unsaved and opened is not None and opened.session is not None:
+            await self.sessions.save(opened)
 
     async def fsync(self, handle: int) -> None:
         """Sync written bytes and their record to the disk. Raises OSError or StoreError.

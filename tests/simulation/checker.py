@@ -159,6 +159,18 @@ def torn(world: World, lines: Mapping[str, bytes]) -> list[str]:
     return found
 
 
+def emptied(world: World) -> list[str]:
+    """Return the files of which an empty version has replaced content; no program saves that.
+
+    A new file may be empty: if its program dies, it stays, as on a local disk.
+    """
+    return [
+        f"{node.name}: an empty version replaced content"
+        for node in world.nodes.values()
+        if any(not version.data for version in node.versions[1:])
+    ]
+
+
 def refused(world: World, tokens: set[str]) -> list[str]:
     """Return the saves that were refused and are versions."""
     versions = [(node, head(each.data)) for node in world.nodes.values() for each in node.versions]

@@ -138,6 +138,9 @@ class Model:
             node.data, node.mtime_ns, node.is_known = b"", 0, True
         self._fds[fd] = Descriptor(node, flags)
 
+    def _dup(self, other: int, fd: int) -> None:
+        self._fds[other] = self._fds[fd]
+
     def _close(self, _none: None, fd: int) -> None:
         self._fds.pop(fd, None)
 

@@ -9,6 +9,7 @@ import contextvars
 import errno
 import hashlib
 import logging
+import os
 import re
 import socket
 import tempfile
@@ -29,7 +30,7 @@ from greenlet import getcurrent, greenlet
 from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
 from tests.harness.virtual_mount import LEVELS, ZONE, System, VirtualPath
-from tests.model.claims import NOT_READ, Claims, History, head
+from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
@@ -56,9 +57,10 @@ DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
 DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
 REMOVING = {
-    "save_over", "aside", "aside_for_a_moment", "rename", "swap", "unlink", "remove_folder",
-    "move_folder", "save_beside_backup",
+    "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap", "unlink",
+    "remove_folder", "move_folder", "save_beside_backup",
 }  # fmt: skip
+EMPTYING = {"save_shorter", "full", "failing", "power"}  # may replace content by nothing
 BACKUP = "~"
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
@@ -158,6 +160,40 @@ class SimulatedProgram(Program):
             file.seek(0)
             file.write(line)
         self._saved(path, token)
+
+    def save_redirected(self, path: str, other: str, padding: int) -> None:
+        """Truncate the file, and close a duplicate of the descriptor first, as a shell does."""
+        token, line = self._begin(NOT_READ, padding)
+        first = self.system.open(self.folder / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = self.system.dup(first)
+        try:
+            self.system.close(first)
+            _sleep(padding % 5)
+            self.system.write(output, line)
+        finally:
+            self.system.close(output)
+        self._saved(path, token)
+
+    def save_renamed_open(self, path: str, other: str, padding: int) -> None:
+        """Read the file, write a temporary one, and rename that over the file before its close."""
+        saw = NOTHING
+        with contextlib.suppress(FileNotFoundError):
+            saw = self._read(path, (self.folder / path).read_bytes())
+        token, line = self._begin(saw, padding)
+        draft = self.folder / PurePosixPath(path).parent / self.draft
+        try:
+            output = self.system.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                self.system.write(output, line)
+                self._removed(path)
+                self._rename(draft, self.folder / path)
+                _sleep(padding % 5)
+            finally:
+                self.system.close(output)
+            self._saved(path, token)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
 
     def save_beside_backup(self, path: str, other: str, padding: int) -> None:
         """Rename the file to a backup name, which stays on the machine, and write a new file."""
@@ -494,6 +530,8 @@ class Run:
         """Compare the service with what programs wrote, and were told."""
         there = self._there()
         self.findings += checker.torn(self.world, self._lines)
+        if not {step.verb for step in self.scenario.steps} & EMPTYING:
+            self.findings += checker.emptied(self.world)
         for system in self._systems.values():
             self.findings += checker.refused(self.world, system.refused)
             if system.model is not None:

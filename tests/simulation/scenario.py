@@ -11,7 +11,10 @@ from dataclasses import dataclass, field, replace
 from tests.model.programs import LARGE, PATHS, VERBS
 from tests.simulation.network import WEATHERS
 
-SAVES = ("save_synced", "write_on", "save_slowly", "save_shorter", "save_beside_backup")
+SAVES = (
+    "save_synced", "write_on", "save_slowly", "save_shorter", "save_beside_backup",
+    "save_redirected", "save_renamed_open",
+)  # fmt: skip
 
 WEB = "W"
 MACHINES = "ABC"

@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from zonedrive import errors
 from zonedrive.paths import NO_ROOM
+from zonedrive.translation import marked
 
 KEPT = "the file is kept on this computer, and the upload is retried"
 REFUSAL_REMEDY = f"{KEPT}; another name or folder may help, or the administrator"
@@ -39,10 +40,10 @@ class Cause(IntEnum):
 
 
 PHRASES = {
-    Cause.REFUSED: "refused by the service",
-    Cause.LOCAL: "held up by a problem on this machine",
-    Cause.UNCLEAR: "held up by an unclear answer of the service",
-    Cause.UNEXPECTED: "held up by an error in zonedrive",
+    Cause.REFUSED: marked("refused by the service"),
+    Cause.LOCAL: marked("held up by a problem on this machine"),
+    Cause.UNCLEAR: marked("held up by an unclear answer of the service"),
+    Cause.UNEXPECTED: marked("held up by an error in zonedrive"),
 }
 """Phrase that describes a failed change, by cause. Other causes need no action of the user."""
 
@@ -91,14 +92,17 @@ def line_of(error: Exception) -> str:
     cause = cause_of(error)
     if isinstance(error, errors.ZonedriveError):
         remedy = error.remedy or (REFUSAL_REMEDY if cause is Cause.REFUSED else "")
-        return f"{error.message}; {remedy}" if remedy else error.message
+        return f"{error.message}; {marked(remedy)}" if remedy else error.message
     if isinstance(error, OSError) and error.errno:
         if error.errno in NO_ROOM:
-            return _DISK.get(error.errno, "the disk of the outbox is full; make room there")
-        return _DISK.get(error.errno) or os.strerror(error.errno)
+            full = marked("the disk of the outbox is full; make room there")
+            return _DISK.get(error.errno, full)
+        return marked(_DISK.get(error.errno) or os.strerror(error.errno))
     if cause is Cause.LOCAL:
-        return "this machine has no memory left; close some programs"
-    return f"an error in zonedrive ({type(error).__name__}); {KEPT}, and the log has the details"
+        return marked("this machine has no memory left; close some programs")
+    return marked(
+        f"an error in zonedrive ({type(error).__name__}); {KEPT}, and the log has the details"
+    )
 
 
 def label(cause: Cause) -> str | None:

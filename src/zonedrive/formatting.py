@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from zonedrive.translation import marked
+
 _BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 _PLAIN = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), _REPLACED)
@@ -34,12 +36,13 @@ def unsent(left: Mapping[str, int]) -> str:
     `bytes`, and `changes`, the number of pending changes without content.
     """
     changes = left.get("changes", 0)
-    said = []
-    if files := left["files"] - changes:
-        said.append(f"{count(files, 'file')} ({amount(left['bytes'])})")
-    if changes:
-        said.append(f"{count(changes, 'change')} (new folders, renames, removals)")
-    return " and ".join(said)
+    others = marked(f"{count(changes, 'change')} (new folders, renames, removals)")
+    if not (files := left["files"] - changes):
+        return others if changes else ""
+    said = f"{count(files, 'file')} ({amount(left['bytes'])})"
+    if not changes:
+        return said
+    return marked(f"{said} and {count(changes, 'change')} (new folders, renames, removals)")
 
 
 def saved(number: int) -> str:
@@ -47,7 +50,7 @@ def saved(number: int) -> str:
 
     The names of such files were lost when the database was damaged.
     """
-    return f"{count(number, 'file')} in lost+found {verb(number)} only on this machine"
+    return marked(f"{count(number, 'file')} in lost+found {verb(number)} only on this machine")
 
 
 def verb(number: int) -> str:

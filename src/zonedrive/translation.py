@@ -1,24 +1,93 @@
 """Texts of the window, menus and notifications in the language of the session.
 
-The catalogues are in the folder `locale` of this package. Commands print their texts untranslated.
+The catalogues are in the folder `locale` of this package. Commands print their texts untranslated;
+`translated_line` translates such a line for the window and the notifications.
 """
 
 import gettext
-from functools import cache
+import re
+from functools import cache, cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 LOCALE = Path(__file__).parent / "locale"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_VALUES = {"n": "[0-9]+", "verb": "is|are"}
+"""Patterns of the values of some placeholders."""
 
-
-@cache
-def _catalogue() -> gettext.NullTranslations:
-    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG, or an empty catalogue."""
-    return gettext.translation("zonedrive", LOCALE, fallback=True)
+_JOINED = (
+    re.compile(r"(.+?)(; )(.+)"),
+    re.compile(r"(.+)( \()(.+)(\))"),
+    re.compile(r"(.+?)(: )(.+)"),
+    re.compile(r"(\d.*?)(, )(\d.+)"),
+    re.compile(r"(\S+)( )(.+)"),
+)
+"""Lines of several texts: groups are a text, a separator, a text, and what follows."""
 
 
 def marked(text: str) -> str:
     """Mark a command's text for translation in the window; return the text unchanged."""
     return text
+
+
+_WORDS = frozenset(
+    (marked("token"), marked("session"), marked("online"), marked("offline"), marked("failed"),
+     marked("is"), marked("are"))
+)  # fmt: skip
+"""Values of one word that are translated; other such values may be names of files."""
+
+
+class _Catalogue(gettext.GNUTranslations):
+    """Catalogue that also translates texts with values, and errors of the operating system."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(file)
+        self.add_fallback(gettext.translation("libc", fallback=True))
+
+    @cached_property
+    def _forms(self) -> list[tuple[re.Pattern[str], str]]:
+        """Pattern and translation of each text with placeholders, the most specific first."""
+        texts = [text for text in self._catalog if isinstance(text, str)]  # type: ignore[attr-defined]
+        found = sorted(
+            filter(_PLACEHOLDER.search, texts),
+            key=lambda text: len(_PLACEHOLDER.sub("", text)),
+            reverse=True,
+        )
+        return [(_pattern(text), self.gettext(text)) for text in found]
+
+    def line(self, line: str) -> str:
+        """Return the translation of a line of a command; a part without one stays as it is."""
+        if (whole := self.gettext(line)) != line:
+            return whole
+        first, _, rest = line.partition(": ")
+        if first and rest and self.gettext(first) != first:
+            return f"{self.gettext(first)}: {self.line(rest)}"
+        for pattern, text in self._forms:
+            if found := pattern.fullmatch(line):
+                values = found.groupdict()
+                return text.format_map({name: self._value(values[name]) for name in values})
+        for pattern in _JOINED:
+            if found := pattern.fullmatch(line):
+                texts = enumerate(found.groups())
+                return "".join(part if at % 2 else self._value(part) for at, part in texts)
+        return line
+
+    def _value(self, text: str) -> str:
+        return self.line(text) if " " in text or text in _WORDS else text
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of the lines that a text with placeholders becomes."""
+    parts = _PLACEHOLDER.split(text)
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = [f"(?P<{name}>{_VALUES.get(name, '.*?')})" for name in parts[1::2]]
+    return re.compile("".join(parts))
+
+
+@cache
+def _catalogue() -> gettext.NullTranslations:
+    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; else an empty one."""
+    return gettext.translation("zonedrive", LOCALE, class_=_Catalogue, fallback=True)
 
 
 def translated(text: str) -> str:
@@ -29,3 +98,9 @@ def translated(text: str) -> str:
 def translated_count(one: str, many: str, number: int) -> str:
     """Return the translation of the singular `one` or the plural `many`, as `number` requires."""
     return _catalogue().ngettext(one, many, number)
+
+
+def translated_line(line: str) -> str:
+    """Return the translation of a line that a command prints."""
+    catalogue = _catalogue()
+    return catalogue.line(line) if line and isinstance(catalogue, _Catalogue) else line

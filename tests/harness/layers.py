@@ -31,6 +31,7 @@ GROUND = frozenset(
         "observers",
         "snapshot",
         "single_flight",
+        "remedies",
         "translation",
     }
 )

@@ -16,6 +16,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
+from zonedrive.translation import marked
 
 FAILED = 1
 USAGE = 2
@@ -85,7 +86,7 @@ def _refused(wrong: OSError) -> str:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return unwritten(wrong)
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
-        return f"{paths.NO_FOLDER}; {paths.GO_ELSEWHERE}"
+        return f"{marked(paths.NO_FOLDER)}; {marked(paths.GO_ELSEWHERE)}"
     is_ours = _is_of_ours(wrong.filename)
     remedy = _REMEDIES.get(wrong.errno or 0, "")
     if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):
@@ -103,7 +104,7 @@ def _refused(wrong: OSError) -> str:
 
 def unwritten(wrong: OSError) -> str:
     """Return the message for a failed write to standard output."""
-    return f"the output cannot be written ({wrong.strerror})"
+    return marked(f"the output cannot be written ({wrong.strerror})")
 
 
 def has_folder() -> bool:

@@ -16,6 +16,7 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotFound
 from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
+from zonedrive.translation import marked
 
 WIDE = 110  # minimum columns of a terminal for a table with the zones' ids, which are for programs
 
@@ -196,7 +197,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     for one in _asked(account, request)["restored"]:
         # A daemon of an earlier version, still running after an upgrade, sends only paths.
         path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
-        text_output.line(f"restored {path}")
+        text_output.line(marked(f"restored {path}"))
         if left:
             what = text_output.count(left, "deleted entry", "deleted entries")
             there = f"in it {verb(left)} still in the trash; see 'zonedrive trash'"

@@ -23,6 +23,7 @@ from zonedrive.logon.flow import end_session, revoke
 from zonedrive.logon.secrets import Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths
 from zonedrive.remote.profiles.load import load_profile
+from zonedrive.translation import marked
 
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
 STOP_SECONDS = 60.0
@@ -80,7 +81,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         session_start.choose(account, "", start=False)
     except OSError as wrong:
         text_output.complain(f"{wrong.filename}: {wrong.strerror}; remove it, or each login fails")
-    text_output.say(f"logged off from {found.base_url}{dropped}")
+    text_output.say(marked(f"logged off from {found.base_url}{dropped}"))
 
 
 def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:

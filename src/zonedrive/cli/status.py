@@ -31,6 +31,7 @@ from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.formatting import saved, unsent, verb
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, quoted
+from zonedrive.translation import marked
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -163,7 +164,7 @@ class Look:
         folder = found["mountpoint"]
         if folder is not None and mountpoint.at(Path(folder)) is None:
             found["mountpoint"] = None
-            found["notice"] = (
+            found["notice"] = marked(
                 f"nothing is mounted at {folder} any more, but a program or container still uses"
                 f" it; run 'zonedrive unmount {quoted(Path(folder))}' to end that"
             )

@@ -21,6 +21,7 @@ from zonedrive.daemon import protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import MountEnded, ZonedriveError, first_of
 from zonedrive.paths import private_dir
+from zonedrive.remedies import in_window
 from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,7 @@ class Server:
         async def say(progress: Message) -> None:
             await stream.send_all(protocol.encode(progress))
 
+        request: Message = {}
         try:
             if len(line) > protocol.MAX_LINE:
                 raise ZonedriveError("the request is too long")
@@ -177,7 +179,7 @@ class Server:
             if not isinstance(error, ZonedriveError | OSError):
                 log.error("a control request failed", exc_info=raised)
             answer = {**protocol.refusal(error), "done": True}
-        await say(answer)
+        await say(for_notification(answer) if request.get("translated") else answer)
 
     async def _handle(self, request: Message, say: Say) -> Message:
         command = str(request.get("command"))
@@ -197,6 +199,18 @@ class Server:
                 self._one_done.set()
                 self._one_done = trio.Event()
         raise MountEnded("the mount has ended")
+
+
+def for_notification(answer: Message) -> Message:
+    """Return the answer with its texts in the language of the session, without command names."""
+    shown = dict(answer)
+    for name in ("error", "reason"):
+        if answer.get(name):
+            texts = filter(None, (answer[name], answer.get("remedy")))
+            shown |= {name: in_window("; ".join(texts))[0], "remedy": ""}
+    if failed := answer.get("failed"):
+        shown["failed"] = [{**one, "error": in_window(one["error"])[0]} for one in failed]
+    return shown
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

@@ -31,6 +31,7 @@ from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
 from zonedrive.state.status import staying
+from zonedrive.translation import marked
 from zonedrive.views.status_report import NOT_YET, Place
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ SAY_SECONDS = 0.5  # interval between progress reports of a waiting command
 AWAY_SECONDS = 60.0  # seconds that `sync` without a timeout waits for an unreachable service
 # Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service.
 SILENT_SECONDS = 1.0
-AWAY = "it is sent automatically when the service is back"
+AWAY = marked("it is sent automatically when the service is back")
 HELD = 20  # maximum number of open files reported by path
 PUT_BACK_SECONDS = 10.0  # longest time that `pause` waits for running uploads
 BUSY_SECONDS = 0.2  # interval between attempts to unmount a mount in use
@@ -265,7 +266,7 @@ class Commands:
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
         flags = dict.fromkeys(("folder", "virtual", "stays", "waits"), False)
-        where = {"path": below, "zone": zone.zone, "id": "", "unknown": "it does not exist"}
+        where = {"path": below, "zone": zone.zone, "id": "", "unknown": marked("it does not exist")}
         return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
@@ -342,12 +343,13 @@ class Commands:
             silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
             silent = silent and any(one["state"] == "uploading" for one in waiting)
             if silent and link.state == "online":  # the link needs longer to detect this
-                code, reason, remedy = 4, "the service gave no answer in that time", AWAY
+                code, remedy = 4, AWAY
+                reason = marked("the service gave no answer in that time")
             if waiting and link.state != "online":
                 code, remedy = 4, link.remedy or AWAY
                 if link.state == "logon-required":
                     code, remedy = 3, f"run '{logon_command(self._parts)}'"
-                reason = link.reason or f"the service is {link.state}"
+                reason = link.reason or marked(f"the service is {link.state}")
             if pause is not None:
                 option = self._parts.paths.option
                 code, reason = 1, pause.line

@@ -24,14 +24,15 @@ from zonedrive.daemon import lock
 from zonedrive.errors import described, first_of
 from zonedrive.formatting import local_time
 from zonedrive.paths import AccountPaths, quoted, sync_folder, write_private
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
 SIZE = 4096  # size of the file in bytes, padding included: one disk block
 LONGEST = 1000  # maximum length of the reason, in characters
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-POWER = "the machine stopped without unmounting it: a power cut, a crash or a hard restart"
-KILLED = "it was killed (SIGKILL)"
+POWER = marked("the machine stopped without unmounting it: a power cut, a crash or a hard restart")
+KILLED = marked("it was killed (SIGKILL)")
 LOG_BYTES = 1 << 20  # number of bytes at the end of the log in which a crash is searched for
 MOUNTED = b" is mounted at "
 FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
@@ -107,7 +108,8 @@ class Run:
         kind = wrong
         if isinstance(wrong, BaseException):
             cause = first_of(wrong) if isinstance(wrong, Exception) else wrong
-            wrong, kind = described(cause), f"an unexpected {type(cause).__name__}"
+            name = type(cause).__name__
+            wrong, kind = described(cause), marked(f"an unexpected {name}")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         ended = msgspec.structs.replace(self._record, at=at, why=wrong[:LONGEST], kind=kind)
         self._record = None
@@ -144,7 +146,7 @@ def recorded(paths: AccountPaths) -> Death | None:
     if last.boot != _boot():
         why = POWER
     elif crash := _crash(paths):
-        why = f"it crashed ({crash}); the log has the stack"
+        why = marked(f"it crashed ({crash}); the log has the stack")
     else:
         why = KILLED
     return Death(last.pid, folder, last.seen or _last_sign(paths), False, why, why)

@@ -33,6 +33,7 @@ from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import Status, damage_notice, staying
+from zonedrive.translation import marked
 
 UNWRITABLE = (*NO_ROOM, errno.EROFS, errno.EACCES, errno.EPERM)
 UNLOCK_SECONDS = 90.0  # time for the user to unlock a keyring; the start timeout is longer
@@ -226,14 +227,14 @@ def disk_problem(paths: AccountPaths) -> str:
         if paths.state.exists():
             require_room(paths.state)
     except OSError as wrong:
-        return f"{paths.state}: {FULL}" if wrong.errno in NO_ROOM else ""
+        return f"{paths.state}: {marked(FULL)}" if wrong.errno in NO_ROOM else ""
     return ""
 
 
 def read_only(folder: Path) -> str:
     """Return a text about the problem and the remedy if the folder's disk is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return f"{folder}: {READ_ONLY}"
+        return f"{folder}: {marked(READ_ONLY)}"
     return ""
 
 

@@ -22,6 +22,7 @@ from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import StoreError
 from zonedrive.paths import DEFAULT_ACCOUNT
+from zonedrive.remedies import in_window
 from zonedrive.translation import translated, translated_count
 from zonedrive.views.status_report import StatusReport
 
@@ -120,7 +121,8 @@ class Alerts:
         """
         first = min(failures.keys() - self._failures.told)
         path, many = self._report.path(first), len(failures)
-        text = f"{_short(path)}: {failures[first]}."
+        reason = in_window(failures[first])[0].removesuffix(".")
+        text = f"{_short(path)}: {reason}."
         rolled_back = sum(number < 0 for number in failures)
         if rolled_back == many:
             title = translated_count(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from zonedrive import errors
 from zonedrive.errors import ZonedriveError
+from zonedrive.translation import marked
 
 if TYPE_CHECKING:
     from trio.socket import SocketType
@@ -37,7 +38,7 @@ MAX_LINE = 1 << 20
 """Maximum size of a request in bytes. The commands of zonedrive send smaller requests."""
 
 
-_NO_ROOM = "make room on that disk; pending changes are kept"
+_NO_ROOM = marked("make room on that disk; pending changes are kept")
 _REMEDIES = {
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: _NO_ROOM,
@@ -75,8 +76,8 @@ def refusal(error: Exception) -> Message:
         known = vars(errors).values()
         kind = next((each for each in type(error).__mro__ if each in known), ZonedriveError)
         return {"error": error.message, "remedy": error.remedy, "kind": kind.__name__}
-    remedy = errors.REPORT
-    said = f"an internal error in zonedrive ({type(error).__name__})"
+    remedy = marked(errors.REPORT)
+    said = marked(f"an internal error in zonedrive ({type(error).__name__})")
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         remedy = _REMEDIES.get(error.errno or 0, "")

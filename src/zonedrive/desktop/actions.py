@@ -108,7 +108,7 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
         daemons.setdefault(daemon, []).append(path)
     try:
         return [
-            blocking(daemon, {**request, "paths": below}, SILENCE_SECONDS)
+            blocking(daemon, {**request, "paths": below, "translated": True}, SILENCE_SECONDS)
             for daemon, below in daemons.items()
         ]
     except (OSError, ValueError) as wrong:

@@ -98,7 +98,7 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
 def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
     """Return " (line N)" if `pattern` finds the number N in the error's message, else ""."""
     found = re.search(pattern, wrong.message)
-    return f" (line {found[1]})" if found else ""
+    return marked(f" (line {found[1]})") if found else ""
 
 
 def logon(facts: DoctorFacts) -> CheckResult | None:

@@ -23,6 +23,7 @@ from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
 from zonedrive.paths import AccountPaths, config_file, quoted
 from zonedrive.remote.probe import Probe, ProbeResult
+from zonedrive.translation import marked
 
 LOGON = "zonedrive logon URL"
 
@@ -201,7 +202,10 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
 
 def age(seconds: float) -> str:
     """Return a duration in its largest whole unit, for example "3 hours"."""
-    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= length:
-            return count(int(seconds // length), unit)
-    return "less than a minute"
+    if seconds >= 86_400:
+        return count(int(seconds // 86_400), "day")
+    if seconds >= 3600:
+        return count(int(seconds // 3600), "hour")
+    if seconds >= 60:
+        return count(int(seconds // 60), "minute")
+    return marked("less than a minute")

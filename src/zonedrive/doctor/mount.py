@@ -58,7 +58,8 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
             )
         if dead:
             remedy = "run 'zonedrive mount DIR' again, or 'zonedrive unmount DIR'"
-            return bad(f"a mount has lost its daemon ({SHOWN})", remedy, DIR=place)
+            detail = f"{marked('a mount has lost its daemon')} ({SHOWN})"
+            return bad(detail, remedy, DIR=place)
     has_served = facts.running and facts.holder is not None and facts.holder.control
     if has_served and (last is None or mountpoint.at(last) is None):
         return bad(
@@ -160,10 +161,9 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
     see = "see 'zonedrive status'"
     if failed:
         counts = vitals.get("causes") or {}
-        why = f"failed: {causes.summary(counts, failed)}"
         if counts.get("refused") == failed:
-            why = "refused by the service"
-        return bad(f"{failed} of {count(waiting, 'pending change')} {why}", see)
+            return bad(f"{failed} of {pending} refused by the service", see)
+        return bad(f"{failed} of {pending} failed: {causes.summary(counts, failed)}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
     since = _oldest(facts) if waiting > int(vitals.get("held", 0)) else 0.0
@@ -180,7 +180,7 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
     if copies := int(vitals.get("conflicts", 0)):
         word = f"{pending}; " if waiting else ""
         return good(
-            f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to review",
+            f"{word}{count(copies, 'conflict copy', 'conflict copies')} to review",
             "see 'zonedrive conflicts'",
         )
     return good(pending if waiting else "empty")

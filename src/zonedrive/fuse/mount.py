@@ -23,6 +23,7 @@ from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.paths import quoted
 from zonedrive.supervisor import Supervisor, Task
+from zonedrive.translation import marked
 from zonedrive.views.stack import FileSystem
 
 MAX_TASKS = 1000
@@ -202,5 +203,5 @@ def _reason(said: list[str], fallback: str, folder: Path) -> str:
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())
         if text:
-            return f"{folder} cannot be mounted: {text}"
-    return f"{folder} cannot be mounted ({fallback})"
+            return marked(f"{folder} cannot be mounted: {text}")
+    return marked(f"{folder} cannot be mounted ({fallback})")

@@ -64,6 +64,7 @@ from zonedrive.paths import AccountPaths, expanded, require_file, require_room, 
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.urls import base_url
+from zonedrive.translation import marked
 
 LONGEST = 4 << 20  # maximum size of a certificate file in bytes; a system's has 200 KB
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
@@ -204,7 +205,9 @@ class Logon:
                     knows = alike and known_profile.can("revoke_token")
                     ending = profile if knows else former.profile
                     await dismiss(there, ending, replaced, self._tell, which)
-        self.kept = f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
+        self.kept = marked(f"by {bearer.kind}")
+        if bearer.until:
+            self.kept = marked(f"by {bearer.kind} until {bearer.until}")
         return account
 
     def _keep(

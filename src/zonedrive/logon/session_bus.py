@@ -23,12 +23,13 @@ from typing import Final
 from jeepney.bus import parse_addresses
 
 from zonedrive.paths import given_runtime_dir, is_irreplaceable
+from zonedrive.translation import marked
 
 VARIABLE: Final = "DBUS_SESSION_BUS_ADDRESS"
 CREDENTIALS: Final = struct.Struct("=iII")  # process, user, group: unix(7), SO_PEERCRED
 ODD: Final = re.compile(r"[\x00-)+,:-@\[\]^`{-\x7f]")
 """ASCII characters that the specification requires to be percent-encoded in an address."""
-FOREIGN: Final = "the session bus here is another user's"
+FOREIGN: Final = marked("the session bus here is another user's")
 
 
 def session_bus() -> str | None:

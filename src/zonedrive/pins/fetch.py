@@ -42,6 +42,7 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ Asked = Literal["all", "unlisted", "none"]
 folders that were never listed, and "none" means no folder.
 """
 
-NO_ROOM = "there is no room for it: cache_size or the disk is too small"
+NO_ROOM = marked("there is no room for it: cache_size or the disk is too small")
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -377,7 +378,7 @@ class PinFetcher:
                 return
             try:
                 if size > state.cache.limit:
-                    raise OSError(errno.ENOSPC, "larger than the cache")
+                    raise OSError(errno.ENOSPC, marked("larger than the cache"))
                 await state.cache.complete(ino, revision, size, state.source(inode))
             except Changed:
                 above = state.inodes.get(inode.parent)
@@ -393,7 +394,7 @@ class PinFetcher:
             self._reasons.pop(ino, None)
             return
         if inode is not None:
-            self._give_up(inode, "it keeps changing on the service", progress)
+            self._give_up(inode, marked("it keeps changing on the service"), progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
         """Return True if this version of the file did not fit into the cache and still does not."""

@@ -16,6 +16,7 @@ import msgspec
 from zonedrive.formatting import local_time
 from zonedrive.observers import Observers
 from zonedrive.paths import write_private
+from zonedrive.translation import marked
 
 LONGEST_S = 366 * 86_400.0
 """Longest pause with an end, in seconds."""
@@ -43,8 +44,8 @@ class Pause(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """Text that tells the user about the pause, with its end in the local time zone."""
         if not self.until_ns:
-            return "uploads are paused"
-        return f"uploads are paused until {local_time(self.until_ns / 1e9)}"
+            return marked("uploads are paused")
+        return marked(f"uploads are paused until {local_time(self.until_ns / 1e9)}")
 
 
 def load(path: Path) -> Pause | None:

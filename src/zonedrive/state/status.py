@@ -19,6 +19,7 @@ from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.names import WANTED, stays
 from zonedrive.state.pause import Pause
 from zonedrive.state.pending_requests import PendingRequests
+from zonedrive.translation import marked
 
 LOST_FOUND = "lost+found"
 URGENCY = ("failed", "uploading", "conflict", "pending")
@@ -228,10 +229,10 @@ def damage_notice(path: Path, number: int) -> str:
     `path` is the path of the database, and `number` the number of files in lost+found.
     """
     if repair.has_fault(path):
-        return "the database of names is damaged: unmount and mount again to repair it"
+        return marked("the database of names is damaged: unmount and mount again to repair it")
     if not number:
         return ""
-    return (
+    return marked(
         f"the names of {count(number, 'file')} were lost when the database was damaged:"
         f" copy what you need from {LOST_FOUND}, then delete it there"
     )

@@ -42,6 +42,7 @@ from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
 from zonedrive.sync.listing_batches import ListingBatches, LocalChanges
 from zonedrive.sync.moved_files import MovedFiles
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -259,12 +260,16 @@ class DirectoryCache:
         if not unshown:
             return ""
         first, more, number = min(unshown), len(unshown) - 1, sum(unshown.values())
-        elsewhere = f" and {count(more, 'more folder')}" if more else ""
-        return (
-            f"{count(number, 'entry', 'entries')} in {inodes.path(first)}{elsewhere} {verb(number)}"
-            " not shown: the service sends no valid id, kind or size; a local file with such a name"
-            " becomes a conflict copy"
+        entries, path = count(number, "entry", "entries"), inodes.path(first)
+        said = marked(f"{entries} in {path} {verb(number)} not shown")
+        if more:
+            others = count(more, "more folder")
+            said = marked(f"{entries} in {path} and {others} {verb(number)} not shown")
+        reason = marked(
+            "the service sends no valid id, kind or size; a local file with such a name becomes a"
+            " conflict copy"
         )
+        return f"{said}: {reason}"
 
     def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
         """Return True if the newest listing was requested since `moment_ns` (monotonic clock).

@@ -19,6 +19,7 @@ from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, is_aside, safe
 from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Rollback:
         log.warning("inode %d: removal refused and rolled back: %s", inode.ino, refused)
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
         self.keep(inode)
-        said = f"the removal was undone: {refused.line()}"
+        said = f"{marked('the removal was undone')}: {refused.line()}"
         state.refusals.add(*which, said)
         state.intents.changes.notify()
 
@@ -77,8 +78,10 @@ class Rollback:
         remote_operations.move_back(state, way)
         for ino, (each, folder, _) in way.items():
             parent, name = former[ino]
-            change = "rename to" if parent == folder.ino else "move of"
-            said = f"the {change} {name!r} was undone: {refused.line()}"
+            said = marked(f"the rename to {name!r} was undone")
+            if parent != folder.ino:
+                said = marked(f"the move of {name!r} was undone")
+            said = f"{said}: {refused.line()}"
             state.refusals.add(each.zone, each.remote_id or "", state.inodes.path(ino), said)
         state.intents.changes.notify()
         return True

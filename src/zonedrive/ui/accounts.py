@@ -14,8 +14,9 @@ from zonedrive.formatting import plain
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file, home
+from zonedrive.remedies import in_window
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.translation import translated, translated_count
+from zonedrive.translation import translated, translated_count, translated_line
 from zonedrive.ui import problems
 from zonedrive.ui.problems import NotMounted, Problem
 
@@ -70,9 +71,11 @@ class AccountView:
                 "{count} changes are only on this computer ({size}).",
                 waiting,
             )
-            return text.format(count=waiting, size=text_output.amount(outbox["bytes"]))
+            return text.format(
+                count=waiting, size=translated_line(text_output.amount(outbox["bytes"]))
+            )
         if self.status.get("lost"):
-            return status.verdict(self.status, part=False)
+            return in_window(status.verdict(self.status, part=False))[0]
         return translated("Everything is on the service.")
 
     @property

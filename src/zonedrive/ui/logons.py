@@ -21,11 +21,12 @@ from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders
+from zonedrive.remedies import in_window
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
+from zonedrive.translation import translated_line
 from zonedrive.ui import problems, session_start
 from zonedrive.ui.problems import Problem
-from zonedrive.ui.remedies import in_window
 
 ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
 SIGN_ON_SECONDS = 300.0
@@ -134,7 +135,7 @@ class Dialogue:
         with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
             control_client.ask(paths, {"command": "logged-on"}, timeout=5)
         return _("logged on to {url} as {user} ({kept})").format(
-            url=found.base_url, user=found.user_id, kept=enrolment.kept
+            url=found.base_url, user=found.user_id, kept=translated_line(enrolment.kept)
         )
 
     def _mount_at_login(self) -> None:

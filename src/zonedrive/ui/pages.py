@@ -35,12 +35,12 @@ from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
-from zonedrive.translation import translated, translated_count
-from zonedrive.ui import accounts, commands, comparison, logons, problems, remedies, session_start
+from zonedrive.remedies import in_window
+from zonedrive.translation import translated, translated_count, translated_line
+from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Logons
 from zonedrive.ui.problems import Problem
-from zonedrive.ui.remedies import in_window
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
@@ -79,7 +79,7 @@ class Window:
             translated, translated_count, newstyle=True
         )
         self._environment.filters |= {
-            "amount": text_output.amount,
+            "amount": lambda size: translated_line(text_output.amount(size)),
             "when": lambda text: text_output.when(text) if text else "",
             "shown": formatting.plain,
             "in_window": lambda text: in_window(text)[0],
@@ -158,7 +158,7 @@ class Window:
         if not outcome.ok:
             return self._to(path, replace(problems.of(outcome.failure), account=account))
         lines = f"{outcome.output.strip()}\n{outcome.said}".strip().splitlines()
-        return self._to(path, "\n".join(map(remedies.outcome, lines)) or well)
+        return self._to(path, "\n".join(map(translated_line, lines)) or well)
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
         if request.path_params.get("name", "") not in ("", *accounts.names()):
@@ -535,7 +535,7 @@ class Window:
         done = commands.run("share", whole)
         if not done.ok:
             raise done.failure
-        return self._share(request, link=done.output.strip(), note=done.said)
+        return self._share(request, link=done.output.strip(), note=in_window(done.said)[0])
 
     def _members(self, request: Request) -> Response:
         account, zone = self._view(request), request.query_params.get("zone", "")

@@ -12,9 +12,9 @@ from zonedrive import errors
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
 from zonedrive.paths import NO_ROOM
+from zonedrive.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 from zonedrive.remote.wire.error_mapping import BLOCKED
 from zonedrive.translation import translated as _
-from zonedrive.ui.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 
 
 class NotMounted(ZonedriveError):

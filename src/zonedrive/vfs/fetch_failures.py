@@ -17,6 +17,7 @@ from zonedrive.formatting import count
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.inodes import Inodes
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -80,4 +81,5 @@ class FetchFailures:
             return ""
         inode, said = recent[-1]
         more = f" (and {count(len(recent) - 1, 'more file')} as well)" if len(recent) > 1 else ""
-        return f"{self._inodes.path(inode.ino)} could not be fetched recently{more}: {said}"
+        path = self._inodes.path(inode.ino)
+        return marked(f"{path} could not be fetched recently{more}: {said}")

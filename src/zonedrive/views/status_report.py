@@ -31,6 +31,7 @@ from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher, is_blocked
 from zonedrive.sync.upload import Uploader
+from zonedrive.translation import marked
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.xattrs import state_of
 from zonedrive.views.versions import Versions
@@ -38,7 +39,7 @@ from zonedrive.views.virtual import Node, VirtualLayer
 
 VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
 WRITTEN = 0  # sequence number of bytes without an intent
-NOT_YET = "it is not there yet"
+NOT_YET = marked("it is not there yet")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -126,7 +127,8 @@ class StatusReport:
         every = self._state.refusals.unacknowledged()
         if not every:
             return ""
-        more = f" (and {len(every) - 1} more like it)" if len(every) > 1 else ""
+        others = marked(f"and {len(every) - 1} more like it")
+        more = f" ({others})" if len(every) > 1 else ""
         return f"{every[0].path}: {every[0].said}{more}"
 
     def vitals(self) -> dict[str, Any]:
@@ -404,7 +406,9 @@ class StatusReport:
         while (above := inodes.get(top.parent)).local:
             top = above
         if top.parent == ROOT and top.name == LOST_FOUND:
-            return "recovered from a damaged database, and only here; copy it to where it belongs"
+            return marked(
+                "recovered from a damaged database, and only here; copy it to where it belongs"
+            )
         settings = self._state.settings
         fold = str.lower if settings.never_uploaded else str
         globs = (one for one in settings.local_only if fnmatchcase(fold(top.name), fold(one)))
@@ -416,7 +420,7 @@ class StatusReport:
         else:
             before = ", as it was before" if inode.generation else ""
             known = f"the service keeps it as {self._there(inode)}{before}"
-        return f"stays on this machine: {why}; {known}"
+        return f"{marked('stays on this machine')}: {marked(why)}; {marked(known)}"
 
     def _there(self, inode: Inode) -> str:
         """Return the path of the inode on the service."""

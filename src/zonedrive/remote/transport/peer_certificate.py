@@ -23,6 +23,7 @@ from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.engine import GNUTLS, configure
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Explained, Trust
+from zonedrive.translation import marked
 
 SECONDS: Final = 5  # timeout of the connection
 _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
@@ -49,11 +50,13 @@ def _untrusted(chain: list[x509.Certificate], url: httpx.URL, trust: Trust) -> U
     host = url.netloc.decode()
     now = datetime.fromtimestamp(time.time(), UTC)
     for each in chain:
-        whose = "the certificate of " + ("" if each is chain[0] else "an authority of ") + host
+        whose = host if each is chain[0] else marked(f"an authority of {host}")
         start, end = each.not_valid_before_utc, each.not_valid_after_utc
         if not start <= now <= end:
-            when = f"expired on {_day(end)}" if now > end else f"is valid only from {_day(start)}"
-            found = Untrusted(f"{whose} {when}", remedy=_EXPIRED if now > end else _NOT_YET_VALID)
+            said = f"the certificate of {whose} is valid only from {_day(start)}"
+            if now > end:
+                said = f"the certificate of {whose} expired on {_day(end)}"
+            found = Untrusted(said, remedy=_EXPIRED if now > end else _NOT_YET_VALID)
             found.is_renewable = True
             return found
     own, hosts = chain[0], _hosts(chain[0])

@@ -11,6 +11,7 @@ from typing import Final
 
 from zonedrive.errors import ConfigError, Unreachable
 from zonedrive.paths import require_file
+from zonedrive.translation import marked
 
 OWN_AUTHORITY: Final = (
     "if this is your organization's own authority, log on with --ca-file PEM; if it was trusted"
@@ -36,12 +37,12 @@ class Trust:
         """Name of the location in an error message."""
         if self.variable:
             return f"{self.file} (from {self.variable})"
-        return str(self.file) if self.is_given else "this computer's certificate store"
+        return str(self.file) if self.is_given else marked("this computer's certificate store")
 
     @property
     def remedy(self) -> str:
         """Remedy for a certificate of an authority that is not trusted."""
-        return OTHER_FILE if self.is_given else OWN_AUTHORITY
+        return marked(OTHER_FILE if self.is_given else OWN_AUTHORITY)
 
 
 class Explained(ssl.SSLError):

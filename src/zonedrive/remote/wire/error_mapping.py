@@ -42,6 +42,7 @@ from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import OWN_AUTHORITY, Explained
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
+from zonedrive.translation import marked
 
 
 class Row(NamedTuple):
@@ -133,7 +134,7 @@ def refusal(
     """
     code, message, data = error_body(body)
     row = meaning(status, code)
-    remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
+    remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
     error = row.error(
         during(doing, f"{WORDS.get(code) or row.words} ({detail})"),

@@ -1,7 +1,7 @@
-"""Conversion of command-line messages to sentences and buttons for the window.
+"""Conversion of command-line messages to sentences and buttons for the window and notifications.
 
 A clause that names a command or an option becomes a sentence and, if the window can do the same, a
-button. Results of commands are translated.
+button.
 
 A table maps the words of such clauses to sentences; the first matching row decides.
 """
@@ -9,28 +9,27 @@ A table maps the words of such clauses to sentences; the first matching row deci
 import re
 
 from zonedrive.translation import translated as _
+from zonedrive.translation import translated_line
 
 LOG_ON, LOG_OFF, MOUNT, RESTART, RESUME = "log-on", "log-off", "mount", "restart", "resume"
 OVERVIEW, CONFLICTS, TRASH, ZONES = "overview", "conflicts", "trash", "zones"
 AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
 """Names of the buttons; the template `problem.html` has their forms and links."""
 
+Row = tuple[str, str, tuple[str, ...]]
+
 
 def in_window(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a message without commands and options, and the buttons for its remedies."""
-    if text and (whole := _(text)) != text:
-        return whole, ()
     clauses, buttons = text.split("; "), list[str]()
-    rows = _rows()
     is_changed = False
     for number, clause in enumerate(clauses):
-        row = next((row for row in rows if re.search(row[0], clause)), None)
-        if row is None:
-            clauses[number] = _(clause) if clause else ""
-            continue
-        is_changed = True
-        clauses[number] = row[1]
-        buttons += [each for each in row[2] if each not in buttons]
+        if row := replaced(clause):
+            is_changed = True
+            clauses[number] = row[1]
+            buttons += [each for each in row[2] if each not in buttons]
+        else:
+            clauses[number] = translated_line(clause)
     if not is_changed:
         return "; ".join(clauses), ()
     sentences = [clause if clause.endswith(".") else f"{clause}." for clause in clauses if clause]
@@ -39,20 +38,12 @@ def in_window(text: str) -> tuple[str, tuple[str, ...]]:
     return " ".join([first, *(each[0].upper() + each[1:] for each in rest)]), tuple(buttons)
 
 
-def outcome(line: str) -> str:
-    """Return the result line of a command, translated if it has one of the known forms."""
-    forms = [
-        (r"restored (?P<name>.+)", _("restored {name}")),
-        (r"(?P<name>.+) is not shared any more", _("{name} is not shared any more")),
-        (r"logged off from (?P<name>\S+)", _("logged off from {name}")),
-    ]
-    for pattern, form in forms:
-        if found := re.fullmatch(pattern, line):
-            return form.format(name=found["name"])
-    return line
+def replaced(clause: str) -> Row | None:
+    """Return the row of the table for a clause that names a command, or None."""
+    return next((row for row in _rows() if re.search(row[0], clause)), None)
 
 
-def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
+def _rows() -> list[Row]:
     """Return the table. A row is a pattern, the sentence for a matching clause, and the buttons."""
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")

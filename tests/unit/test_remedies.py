@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import zonedrive
-from zonedrive.ui import remedies
-from zonedrive.ui.remedies import (
+from zonedrive.remedies import (
     HELP,
     LOG_OFF,
     LOG_ON,
@@ -17,7 +16,6 @@ from zonedrive.ui.remedies import (
     OVERVIEW,
     RESTART,
     in_window,
-    outcome,
 )
 
 ROOT = Path(zonedrive.__file__).parent
@@ -32,7 +30,7 @@ TERMINAL_ONLY = (
     "desktop",
     "cli/options.py",
     "cli/reference.py",
-    "ui/remedies.py",
+    "remedies.py",
     "ui/session_start.py",
 )
 
@@ -106,12 +104,3 @@ def test_a_command_becomes_a_sentence_and_a_button(
 ) -> None:
     """The other clauses of a message stay, and become sentences."""
     assert in_window(text) == (said, buttons)
-
-
-def test_results_of_commands_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In English they are the words of the command, in another language a translation."""
-    lines = ("restored Zone/a.txt", "a.txt is not shared any more", "logged off from https://x")
-    assert [*map(outcome, lines)] == [*lines]
-    monkeypatch.setattr(remedies, "_", lambda text: f"<{text}>")
-    assert [*map(outcome, lines)] == [f"<{line}>" for line in lines]
-    assert outcome("anything else") == "anything else"

@@ -19,11 +19,13 @@ from zonedrive import errors, remedies
 
 CALLS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 CALLS |= {"bad", "good", "marked", "during", "Row", "tell", "_tell", "InsecurePermissions"}
+CALLS |= {"say", "complain", "line", "print_failures"}
 KEYWORDS = ("doing", "remedy", "bare")
 TEXTS = 4  # most positional arguments that are texts
 TERMINAL = re.compile(
-    r"/(sandbox/|failpoint|cli/(tokens|sandbox|logon|mount|doctor|groups|zone_log)\.py|fuse/options"
-    r"|doctor/profile_check|remote/(client|clients|directory)\.py|remote/profiles/load)"
+    r"/(sandbox/|failpoint|fuse/options|doctor/profile_check|remote/(client|clients|directory)\.py"
+    r"|remote/profiles/load|cli/(browser|credentials|doctor|logon|organization|sandbox|text_output"
+    r"|tokens|zone_log)\.py)"
 )
 
 

@@ -20,7 +20,7 @@ _JOINED = (
     re.compile(r"(.+)( \()(.+)(\))"),
     re.compile(r"(.+?)(: )(.+)"),
     re.compile(r"(\d.*?)(, )(\d.+)"),
-    re.compile(r"(\S+)( )(.+)"),
+    re.compile(r"(\d+|\S*[/:]\S*)( )(.+)"),
 )
 """Lines of several texts: groups are a text, a separator, a text, and what follows."""
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -38,6 +39,13 @@ def german(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     translation._catalogue.cache_clear()
     yield {ids[0]: texts[0] for ids, texts in catalogue(CATALOGUES[0]).items() if len(ids) == 1}
     translation._catalogue.cache_clear()
+
+
+@pytest.fixture
+def command_texts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module that finds the texts of commands."""
+    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
+    return importlib.import_module("command_texts")
 
 
 def filled(text: str, verb: str = "is") -> str:
@@ -77,6 +85,17 @@ def test_every_text_is_in_the_catalogues(tmp_path: Path) -> None:
     assert len(texts) > 100
     for file in CATALOGUES:
         assert catalogue(file).keys() == texts, "run packaging/translate"
+
+
+def test_texts_of_commands_are_found(command_texts: Any) -> None:
+    """Variables, f-strings, counts and the clauses of a remedy are texts; commands are not."""
+    source = b"""
+said = f"{name!r} is of {count(number, 'user')} {', now' if now else ''}"
+raise NotFound(said, remedy="run 'zonedrive sync'; try again", status=404)
+raise KeyError("no text of a command")
+"""
+    found = {"{name} is of {number} {value}", ", now", "{n} user", "{n} users", "try again"}
+    assert {*command_texts.texts(source)} == found
 
 
 @pytest.mark.parametrize("file", CATALOGUES, ids=lambda file: file.parents[1].name)
@@ -153,11 +172,9 @@ def test_a_line_of_several_texts_is_translated(
 
 
 def test_a_page_of_failed_checks_is_german(
-    german: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    german: dict[str, str], command_texts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No detail and no remedy of a failed check is English, and none names a command."""
-    monkeypatch.syspath_prepend(str(ROOT / "packaging"))
-    command_texts = importlib.import_module("command_texts")
     files = [file for file in (ROOT / "src/zonedrive/doctor").glob("*.py")
              if not command_texts.TERMINAL.search(file.as_posix())]  # fmt: skip
     texts = {text for file in files for text in command_texts.texts(file.read_bytes(), {"bad"})}

@@ -121,7 +121,7 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     dropped = [str(here.backlog)] if here.backlog.files else []
     dropped += [f"{text_output.count(here.lost, 'file')} in lost+found"] if here.lost else []
     dropped += [f"{text_output.count(here.local, 'file')} of local_only"] if here.local else []
-    return f"; dropped {' and '.join(dropped)}" if dropped else ""
+    return marked(f"; dropped {' and '.join(dropped)}") if dropped else ""
 
 
 def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
@@ -139,21 +139,21 @@ def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
     left = ended["left"]
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
     if ended.get("paused"):
-        return waits, ", and uploads are paused", f"run 'zonedrive resume{paths.option}'"
+        return waits, marked(", and uploads are paused"), f"run 'zonedrive resume{paths.option}'"
     if ended["exit"] == NOT_LOGGED_ON and ended.get("remedy"):
-        return waits, ", and the logon has ended", str(ended["remedy"])
+        return waits, marked(", and the logon has ended"), str(ended["remedy"])
     return waits, "", ""
 
 
 def _refusal(left: Backlog, why: str = "", remedy: str = "", *, mounted: bool) -> ZonedriveError:
-    are, them = ("is", "it") if left.files == 1 else ("are", "them")
+    them = "it" if left.files == 1 else "them"
     first = "see 'zonedrive status', give it more time with --timeout"
     if remedy:
         first = f"{remedy} first"
     elif not mounted:
         why, first = ", and nothing is sent while it is not mounted", "mount it first"
     return ZonedriveError(
-        f"{left} {are} not on the service yet{why}",
+        f"{left} {verb(left.files)} not on the service yet{why}",
         remedy=f"{first}, or drop {them} with --discard",
     )
 

@@ -45,7 +45,9 @@ def of(error: Exception) -> Problem:
     found = _known()
     if isinstance(error, OSError):
         known = _of_system(found).get(error.errno or 0)
-        return replace(known, reason=error_messages.line(error)) if known else worded(error)
+        if known is None:
+            return worded(error)
+        return replace(known, reason=in_window(error_messages.line(error))[0])
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
     if known is None:
         return worded(error)

@@ -32,7 +32,12 @@ settings.register_profile("search", PATIENT, max_examples=5000)
 settings.load_profile("same")
 
 TESTS = Path(__file__).parent
-WINDOWS = ("desktop/", "behaviour/test_window.py", "behaviour/test_signing_on_in_a_browser.py")
+WINDOWS = tuple(
+    str(TESTS / name)
+    for name in (
+        "desktop", "behaviour/test_window.py", "behaviour/test_signing_on_in_a_browser.py"
+    )
+)  # fmt: skip
 
 # Quick uploads; everything else as a user has it.
 OPTIONS = ("settle=0.2",)
@@ -67,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     otherwise wait for a few tests of windows.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    first = [item for item in items if item.path.relative_to(TESTS).as_posix().startswith(WINDOWS)]
+    first = [item for item in items if str(item.path).startswith(WINDOWS)]
     of_windows = set(first)
     others = iter([item for item in items if item not in of_windows])
     total = len(items)

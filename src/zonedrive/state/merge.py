@@ -445,7 +445,7 @@ class Merge:
         return not (
             child.is_new
             or child.parent != self._folder.ino
-            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
+            or self._ours.local(child.ino) & Local.PLACE  # moved here, not on the service yet
             or self._inodes.settled.since(child.zone, child.remote_id or "", self._asked_ns)
         )
 

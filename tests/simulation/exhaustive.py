@@ -287,7 +287,7 @@ class Play:
         for call in planned(self.oracle, operation, self._number, self.case.profile):
             arguments = [descriptor if each is FD else each for each in call.arguments]
             plain = [self._absolute(each) if isinstance(each, str) else each for each in arguments]
-            self._may_be = (self.oracle, call.after)
+            self._may_be = (self.oracle, *call.during, call.after)
             try:
                 found = await self.box.perform(partial(self._call, call.name, *plain))
             except OSError as wrong:
@@ -312,7 +312,10 @@ class Play:
         return f"{ZONE}/{path}"
 
     async def _call(self, name: str, *arguments: Any) -> Any:
-        return await getattr(self.box.kernel, name)(*arguments)
+        kernel = self.box.kernel
+        if name == "close_duplicate":  # as a shell does before the program writes
+            return await kernel.close(await kernel.dup(*arguments))
+        return await getattr(kernel, name)(*arguments)
 
     async def _has_died(self) -> bool:
         """Start a dead client again, and find out which call came to its end."""

@@ -67,6 +67,7 @@ class Call:
     arguments: tuple[object, ...]
     after: Oracle
     is_refused: bool = False  # by the profile
+    during: tuple[Oracle, ...] = ()  # which a death may leave, besides those before and after
 
 
 FD = object()
@@ -97,8 +98,9 @@ def possible(oracle: Oracle) -> Iterator[Operation]:
     for path in free:
         yield Operation("create", path)
     for path in files:
-        for verb in ("rewrite", "write", "append", "truncate", "save_over", "save_aside",
-                     "save_backup", "save_again", "unlink"):  # fmt: skip
+        for verb in ("rewrite", "redirect", "write", "append", "truncate", "save_over",
+                     "save_over_open", "save_aside", "save_backup", "save_again",
+                     "unlink"):  # fmt: skip
             yield Operation(verb, path)
         for other in (*files, *free):
             if other != path:
@@ -142,6 +144,11 @@ class Planned:
                 self._save(path, new, CREATED | os.O_EXCL)
             case "rewrite":
                 self._save(path, new, EMPTIED, is_synced=True)
+            case "redirect":
+                self._add("open", path, EMPTIED)
+                self._add("close_duplicate", FD)
+                self._add("write", FD, new)
+                self._add("close", FD, after=self.oracle.saved(path, new))
             case "write":
                 piece = f"{number} write".encode()
                 self._save(path, piece, os.O_RDWR, then=piece + old[len(piece) :])
@@ -154,6 +161,13 @@ class Planned:
                 draft = f"{path.partition('/')[0]}/{DRAFT}"
                 self._save(draft, new, EMPTIED)
                 self._rename(draft, path)
+            case "save_over_open":
+                draft = f"{path.partition('/')[0]}/{DRAFT}"
+                self._add("open", draft, EMPTIED)
+                self._add("write", FD, new)
+                saved = self.oracle.saved(draft, new)
+                self._add("rename", draft, path, after=saved.renamed(draft, path), during=(saved,))
+                self._add("close", FD)
             case "save_aside" | "save_backup":
                 self._rename(path, f"{path}~")
                 self._save(path, new, CREATED | os.O_EXCL, is_synced=True)
@@ -172,10 +186,15 @@ class Planned:
                           is_refused=self._is_sent(path) or self._is_sent(other))  # fmt: skip
 
     def _add(
-        self, name: str, *arguments: object, after: Oracle | None = None, is_refused: bool = False
+        self,
+        name: str,
+        *arguments: object,
+        after: Oracle | None = None,
+        is_refused: bool = False,
+        during: tuple[Oracle, ...] = (),
     ) -> None:
         after = after or self.oracle
-        call = Call(name, arguments, after, is_refused and self._is_published)
+        call = Call(name, arguments, after, is_refused and self._is_published, during)
         if not (self.calls and self.calls[-1].is_refused):
             self.calls.append(call)
             self.oracle = self.oracle if call.is_refused else after

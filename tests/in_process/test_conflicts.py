@@ -50,6 +50,7 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     (copy,) = copies(desk)
     desk.restart()
     (conflict,) = desk.conflicts()
+    assert set(conflict) == {"path", "original", "by", "at"}
     assert conflict["path"].endswith(copy)
     assert conflict["original"].endswith("notes.txt")
     assert conflict["by"] == "bob@acme.example"

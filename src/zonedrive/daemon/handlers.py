@@ -19,12 +19,12 @@ from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
 from zonedrive.daemon.entry_watch import EntryWatch
+from zonedrive.daemon.local_data import conflict_objects
 from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, NotLoggedOn, ZonedriveError, described, first_of
-from zonedrive.formatting import timestamp
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
@@ -191,8 +191,7 @@ class Commands:
         return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
     async def _conflicts(self, request: Request, say: Say) -> Message:
-        found = self._parts.files.report.conflicts()
-        return {"conflicts": [{**one, "at": timestamp(one.pop("at_ns"))} for one in found]}
+        return {"conflicts": conflict_objects(self._parts.files.report.conflicts())}
 
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at the request's `path`, which may be in `.versions`.

@@ -11,7 +11,7 @@ mount does not have to wait for the user.
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from zonedrive.content.cache_index import cache_usage, usable_bytes
 from zonedrive.content.spool import files, is_any_sealed, oldest
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import MountError, StoreError
+from zonedrive.formatting import timestamp
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.keys import data_box, kept_key, names_box
@@ -338,3 +339,14 @@ def _stored_status(
             lost=number,
             pause=pause(paths),
         ) | ({} if most is None else {"local": staying(found)})
+
+
+# ---- zonedrive conflicts ----
+
+
+def conflict_objects(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the JSON objects of conflict copies; `found` is a result of `Status.conflicts`."""
+    return [
+        {name: one[name] for name in ("path", "original", "by")} | {"at": timestamp(one["at_ns"])}
+        for one in found
+    ]

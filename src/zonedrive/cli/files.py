@@ -226,13 +226,27 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
 @account_option
 @json_option
 def conflicts(account: str, as_json: bool) -> None:
-    """List conflict copies: files that a coworker changed or deleted while you edited them."""
-    found = control_client.ask(AccountPaths(account), {"command": "conflicts"})["conflicts"]
+    """List conflict copies: files that a coworker changed or deleted while you edited them.
+
+    This command also works without a mount.
+    """
+    paths = AccountPaths(account)
+    found = control_client.asked_or_stored(
+        paths,
+        lambda: control_client.ask(paths, {"command": "conflicts"}),
+        lambda: _stored_conflicts(paths),
+    )["conflicts"]
     rows = (
         {"yours": one["path"], "what happened": _story(one), "at": text_output.when(one["at"])}
         for one in found
     )
     text_output.show(found, rows, in_json=as_json, empty="there are no conflicts")
+
+
+def _stored_conflicts(paths: AccountPaths) -> Message:
+    from zonedrive.daemon import local_data
+
+    return {"conflicts": local_data.conflicts(paths)}
 
 
 def _story(conflict: dict[str, str]) -> str:

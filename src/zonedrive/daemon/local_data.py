@@ -32,7 +32,7 @@ from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
 from zonedrive.paths import NO_ROOM, AccountPaths, config_file, require_room
 from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
-from zonedrive.state.reader import StateReader
+from zonedrive.state.reader import StateReader, Stores
 from zonedrive.state.status import Status, damage_notice, staying
 from zonedrive.translation import marked
 
@@ -286,13 +286,10 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
-    with _no_daemon(paths):
-        pass  # while a daemon is starting, the user is not asked to unlock a keyring
     try:
-        box = box_of(paths, settings)
-        with _no_daemon(paths):
+        with _stores(paths, settings) as stores:
             died = last_run.recorded(paths)
-            found = _stored_status(paths, settings, box, most)
+            found = _stored_status(paths, settings, stores, most)
     except StoreError as wrong:
         left = Backlog()
         with suppress(StoreError):  # pending changes can be counted without the key to their names
@@ -321,27 +318,47 @@ def _no_daemon(paths: AccountPaths) -> Iterator[None]:
         yield
 
 
-def _stored_status(
-    paths: AccountPaths, settings: Settings, box: Box, most: int | None
-) -> dict[str, Any]:
-    """Return the part of the status object that comes from the stored state. Raises StoreError."""
-    with reader(paths) as state:
+@contextmanager
+def _stores(paths: AccountPaths, settings: Settings) -> Iterator[Stores]:
+    """Open the stores of an unmounted account; no daemon can start while the `with` block runs.
+
+    Raises StoreError if the state cannot be read, and AlreadyRunning if a daemon is running.
+    """
+    with _no_daemon(paths):
+        pass  # while a daemon is starting, the user is not asked to unlock a keyring
+    box = box_of(paths, settings)
+    with _no_daemon(paths), reader(paths) as state:
         if not state.is_opened_by(box):
             raise unreadable(paths, settings)
-        found, number = state.stores(box), only_here(paths).lost
-        used = cache_usage(paths.content)
-        return Status(found).answer(
-            found.pending(),
-            most,
-            state="offline",
-            cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),
-            notices=(damage_notice(paths.database, number), disk_problem(paths)),
-            lost=number,
-            pause=pause(paths),
-        ) | ({} if most is None else {"local": staying(found)})
+        yield state.stores(box)
+
+
+def _stored_status(
+    paths: AccountPaths, settings: Settings, found: Stores, most: int | None
+) -> dict[str, Any]:
+    """Return the part of the status object that comes from the stored state. Raises StoreError."""
+    number, used = only_here(paths).lost, cache_usage(paths.content)
+    return Status(found).answer(
+        found.pending(),
+        most,
+        state="offline",
+        cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),
+        notices=(damage_notice(paths.database, number), disk_problem(paths)),
+        lost=number,
+        pause=pause(paths),
+    ) | ({} if most is None else {"local": staying(found)})
 
 
 # ---- zonedrive conflicts ----
+
+
+def conflicts(paths: AccountPaths) -> list[dict[str, Any]]:
+    """Return the JSON objects of the conflict copies of an unmounted account.
+
+    Raises StoreError if the state cannot be read, and AlreadyRunning if a daemon is running.
+    """
+    with _stores(paths, config.load(config_file(), paths.account)) as found:
+        return conflict_objects(Status(found).conflicts())
 
 
 def conflict_objects(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

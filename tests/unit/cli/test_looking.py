@@ -9,6 +9,12 @@ import pytest
 from tests.unit.cli.stand_in import DONE, STATUS, URL, ZONES, StandIn, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import errors
+from zonedrive.cipher import Clear
+from zonedrive.db import Database
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import Conflict, IntentTable
+from zonedrive.state.schema import SCHEMAS
 
 AT = "2026-11-21T14:03:07+00:00"
 
@@ -116,6 +122,25 @@ def test_zones_without_a_daemon_asks_the_service() -> None:
     assert (failed.returncode, failed.stdout) == (4, "")
     assert failed.stderr.count("\n") == 1 and "127.0.0.1:1" in failed.stderr
     assert "t0ken" not in failed.stderr
+
+
+def test_conflicts_without_a_mount() -> None:
+    """The conflict copies are read from the database, which a mount leaves."""
+    paths = log_on()
+    database = Database.open(paths.database, SCHEMAS)
+    inodes, log = Inodes.open(database, Clear()), IntentTable(database).conflicts
+    with database.transaction():
+        copy = inodes.add(ROOT, "a (c).txt", Kind.FILE, zone="z")
+        log.add(Conflict(copy.ino, copy.ino, "bob@x", 0))
+    database.close()
+    assert _answered("conflicts", "--json") == [
+        {
+            "path": "a (c).txt",
+            "original": "a (c).txt",
+            "by": "bob@x",
+            "at": "1970-01-01T00:00:00+00:00",
+        }
+    ]
 
 
 def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:

@@ -202,7 +202,7 @@ class Commands:
         """
         report, place = self._parts.files.report, await self._place(request.path)
         if place.file is None:
-            raise ZonedriveError(f"{place.path}: {place.what or 'a folder'} has no versions")
+            raise ZonedriveError(f"{request.path}: {place.what or 'a folder'} has no versions")
         return {
             "versions": version_objects(await report.versions(place.file)),
             "zone": place.file.zone,
@@ -249,7 +249,7 @@ class Commands:
     async def _link(self, request: Request, say: Say) -> Message:
         place = await self._find_place(request, say)
         if not place["zone"]:
-            raise ZonedriveError(f"{place['path']}: the folder of all zones has no link")
+            raise ZonedriveError(f"{request.path}: the folder of all zones has no link")
         if not place["id"]:
             raise ZonedriveError(f"{request.path} is not on the service: {place['unknown']}")
         found = self._parts.service.member_link(place["zone"], place["id"], folder=place["folder"])

@@ -96,6 +96,8 @@ class Report:
     async def find(self, path: str) -> Place:
         if path == "Zone/a.txt":
             return Place(path, (7,))
+        if path == ".":
+            return Place("", (ROOT,))
         if path == "Zone/a.swp":
             return Place(path, (8,), stays="stays on this machine")
         raise FileNotFoundError(path)
@@ -482,6 +484,12 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     assert daemon.service.restored == ["e0", "e2"]
     await daemon.ask("restore", entries=["One/a"])
     assert daemon.service.restored.pop() == "e0"
+
+
+async def test_a_path_without_versions_is_named_as_given(daemon: Daemon) -> None:
+    """The mount point has no path relative to itself."""
+    with pytest.raises(ZonedriveError, match=f"^{FOLDER}: a folder has no versions$"):
+        await daemon.ask("versions", path=str(FOLDER))
 
 
 async def test_a_logon_is_passed_on(daemon: Daemon) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from zonedrive.errors import ConfigError, NotLoggedOn
-from zonedrive.formatting import count
+from zonedrive.formatting import count, verb
 from zonedrive.logon import keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import LocalData, forget_data
@@ -87,8 +87,8 @@ class PreviousAccount:
         if waiting.files:
             first = "run" if running else f"run 'zonedrive mount DIR{self._paths.option}' and"
             raise ConfigError(
-                f"account {self._paths.account} holds {what} of {self.whose} that are not uploaded"
-                " yet",
+                f"account {self._paths.account} holds {what} of {self.whose}"
+                f" that {verb(waiting.files)} not uploaded yet",
                 remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
                 " with --account NAME",
             )

@@ -236,8 +236,12 @@ def pin(account: AccountView, path: str) -> None:
 
 
 def room(account: AccountView) -> int:
-    """Return the free space, in bytes, of the disk with the account's cache."""
-    disk = os.statvfs(AccountPaths(account.name).cache)
+    """Return the free space, in bytes, of the disk with the account's cache.
+
+    The folder of the cache may be deleted at any time.
+    """
+    cache = AccountPaths(account.name).cache
+    disk = os.statvfs(next(each for each in (cache, *cache.parents) if each.exists()))
     return disk.f_bavail * disk.f_frsize
 
 

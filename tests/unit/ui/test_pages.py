@@ -94,6 +94,14 @@ def test_a_page_does_not_leave_the_mount(path: str) -> None:
     assert accounts.inside(view, "a/./b") == Path("/home/me/Zones/a/b")
 
 
+def test_the_room_is_that_of_the_nearest_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may delete the cache while the account is mounted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "deleted"))
+    assert accounts.room(AccountView("work", "", "", "", "", {})) > 0
+
+
 def test_the_file_for_the_autostart_folder_starts_the_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,15 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     return True
 
 
+def is_whole_conflict(row: Mapping[str, object], box: Box) -> bool:
+    """Return True if a row (values by column name) is a conflict that `box` can decrypt."""
+    try:
+        msgspec.convert({**row, "by": opened(box, row.get("by"), _BY)}, Conflict, strict=False)
+    except (msgspec.ValidationError, Damaged):
+        return False
+    return True
+
+
 class DueQueue:
     """Inode numbers of the intents, by kind and by due time.
 
@@ -300,8 +309,15 @@ class ConflictLog:
             (conflict.ino, conflict.original, sealed(self._box, conflict.by, _BY), conflict.at_ns),
         )
 
+    def copies(self) -> set[int]:
+        """Return the inode numbers of all recorded conflict copies that have an inode."""
+        return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
+
     def all(self) -> list[Conflict]:
-        """Return all recorded conflict copies that have an inode."""
+        """Return all recorded conflict copies that have an inode.
+
+        Raises Damaged if a row cannot be decrypted.
+        """
         rows = self._database.execute(
             "SELECT ino, original, by, at_ns FROM conflicts WHERE ino > 0"
         )

@@ -42,13 +42,13 @@ ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
     """Return a function that returns False for a row that `box` cannot decrypt.
 
-    The function takes the name of the table and the row (values by column name). It does not check
-    the table `conflicts`.
+    The function takes the name of the table and the row (values by column name).
     """
     checks = {
         "inodes": inode_table.is_whole,
         "doubts": pending_requests.is_whole,
         "intents": intents.is_whole,
+        "conflicts": intents.is_whole_conflict,
         "manifests": spool.is_whole,
     }
 

@@ -127,7 +127,7 @@ class Status:
 
     def copies(self) -> set[int]:
         """Return the inode numbers of all conflict copies."""
-        return {conflict.ino for conflict in self._state.intents.conflicts.all()}
+        return self._state.intents.conflicts.copies()
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return a dict with `path`, `original`, `by` and `at_ns` for each existing conflict copy.

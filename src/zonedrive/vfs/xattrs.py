@@ -35,7 +35,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
     """Return the entry's state: "local", a result of `own_state`, "cached" or "remote"."""
     if inode.local:
         return "local"
-    own = own_state(state, inode, {each.ino for each in state.intents.conflicts.all()})
+    own = own_state(state, inode, state.intents.conflicts.copies())
     if own is not None:
         return own
     if inode.kind is not Kind.FILE:

@@ -95,7 +95,7 @@ class EntryStates:
             return self._unsynced
         version = self._version
         own: dict[str, list[Inode]] = {state: [] for state in URGENCY}
-        conflicts = {conflict.ino for conflict in self._state.intents.conflicts.all()}
+        conflicts = self._state.intents.conflicts.copies()
         for number, inode in enumerate(self._candidates(conflicts)):
             if number % STEP == STEP - 1:
                 await trio.lowlevel.checkpoint()

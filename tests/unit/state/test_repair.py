@@ -254,3 +254,22 @@ def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, step: str) -
         assert (tmp_path / "tree.db.damaged-1-wal").exists()
     repair.done(path)
     assert not repair.pending(path)
+
+
+def test_a_damaged_conflict_is_dropped_before_the_mount(tmp_path: Path) -> None:
+    """Until the next start, the copies of all conflicts are still known."""
+    box = Sealed(new_key())
+    path = tmp_path / "tree.db"
+    inos = filled(path, box)
+    database = Database.open(path, SCHEMAS)
+    log = intents.IntentTable(database, box).conflicts
+    damaged, intact = inos["0500"], inos["0501"]
+    for ino in (damaged, intact):
+        log.add(intents.Conflict(ino, ino, "bob", 1))
+    database.execute("UPDATE conflicts SET by = x'00' WHERE ino = ?", (damaged,))
+    assert log.copies() == {damaged, intact}
+    database.close()
+    database = opened(path, box)
+    log = intents.IntentTable(database, box).conflicts
+    assert log.all() == [intents.Conflict(intact, intact, "bob", 1)]
+    database.close()

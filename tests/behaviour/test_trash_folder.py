@@ -68,6 +68,17 @@ def test_a_trashed_file_is_in_the_trash_of_the_service_and_comes_back(mounted: M
     assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
 
 
+def test_a_trashed_file_has_the_attributes_of_the_file(mounted: Mounted) -> None:
+    """The bytes are only on the service."""
+    path = mounted.root / "notes.txt"
+    before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    there = trash(mounted, "notes.txt")
+    eventually(lambda: mounted.zone.find("notes.txt") is None, what="the service deletes it")
+    mounted.sync()
+    after = {name: os.getxattr(there, name) for name in os.listxattr(there)}
+    assert after == before | {"user.zonedrive.state": b"remote"}
+
+
 def test_a_trashed_folder_goes_and_comes_back_as_a_whole(mounted: Mounted) -> None:
     """A trashed folder is one entry with all its content, and can be restored elsewhere."""
     before = mounted.zone.tree("docs")

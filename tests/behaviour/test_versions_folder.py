@@ -31,6 +31,14 @@ def versions(path: Path) -> list[Path]:
     return sorted(history(path).iterdir())
 
 
+def attributes(path: Path) -> dict[str, str]:
+    """Return the extended attributes of an entry."""
+    return {
+        name.removeprefix("user.zonedrive."): os.getxattr(path, name).decode()
+        for name in os.listxattr(path)
+    }
+
+
 def requests(deployment: Deployment, route: str) -> int:
     """Return the number of requests of a route so far."""
     told: dict[str, int] = deployment.stats()["requests"]
@@ -57,15 +65,14 @@ def test_every_version_is_a_file(mounted: Mounted) -> None:
         status = each.stat()
         assert (status.st_size, int(status.st_mtime)) == (version["size"], moment.timestamp())
         assert status.st_mode == 0o100444
-        told_here = {
-            name: os.getxattr(each, f"user.zonedrive.{name}").decode()
-            for name in ("id", "version", "modified_by", "state")
-        }
-        assert told_here == {
+        assert attributes(each) == attributes(path) | {
             "id": version["id"], "version": str(number), "modified_by": author, "state": "cached",
         }  # fmt: skip
     assert [each["modified_by"] for each in told[1:]] == ["bob@acme.example", "alice@acme.example"]
-    assert os.getxattr(path, "user.zonedrive.version") == b"3"
+    of_the_file = attributes(path)
+    assert of_the_file.pop("version") == "3"
+    assert attributes(history(path)) == of_the_file
+    assert attributes(history(path).parent).keys() == of_the_file.keys()
 
 
 def test_the_command_tells_the_number_as_well(mounted: Mounted) -> None:

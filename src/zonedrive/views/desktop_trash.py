@@ -25,6 +25,7 @@ from zonedrive.state.inode import ROOT
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.vfs.namespace import NOREPLACE
+from zonedrive.vfs.xattrs import own_state
 from zonedrive.views.trash import TrashedEntry, TrashOperations
 from zonedrive.views.virtual import Content, Node, SyncState, number
 
@@ -181,12 +182,25 @@ class _Note(Node, Content):
 class _Deleted(Node):
     """Trashed file or folder, without its bytes or entries."""
 
-    def __init__(self, ino: int, gone: TrashedEntry) -> None:
-        super().__init__(ino)
+    def __init__(self, state: LocalState, gone: TrashedEntry) -> None:
+        super().__init__(_new_number(state))
+        self._state = state
         self.gone = gone
         # A folder without write permission cannot be moved.
         self.mode = stat.S_IFDIR | PRIVATE if gone.entry.folder else stat.S_IFREG | 0o400
         self.size, self.mtime_ns = gone.entry.size, gone.entry.modified_ns
+
+    def xattrs(self) -> dict[str, str]:
+        entry, inode = self.gone.entry, self._state.inodes.find(self.gone.ino)
+        deletion = own_state(self._state, inode, ()) if inode is not None else None
+        return {
+            "id": entry.id,
+            "zone": entry.zone_id,
+            "state": deletion or "remote",
+            "modified_by": entry.modified_by,
+            "type": entry.type,
+            "sync": entry.sync,
+        }
 
     def sync_state(self) -> SyncState:
         what = "folder" if self.is_folder else "file"
@@ -223,7 +237,7 @@ class _Files(_Movable):
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         gone = await self._operations.delete(parent, old_name)
-        self.put(name, _Deleted(_new_number(self._state), gone))
+        self.put(name, _Deleted(self._state, gone))
         # The kernel has moved its own dentry here.
         self._state.invalidations.put(EntryChanged(self.ino, name.encode()))
 

@@ -272,4 +272,7 @@ def _entry(inode: Inode) -> Entry:
         folder=inode.is_folder,
         size=inode.size,
         modified_ns=inode.mtime_ns,
+        modified_by=inode.modified_by,
+        type=inode.type,
+        sync=inode.sync,
     )

@@ -244,6 +244,11 @@ def _now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _kind(file: Inode | None) -> dict[str, str]:
+    """Return the extended attributes that all versions of a file have in common."""
+    return {"type": file.type, "sync": file.sync} if file is not None else {"type": "", "sync": ""}
+
+
 class _Files(Node):
     """Folder `.versions`, with a folder for each file that the service has."""
 
@@ -261,7 +266,8 @@ class _Files(Node):
         return folder.mtime_ns if folder is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        return {"id": "", "zone": self._inodes.get(self._folder).zone, "state": "local"}
+        zone = self._inodes.get(self._folder).zone
+        return {"id": "", "zone": zone, "state": "local", "modified_by": "", **_kind(None)}
 
     def sync_state(self) -> SyncState:
         return SyncState("versions on the service")
@@ -319,8 +325,14 @@ class _History(Node):
         return self.file.mtime_ns if self.file is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        kept = "remote" if self.known is None else "cached"
-        return {"id": self.file_id, "zone": self.zone, "state": kept}
+        file = self.file
+        return {
+            "id": self.file_id,
+            "zone": self.zone,
+            "state": "remote" if self.known is None else "cached",
+            "modified_by": file.modified_by if file is not None else "",
+            **_kind(file),
+        }
 
     def sync_state(self) -> SyncState:
         return SyncState("versions on the service", file=self.file.ino if self.file else 0)
@@ -371,6 +383,7 @@ class _FormerVersion(Node):
             "zone": self._history.zone,
             "state": "cached" if here else "remote",
             "modified_by": version.modified_by,
+            **_kind(self._history.file),
             "version": version.version,
         }
 

@@ -8,11 +8,13 @@ from standard input. Neither comes from an argument or the environment.
 
 import contextlib
 import importlib
+import io
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import trio
@@ -350,9 +352,16 @@ class Terminal:
             )
         return Secret(_prompt(f"One-time code{how}").strip())
 
-    def given_code(self) -> Secret | None:
-        """Return the value of --code, or None if --code is missing or `-`."""
-        return Secret(self._code.strip()) if self._code else None
+    def given_code(self, kind: str) -> Secret | None:
+        """Return the value of --code, or None if --code is missing or `-`.
+
+        For `-`, return the code if its `kind` is ServiceMail and standard input already has bytes
+        after the password. Such a code comes from an earlier logon.
+        """
+        if self._code:
+            return Secret(self._code.strip())
+        is_next = self._password_stdin and self._ahead[:1] == ["code"]
+        return self.code(kind) if kind == "ServiceMail" and is_next and _has_input() else None
 
     def _line(self, name: str, missing: str) -> str:
         """Return the line of standard input for the input `name`; skip the lines of unused inputs.
@@ -393,6 +402,17 @@ def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
     if not text:
         raise BadOption(missing)
     return text
+
+
+def _has_input() -> bool:
+    """Return True if bytes can be read from standard input without waiting."""
+    descriptor = sys.stdin.fileno()
+    is_blocking = os.get_blocking(descriptor)
+    os.set_blocking(descriptor, False)
+    try:
+        return bool(cast(io.BufferedReader, sys.stdin.buffer).peek())
+    finally:
+        os.set_blocking(descriptor, is_blocking)
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:

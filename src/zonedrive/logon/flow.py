@@ -75,8 +75,8 @@ class CredentialPrompt(Protocol):
         Raises CredentialsRefused if no user can be asked.
         """
 
-    def given_code(self) -> Secret | None:
-        """Return a one-time code that was given before the logon, or None."""
+    def given_code(self, kind: str) -> Secret | None:
+        """Return a one-time code of `kind` that was given before the logon, or None."""
 
 
 class PasswordChange(NamedTuple):
@@ -163,9 +163,10 @@ class Flow:
     def _first_code(self) -> Secret | None:
         """Return the one-time code to send with the password, or None.
 
-        The service sends a code by mail only after this step.
+        The service sends a code by mail only after this step. The user may have a code from an
+        earlier logon, which becomes invalid if this step has no code.
         """
-        if given := self._ask.given_code():
+        if given := self._ask.given_code(self._needs.code_kind):
             return given
         if self._needs.code and self._needs.code_kind != MAILED:
             return self._ask.code(self._needs.code_kind)
@@ -189,7 +190,8 @@ class Flow:
         flow = Secret(outcome.session)
         if wanted == PASSWORD:
             return await self._step(password=self._keep(self._ask.password()), flow=flow)
-        code = self._ask.given_code() or self._ask.code(self._needs.code_kind)
+        kind = self._needs.code_kind
+        code = self._ask.given_code(kind) or self._ask.code(kind)
         return await self._step(code=code, flow=flow)
 
     async def _step(

@@ -95,7 +95,7 @@ class StoredPasswordPrompt:
         """Raise CredentialsRefused, because only the user has a one-time code."""
         raise CredentialsRefused("renewing the logon: the service wants a one-time code")
 
-    def given_code(self) -> Secret | None:
+    def given_code(self, kind: str) -> Secret | None:
         """Return None, because no one-time code is stored."""
         return None
 

@@ -170,7 +170,7 @@ class Dialogue:
         answer = self._ask(Question("code", text or _("One-time code from your device")))
         return Secret(answer.get("code", "").strip())
 
-    def given_code(self) -> Secret | None:
+    def given_code(self, kind: str) -> Secret | None:
         """Return None, because the user types codes on a page."""
         return None
 

@@ -100,7 +100,7 @@ class Person:
             raise CredentialsRefused("nobody to ask")
         return Secret(self._code)
 
-    def given_code(self) -> Secret | None:
+    def given_code(self, kind: str) -> Secret | None:
         """Return the code from the command line."""
         return Secret(self._given) if self._given else None
 

@@ -293,6 +293,17 @@ def test_a_code_from_a_device(here: Here) -> None:
         here.done("zones")
 
 
+def test_a_code_from_the_mail_of_an_earlier_logon(machine: Machine) -> None:
+    """The code is sent with the password, because a password alone makes the code invalid."""
+    with organization('otp = "ServiceMail"') as deployment:
+        one_line(logon(machine, deployment), 3, "sent to you by mail", "--code -")
+        typed = f"{PASSWORD}\n{deployment.tell({'mail': ALICE})['code']}\n"
+        ended = logon(machine, deployment, "--code", "-", text=typed)
+        assert ended.returncode == 0, ended.stderr
+        machine.done("zones")
+        one_line(logon(machine, deployment, "--code", "-"), 2, "no line with the one-time code")
+
+
 def test_a_code_that_a_script_has_later(machine: Machine) -> None:
     """A code that is mailed after the password is read from standard input only then."""
     with organization('otp = "ServiceMail"') as deployment:
@@ -385,7 +396,7 @@ def test_each_line_of_the_standard_input_has_its_place(
     """Password, code and new password each have a line, which is skipped if not requested."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n two \r\nthree\n")))
     terminal = Script(password_stdin=True, code="-")
-    assert terminal.given_code() is None
+    assert terminal.given_code("TOTP") is None
     ask = {"code": lambda: terminal.code("TOTP")}
     assert [ask.get(name, getattr(terminal, name))().reveal() for name in wanted] == taken
 

@@ -163,10 +163,10 @@ class Files:
             await self.sessions.delivered(opened)
 
     async def save_new(self, inode: Inode) -> None:
-        """Commit the bytes of a new file that is open and was never saved, if `inode` is one.
+        """Commit the bytes of `inode` if it is a new file that is open and was never saved.
 
-        The file may then take over the entry of another file: after a crash, it would otherwise
-        have neither content. Raises OSError or StoreError.
+        A rename gives such a file a row, and perhaps the entry of another file: after a crash, it
+        would have neither content. Raises OSError or StoreError.
         """
         opened = self._state.opened.get(inode.ino)
         is_unsaved = inode.is_new and not inode.generation

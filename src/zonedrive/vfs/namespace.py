@@ -353,8 +353,7 @@ class Namespace:
                 with self._held_back(inode):
                     await self._files.keep_readable(target)
             await bring_bytes(state, self._service, inode, former)
-            if former is not None:
-                await self._files.save_new(inode)
+            await self._files.save_new(inode)
             if not names.is_current:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")

@@ -9,6 +9,8 @@
 |                                         | or a power cut undid a commit|                        |
 | missing local bytes without an intent,  | a power cut undid a commit   | the service's version  |
 | of an entry that the service has        |                              | is shown               |
+| a local copy of the service's version   | may be damaged               | the service's version  |
+| from before a restart of the machine    |                              | is shown               |
 | a row that refers to a missing inode    | a bug, or damage             | deleted; bytes that    |
 |                                         |                              | only this row names go |
 |                                         |                              | to `lost+found`        |
@@ -85,15 +87,19 @@ def recover(state: LocalState) -> None:
 
 
 def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
-    """Show the service's version of files whose local bytes are missing and not to be uploaded.
+    """Show the service's version of files whose local bytes are not to be uploaded and not usable.
 
-    The bytes were deleted after a commit, and a power cut has undone the commit.
+    Either the bytes were deleted after a commit, and a power cut has undone the commit. Or they are
+    a copy of the service's version that a power cut may have damaged.
     """
     for ino in state.inodes.rows.with_bytes():
         inode, intent = state.inodes.get(ino), state.intents.get(ino)
+        if not inode.generation or inode.parent == NOWHERE or inode.is_new:
+            continue
+        bytes_id = ino, inode.generation
+        is_damaged = bytes_id in state.unverified_after_crash and not inode.local
         is_sent = intent is not None and intent.generation
-        is_missing = inode.generation and (ino, inode.generation) not in stored
-        if is_missing and not is_sent and inode.parent != NOWHERE and not inode.is_new:
+        if (bytes_id not in stored or is_damaged) and not is_sent:
             state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
 
 

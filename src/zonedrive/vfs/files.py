@@ -327,6 +327,8 @@ class Files:
         for opened in [*self._state.opened.values(), *self._state.kernel.former.values()]:
             # Logged by `_end`; the other files must still be closed.
             with contextlib.suppress(Exception):
+                if opened.session is not None and opened.session.is_only_emptied:
+                    self._abandon(opened)
                 self._end(opened)
             opened.close()
         self._state.opened.clear()

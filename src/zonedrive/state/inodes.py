@@ -466,7 +466,7 @@ class Inodes:
         inode = self._held.adopt(stored)
         if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
             folder = self.find(inode.parent)
-            if folder is None or (folder.is_new and folder.ino != ROOT):
+            if folder is None or folder.is_new:
                 raise Damaged(f"the row of inode {inode.ino} is damaged")
             with self.transaction():
                 self.rows.distrust(inode.ino)

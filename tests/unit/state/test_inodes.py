@@ -333,6 +333,35 @@ def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
         reopened(Sealed(key)).find(file.ino)
 
 
+@pytest.mark.parametrize("folder", ["new", "lost"])
+def test_a_damaged_copy_in_a_folder_without_a_listing_is_not_passed_over(
+    database: Database, reopened: Opener, folder: str
+) -> None:
+    """The service cannot list a new folder or one without a row, so the start must repair it."""
+    tree = Inodes.open(database, Sealed(key := new_key()))
+    zone, file = planted(tree)
+    if folder == "new":
+        with tree.transaction():
+            tree.move(file, tree.add(zone.ino, "new", Kind.FOLDER, zone="z").ino, "a.txt")
+    else:
+        database.execute("DELETE FROM inodes WHERE ino = ?", (zone.ino,))
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    with pytest.raises(Damaged):
+        reopened(Sealed(key)).find(file.ino)
+
+
+def test_a_damaged_zone_is_listed_again(database: Database, reopened: Opener) -> None:
+    """The service has no entry for the root, but it lists the zones."""
+    tree = Inodes.open(database, Sealed(key := new_key()))
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.update(tree.get(ROOT), listed=True)
+    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (zone.ino,))
+    again = reopened(Sealed(key))
+    assert again.get(zone.ino).name == f"/{zone.ino}"
+    assert not again.get(ROOT).listed
+
+
 def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Path) -> None:
     """Names and authors in the database cannot be read without the key."""
     tree = Inodes.open(database, Sealed(new_key()))

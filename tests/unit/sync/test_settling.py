@@ -8,7 +8,10 @@ import pytest
 import trio
 import trio.testing
 
+from tests.harness.fake_service import Coworker
+from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account
+from zonedrive.sandbox.zones import Level
 from zonedrive.state.inode import Kind
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
@@ -55,6 +58,15 @@ def too_far_below(account: Account) -> None:
         account.bob.write("a", b"bob %d" % number)
 
 
+def below_by_coworkers(account: Account) -> None:
+    """Save the same bytes as two coworkers, one before and one after this user by name."""
+    aaron = ALICE.replace("alice", "aaron")
+    account.world.zones[account.bob.id].levels[aaron] = Level.MODIFY
+    Coworker(account.world, aaron, account.bob.id).write("a", b"alice")
+    account.bob.write("a", b"alice")
+    account.bob.write("a", b"and bob")
+
+
 def edited_since(account: Account) -> None:
     below(account)
     account.save("a", b"newer")
@@ -86,6 +98,7 @@ def deleted_after(account: Account) -> None:
         (below, True, "", None, True),
         (far_below, True, "", None, True),
         (too_far_below, False, "SAVED", b"alice", False),
+        (below_by_coworkers, False, "SAVED", b"alice", False),
         (edited_since, False, "SAVED", b"newer", False),
         (arrived_and_edited, True, "SAVED", b"newer", True),
         (deleted, False, "SAVED", b"alice", False),

@@ -223,6 +223,15 @@ def test_it_goes_on_further_up(world: World) -> None:
     assert "c" in world.names
 
 
+def test_going_on_further_up_keeps_the_number_of_folders_ahead(world: World) -> None:
+    """The program goes on at its speed, so as many folders are prefetched as before."""
+    tops = world.make(world.zone, *names("t", 40))
+    for folder in world.make(tops[0], *names("s", 5)):
+        world.visit(folder)
+    world.visit(tops[1])
+    assert world.names[3:] == [top.name for top in tops[2:18]]
+
+
 def test_accesses_to_parent_folders_are_no_walk(world: World) -> None:
     """Folders above are used repeatedly: their siblings are not prefetched."""
     first, *_ = world.make(world.zone, "a", "b", "c")
@@ -243,17 +252,18 @@ def test_a_second_thread_is_served_as_well(world: World) -> None:
     assert {"f00010", "f00060"} <= set(world.names)
 
 
-def test_a_walk_in_order_of_names(world: World) -> None:
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_walk_in_order_of_names(world: World, first: int) -> None:
     """If the service lists in another order, two folders are enough to recognise the order."""
     shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
     folders = {folder.name: folder for folder in world.make(world.zone, *shuffled)}
     late = []
-    for name in sorted(folders):
+    for name in sorted(folders)[first:]:
         if folders[name].ino not in world.listed:
             late.append(name)
         world.visit(folders[name])
-    assert late == ["f00", "f01"]
-    assert len(world.asked) == len(set(world.asked)) == 28
+    assert late == [f"f{first:02}", f"f{first + 1:02}"]
+    assert len(world.asked) == len(set(world.asked)) == 28 - first
 
 
 def test_the_root_and_a_zone_are_no_siblings(world: World) -> None:

@@ -388,6 +388,22 @@ async def test_overdue_changes_are_sent_during_a_burst(journal: IntentTable) -> 
     assert carrier.most == 2
 
 
+@pytest.mark.parametrize(("seconds", "sent"), [(4, False), (6, True)])
+async def test_a_change_is_overdue_after_five_seconds(
+    journal: IntentTable, monkeypatch: pytest.MonkeyPatch, seconds: int, sent: bool
+) -> None:
+    """During a burst of changes, a change waits for five seconds after its time."""
+    now = 1 << 60
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    carrier = StepExecutor(journal)
+    with journal.transaction():
+        journal.content(3, 1, 1, base=None, held=False, due_ns=now - seconds * 10**9)
+    async with running(carrier, quiet=3600):
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == [3] * sent
+
+
 def busy(seconds: float | None = None) -> Unavailable:
     """Return the rejection of an overloaded service."""
     error = Unavailable("too busy", status=429)

@@ -1,12 +1,16 @@
-"""Progress of an upload: never more than what was really sent."""
+"""Decision about an upload, and its progress: never more than what was really sent."""
 
 import random
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from zonedrive.content.content_file import ContentFile
-from zonedrive.sync.upload import LEAST_PIECE, PIECE, Body
+from zonedrive.model import Entry, Revision
+from zonedrive.sync.upload import LEAST_PIECE, PIECE, Body, Decision, decide
+
+FOUND = Entry("1", "z", "root", "a", folder=False, size=3, revision=Revision("2"))
 
 
 class Bytes:
@@ -46,3 +50,26 @@ def test_a_piece_counts_once_it_is_through(limit: int, piece: int) -> None:
     assert b"".join(given) == data, "a piece keeps its bytes while the next one is read"
     next(iter(body))
     assert body.sent == 0, "it is sent anew"
+
+
+@pytest.mark.parametrize(
+    ("found", "is_new", "decision"),
+    [
+        (None, True, Decision.SEND),
+        (None, False, Decision.LOST),
+        (FOUND, True, Decision.COMPARE),
+        (FOUND, False, Decision.COMPARE),
+        (replace(FOUND, revision=Revision("1")), False, Decision.SEND),
+        (replace(FOUND, revision=Revision("1")), True, Decision.COMPARE),
+        (replace(FOUND, size=4), True, Decision.CONFLICT),
+        (replace(FOUND, size=4), False, Decision.CONFLICT),
+        (replace(FOUND, folder=True), True, Decision.CONFLICT),
+        (replace(FOUND, unsure=True), True, Decision.CONFLICT),
+        (replace(FOUND, unsure=True), False, Decision.COMPARE),
+    ],
+)
+def test_the_entry_on_the_service_decides_about_an_upload(
+    found: Entry | None, is_new: bool, decision: Decision
+) -> None:
+    """Contents of equal size are compared, unless the entry of the new file's name is no file."""
+    assert decide(3, found, is_new=is_new, base=Revision("1")) is decision

@@ -154,7 +154,7 @@ class Executor:
         opened = state.opened.get(old.ino)
         # Open handles continue to read the old content.
         read_on = opened is not None and opened.session is None
-        base, there = old_intent.base or old.revision, True
+        base = old_intent.base or old.revision
         try:
             if (stays or read_on) and not old.generation:
                 await materialize(state, self._service, old)

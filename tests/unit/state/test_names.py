@@ -69,6 +69,23 @@ def test_an_extension_survives_a_mark() -> None:
     assert with_mark("report.final.docx", "~1") == "report.final~1.docx"
     assert with_mark("ä" * 300 + ".pdf", "~1").endswith("~1.pdf")
     assert with_mark(".profile", "~1") == ".profile~1"
+    assert with_mark("a." + "x" * 20, "~1") == "a~1." + "x" * 20
+    assert with_mark("a." + "x" * 21, "~1") == "a." + "x" * 21 + "~1"
+
+
+def test_the_marks_of_an_entry_never_change() -> None:
+    """Programs and backups know a file by its name, which is the same in later versions."""
+    digest = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+    taken = {"a.txt"}
+    for digits in (8, 16, 64):
+        name = local_name("a.txt", "1", taken)
+        assert name == f"a~{digest[:digits]}.txt"
+        taken.add(name)
+
+
+def test_a_name_with_a_similar_beginning_needs_no_comparison() -> None:
+    """The quick test compares as many characters as a mark leaves of the longest name."""
+    assert not may_show("report of the first quarter.pdf")("report of the first year~1.pdf")
 
 
 @given(st.text(st.sampled_from([*STEERING, "a", ".", "\u200d", "\U0001f469"]), max_size=40))
@@ -111,6 +128,15 @@ def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
 def test_another_name_is_no_shown_form(local: str, name: str) -> None:
     """A local rename to such a name is sent to the service."""
     assert not shows(local, name, "1")
+
+
+@pytest.mark.parametrize(
+    ("local", "name"),
+    [("a\u241bb", "a\x80b"), ("\u241b\xa0", "\x9f\xa0"), ("\u241b\u241b", "\x80\x9f")],
+)
+def test_a_name_that_an_earlier_version_has_shown(local: str, name: str) -> None:
+    """Version 0.1.0 showed one symbol for all controls from U+0080 to U+009F."""
+    assert shows(local, name, "1")
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,34 @@ async def test_a_new_file_at_the_place_of_a_removed_one(
             state.opened.pop(old.ino)
 
 
+@pytest.mark.parametrize("lost", ["the inode", "the change", "the entry"])
+async def test_a_removed_file_that_is_settled_meanwhile_has_no_successor(
+    tmp_path: Path, lost: str
+) -> None:
+    """There is no history to continue any more, so the step is planned again."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        outbox, state, old = Outbox(account), account.state, account.at("a")
+        account.remove("a")
+        account.save("a", b"new")
+        new = account.at("a")
+        step = outbox.step(new)
+        assert (step.action, step.other) == (Action.ADOPT, old.ino)
+        with state.transaction():
+            if lost == "the entry":
+                state.inodes.update(old, remote_id=None)
+            else:
+                state.intents.drop(old.ino)
+            if lost == "the inode":
+                state.inodes.unlink(old)
+        account.world.requests.clear()
+        await outbox.executor.carry(step)
+        assert outbox.requests() == []
+        assert new.is_new
+        assert state.intents.get(new.ino) == step.intent
+
+
 async def test_a_new_file_at_the_place_of_a_renamed_one(tmp_path: Path) -> None:
     """The renamed file is copied from the service and sent as a new one."""
     account = Account(tmp_path)

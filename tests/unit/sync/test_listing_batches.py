@@ -9,13 +9,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.state.disk import SILENT, Disk
+from tests.unit.state.disk import SILENT, Disk, zone_of
 from tests.unit.state.listings import Read
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged
 from zonedrive.sync import listing_batches
-from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
+from zonedrive.sync.listing_batches import TOGETHER, ListingBatches, LocalChanges
 
 FOLDERS = 30
 
@@ -222,3 +223,38 @@ async def test_the_log_of_the_database_is_kept_short(
         await place.merging.checkpoint()
         place.state.inodes.update(place.folders[0], listed=True)
     assert place.state.database.path.stat().st_size > before
+
+
+def park(state: LocalState, zone: Inode, remote_id: str, folder: str) -> Inode:
+    """Return a file with a local name whose entry on the service is to get its new content."""
+    with state.transaction():
+        inode = state.inodes.add(
+            zone.ino, f"{remote_id}~", Kind.FILE, zone="z", remote_id=remote_id,
+            remote_parent=folder, remote_name=remote_id, local=True,
+        )  # fmt: skip
+        state.intents.park(inode.ino, Revision("1"))
+    return inode
+
+
+def test_a_coworker_moves_the_entry_of_a_parked_file(state: LocalState) -> None:
+    """The outbox is notified once, and not at all of an entry that stays at its place."""
+    inode = park(state, zone_of(state), "a", "root")
+    changes, notified = LocalChanges(state, SILENT), list[bool]()
+    state.intents.changes.add(lambda: notified.append(inode.ino in state.moved_parked))
+    for folder, name, moved in (
+        ("root", "a", False), ("root", "b", True), ("f", "a", True), ("root", "a", False)
+    ):  # fmt: skip
+        changes.parked_at(inode, folder, name)
+        assert (inode.ino in state.moved_parked) == moved
+    assert notified == [True]
+
+
+def test_parked_files_whose_entries_are_in_a_folder_that_left_the_tree(state: LocalState) -> None:
+    """The other parked files keep their places."""
+    zone = zone_of(state)
+    inside, outside = park(state, zone, "a", "f"), park(state, zone, "b", "root")
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
+        state.intents.park(900, Revision("1"))  # without an inode
+        LocalChanges(state, SILENT).left(folder)
+    assert (inside.remote_parent, outside.remote_parent) == (None, "root")

@@ -109,6 +109,16 @@ def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> 
     assert (again.failed, again.attempts, again.error) == (False, 0, "")
 
 
+def test_a_file_that_is_parked_is_not_held(journal: IntentTable) -> None:
+    """Its content is stored only locally, so there is nothing to hold back."""
+    with journal.transaction():
+        journal.content(5, 1, 10, base=R1, held=True, due_ns=0)
+        journal.park(5, R2)
+    (intent,) = journal.all()
+    assert (intent.parked, intent.held) == (True, False)
+    assert (intent.generation, intent.size, intent.base) == (0, 0, R1)
+
+
 def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: IntentTable) -> None:
     """Memory and table agree, even if a disk becomes full in the middle."""
     write(journal, 1)

@@ -57,6 +57,13 @@ def test_a_folder_with_a_local_name_is_never_sent(machine: Machine) -> None:
     assert machine.zone.mtime_ns == machine.zone.ctime_ns > 1
 
 
+def test_only_the_permission_bits_of_a_mode_are_stored(machine: Machine) -> None:
+    """The kernel may pass the type of the file as well."""
+    state, zone = machine.state, machine.zone
+    assert local_operations.create_file(state, zone, "file", 0o100640).mode == 0o640
+    assert local_operations.make_folder(state, zone, "folder", 0o040750).mode == 0o750
+
+
 def test_a_deleted_open_file_can_be_created_again(machine: Machine) -> None:
     """The file keeps its inode, is empty, and has no place on the service."""
     state, inode = machine.state, machine.file()

@@ -116,6 +116,25 @@ async def test_a_listing_is_prefetched_if_it_is_useful(
     assert service.asked == asked
 
 
+@pytest.mark.parametrize(("seconds", "listings"), [(6.9, 1), (7.0, 1), (7.1, 2)])
+async def test_a_listing_that_is_used_late_is_renewed(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, seconds: float, listings: int
+) -> None:
+    """The program gets the known listing, and a new one is fetched for the next program."""
+    service, clock = Empty(), [10**9]
+    assert state.settings.refresh == 10
+    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: clock[0])
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.ensure(zone)
+        clock[0] += int(seconds * 1e9)
+        await folders.ensure(zone)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert service.asked == listings
+
+
 async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:
     """A prefetched listing that waits for its merge needs no connection any more."""
     service = Empty()

@@ -100,6 +100,23 @@ async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> Non
         assert account.left()["Zone/b"] == "MOVED"
 
 
+async def test_a_place_in_a_folder_that_is_not_shown(tmp_path: Path) -> None:
+    """The entry cannot return, so the refusal is an error of its move."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        account.bob.make_folder("f")
+        account.bob.move("a", "f/a")
+        deny(account)
+        with pytest.raises(ZonedriveError):
+            await move(account, inode)
+        assert tree(account) == {"b": "a"}
+        assert said(account) == []
+        assert account.left() == {"Zone/b": "MOVED"}
+
+
 async def test_two_exchanged_names(tmp_path: Path) -> None:
     """Both entries return in one step."""
     account = Account(tmp_path)

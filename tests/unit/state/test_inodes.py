@@ -255,6 +255,19 @@ def test_a_name_is_found_without_reading_its_folder(database: Database, reopened
     assert len(list(again.loading(zone.ino))) > 3
 
 
+def test_everything_is_every_inode_once(database: Database, reopened: Opener) -> None:
+    """The rows are read in several queries, and drafts have no rows."""
+    tree = Inodes.open(database, Clear())
+    zone, _ = planted(tree)
+    with tree.transaction():
+        tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
+    again = reopened(Clear())
+    with again.transaction():
+        again.draft(zone.ino, "draft", zone="z", mode=None, local=False)
+    names = [inode.name for inode in again.everything() if inode.ino != ROOT]
+    assert sorted(names) == [*(f"{n:05}" for n in range(3000)), "Zone", "a.txt", "draft"]
+
+
 def test_names_that_change_while_a_folder_is_loaded_are_right(
     database: Database, reopened: Opener
 ) -> None:

@@ -9,6 +9,7 @@ from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import local_name
 from zonedrive.state.open_file import Session
 
 
@@ -59,7 +60,10 @@ def gone(machine: Machine) -> list[EntryGone]:
 
 
 def test_a_new_folder_and_a_coworkers_one_of_its_name_are_one(machine: Machine) -> None:
-    """The content of both folders stays reachable; local changes and names take precedence."""
+    """The content of both folders stays reachable; local changes and names take precedence.
+
+    Entries whose names are taken have the mark of a listing.
+    """
     state, zone = machine.state, machine.zone
     ours = local_operations.make_folder(state, zone, "f", 0o700)
     theirs = known(machine, zone, "f~", Kind.FOLDER)
@@ -85,15 +89,14 @@ def test_a_new_folder_and_a_coworkers_one_of_its_name_are_one(machine: Machine) 
         state, machine.intent(ours), ours, found("f", theirs.remote_id or "")
     )
     paths = below(machine, ours)
-    beside = next(name for name in paths if name.startswith("edited~"))
-    mixed = next(name for name in paths if name.startswith("mixed~") and "/" not in name)
+    beside = local_name("edited.txt", edited_there.remote_id or "", {"edited.txt"})
+    mixed = local_name("mixed", mixed_there.remote_id or "", {"mixed"})
     assert paths == {
         "only here": only_here.ino, "only there": only_there.ino, "twin": twin_here.ino,
         "edited.txt": edited_here.ino, beside: edited_there.ino, "inner": inner_here.ino,
         "inner/deep here": deep_here.ino, "inner/deep there": deep_there.ino,
         "mixed": mixed_here.ino, mixed: mixed_there.ino, f"{mixed}/deep mixed": deep_mixed.ino,
     }  # fmt: skip
-    assert beside.endswith(".txt")
     assert (ours.remote_id, ours.remote_parent, ours.remote_name) == (
         f"{zone.ino}/f~", "root", "f"
     )  # fmt: skip

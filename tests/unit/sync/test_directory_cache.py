@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.way import Way
+from zonedrive.errors import NotFound
 from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync import directory_cache
@@ -133,6 +135,54 @@ async def test_a_listing_that_is_used_late_is_renewed(
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert service.asked == listings
+
+
+@pytest.mark.parametrize(
+    ("refresh", "seconds", "trusted"), [(10, 4, 6.0), (10, 9.5, 1.0), (10, 20, 1.0), (0.5, 20, 0.5)]
+)
+async def test_the_kernel_caches_a_folder_as_long_as_its_listing_is_trusted(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, refresh: float, seconds: float,
+    trusted: float,
+) -> None:  # fmt: skip
+    """An old listing is cached for a moment, because the service may be slow or unreachable."""
+    clock = [10**9]
+    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: clock[0])
+    state.settings = replace(state.settings, refresh=refresh)
+    folders, zone = DirectoryCache(state, cast(Any, Empty())), zone_of(state)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        assert folders.trusted_for(zone.ino) == min(refresh, 1.0)
+        await folders.ensure(zone)
+        clock[0] += int(seconds * 1e9)
+        assert folders.trusted_for(zone.ino) == trusted
+        assert folders.trusted_for(900) == refresh
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_folder_that_was_created_again_is_listed_under_its_new_id(
+    state: LocalState,
+) -> None:
+    """The listing of the parent folder tells the new id."""
+    zone, asked = zone_of(state), list[str]()
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="old")
+
+    class Renewed(Empty):
+        async def listed(self, zone: str, folder_id: str) -> SimpleNamespace:
+            asked.append(folder_id)
+            if folder_id == "old":
+                raise NotFound("gone")
+            with state.transaction():
+                state.inodes.update(folder, remote_id="new")
+            return SimpleNamespace(ids=[], complete=False, strangers=())
+
+    folders = DirectoryCache(state, cast(Any, Renewed()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.refresh(folder, time.monotonic_ns())
+        nursery.cancel_scope.cancel()
+    assert asked == ["old", "root", "new"]
+    assert folder.listed
 
 
 async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:

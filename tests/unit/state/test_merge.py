@@ -299,6 +299,25 @@ def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
     }
 
 
+def test_a_small_folder_is_listed_in_one_step(folder: Folder) -> None:
+    """A program that walks a tree does not wait for other tasks between the folders."""
+    assert list(folder.merging([entry("1", "a"), entry("2", "b")])) == []
+    assert folder.names == {"a", "b"}
+    assert folder.zone.listed
+
+
+def test_many_new_versions_are_merged_in_steps(folder: Folder) -> None:
+    """No transaction changes more than a limited number of entries."""
+    names = {f"{number:05}": f"file {number}" for number in range(2 * STEP)}
+    folder.list(*(entry(each, name) for each, name in names.items()))
+    known = 0
+    for _ in folder.merging(entry(each, name, revision="2") for each, name in names.items()):
+        assert len(folder.merged.content) - known <= STEP
+        known = len(folder.merged.content)
+    assert len(folder.merged.content) - known <= STEP
+    assert len(folder.merged.content) == len(names)
+
+
 def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder) -> None:
     """No name has a mark afterwards, however many names are exchanged."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(1200)]

@@ -1,13 +1,16 @@
 """Large databases: used at once, checked in the background, repaired at the next start."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from tests.crash import damage
 from zonedrive.cipher import Box, Clear, Sealed, new_key
-from zonedrive.db import Database
+from zonedrive.db import Connection, Database
 from zonedrive.errors import StoreError
 from zonedrive.state import intents, pending_requests, repair
 from zonedrive.state.inode import ROOT, Kind
@@ -273,3 +276,46 @@ def test_a_damaged_conflict_is_dropped_before_the_mount(tmp_path: Path) -> None:
     log = intents.IntentTable(database, box).conflicts
     assert log.all() == [intents.Conflict(intact, intact, "bob", 1)]
     database.close()
+
+
+class BadPage:
+    """Table with rows on a page that cannot be read; `failed` counts the queries that fail."""
+
+    def __init__(self, connection: sqlite3.Connection, bad: set[int]) -> None:
+        self._connection, self._bad, self.failed = connection, bad, 0
+        connection.execute("CREATE TABLE t (ino INTEGER PRIMARY KEY)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(ino,) for ino in range(1000, 1021)])
+
+    def execute(self, sql: str, limits: tuple[int, int] | None = None) -> sqlite3.Cursor:
+        """Fail if the limits include a row of the page."""
+        if limits and any(limits[0] <= ino <= limits[1] for ino in self._bad):
+            self.failed += 1
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return self._connection.execute(sql, limits or ())
+
+    def rows(self) -> list[object]:
+        """Return the numbers of the readable rows."""
+        return [row["ino"] for row in repair._rows(cast(Connection, self), "t")]
+
+
+@pytest.mark.parametrize("bad", [{1000}, {1006, 1007}, {1005, 1012}, {1020}])
+def test_only_the_rows_of_a_damaged_page_are_lost(bad: set[int]) -> None:
+    """Ranges of rows are halved until each readable row has been read."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        table = BadPage(connection, bad)
+        assert sorted(map(str, table.rows())) == [
+            str(ino) for ino in range(1000, 1021) if ino not in bad
+        ]
+        assert table.failed <= 12 * len(bad)
+
+
+@pytest.mark.parametrize(("bad", "rows"), [(1020, 20), (1000, 0)])
+def test_a_table_with_many_damaged_pages_is_skipped(
+    monkeypatch: pytest.MonkeyPatch, bad: int, rows: int
+) -> None:
+    """Rows behind too many failed reads are not read any more."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        table = BadPage(connection, {bad})
+        assert len(table.rows()) == 20
+        monkeypatch.setattr(repair, "PROBES", table.failed)
+        assert len(table.rows()) == rows

@@ -1,6 +1,7 @@
 """Rules of names, bytes and releases that all operations share."""
 
 import errno
+import time
 
 import pytest
 
@@ -110,7 +111,7 @@ def copied(machine: Machine) -> Inode:
 
 
 @pytest.mark.parametrize(
-    "use", ["nothing", "reading", "writing", "other version", "edited", "older edit"]
+    "use", ["nothing", "reading", "writing", "other version", "edited", "older edit", "newer edit"]
 )
 def test_a_copy_of_the_services_version_is_deleted_when_it_is_not_needed(
     machine: Machine, use: str
@@ -130,8 +131,8 @@ def test_a_copy_of_the_services_version_is_deleted_when_it_is_not_needed(
         case "other version":
             with state.transaction():
                 state.inodes.update(inode, revision=Revision("2"))
-        case "edited" | "older edit":
-            number = generation - (use == "older edit")
+        case "edited" | "older edit" | "newer edit":
+            number = generation - (use == "older edit") + (use == "newer edit")
             with state.transaction():
                 state.intents.content(
                     inode.ino, number, 1, base=inode.revision, held=False, due_ns=0
@@ -333,6 +334,19 @@ def test_a_write_of_whole_pages_may_come_from_a_mapping(
     opened = machine.state.new_open_file(machine.file())
     handle = Handle(opened, 1, readable=readable, writable=True, append=True)
     assert handle.is_of_a_mapping(offset, length, 5000) == (mapped and readable)
+
+
+def test_the_age_of_a_session_is_the_time_since_it_began(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new file without content is kept only for a while."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    file = machine.state.spool.create(7, 1)
+    session = Session(1, file, None, 0, Revision(""))
+    clock[0] += 2.5
+    assert session.age == 2.5
+    file.close()
 
 
 @pytest.mark.parametrize("ino", [2, 1000, 10**9])

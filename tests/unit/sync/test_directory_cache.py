@@ -66,6 +66,22 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
     assert service.asked == listings
 
 
+async def test_a_listing_that_was_requested_at_the_given_moment_is_recent(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It contains all earlier changes, so another one is not needed."""
+    monkeypatch.setattr(time, "monotonic_ns", lambda: RECENT_NS)
+    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: SUSPENDED_NS)
+    service = Empty()
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        with trio.move_on_after(5):
+            await folders.refresh(zone, RECENT_NS)
+        nursery.cancel_scope.cancel()
+    assert service.asked == 1
+
+
 @pytest.mark.parametrize(("link", "listings"), [("online", 1), ("offline", 0)])
 async def test_nothing_is_prefetched_from_an_unreachable_service(
     state: LocalState, link: str, listings: int

@@ -212,9 +212,15 @@ async def test_the_log_of_the_database_is_kept_short(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint in the background moves the log into the database file."""
-    monkeypatch.setattr(listing_batches, "ROWS", 250)
-    assert not place.merging.claim_checkpoint()
+    monkeypatch.setattr(listing_batches, "ROWS", 1)
+    assert place.merging.claim_checkpoint()
+    before = place.state.database.changes
     assert not await place.list_all(10)
+    written = place.state.database.changes - before
+    assert written > 10 * FOLDERS
+    monkeypatch.setattr(listing_batches, "ROWS", written + 1)
+    assert not place.merging.claim_checkpoint()
+    monkeypatch.setattr(listing_batches, "ROWS", written)
     assert place.merging.claim_checkpoint()
     assert not place.merging.claim_checkpoint()
     before = place.state.database.path.stat().st_size

@@ -17,6 +17,7 @@ from zonedrive.state import local_operations
 from zonedrive.state.inode import Kind
 from zonedrive.state.open_file import Session
 from zonedrive.state.status import Status
+from zonedrive.sync import directory_cache
 
 BIG = b"alice" * 40_000
 ENTRY = r"GET /api/zones/\w+/files/\w+$"
@@ -182,6 +183,25 @@ async def test_the_listing_that_shows_if_a_name_is_free(
         await account.uploads.upload(account.intent(inode), inode)
         count = len([each for each in account.world.requests if "/folder/" in each]) - count
         assert count == listings
+
+
+@pytest.mark.parametrize(("seconds", "listings"), [(0.5, 0), (1.5, 1)])
+async def test_a_listing_shows_for_a_second_that_a_name_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, listings: int
+) -> None:
+    """Then a coworker may have used the name, so the folder is listed again."""
+    account, passed_ns = Account(tmp_path), [0]
+    for module, name in ((time, "monotonic_ns"), (directory_cache, "_since_boot_ns")):
+        clock: Callable[[], int] = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda clock=clock: clock() + passed_ns[0])
+    async with account.running():
+        account.save("a", b"alice")
+        monkeypatch.setattr(account.folders, "took_s", lambda _: 0.0)
+        passed_ns[0] = int(seconds * 1e9)
+        account.world.requests.clear()
+        inode = account.at("a")
+        await account.uploads.upload(account.intent(inode), inode)
+        assert len([each for each in account.world.requests if "/folder/" in each]) == listings
 
 
 @pytest.mark.parametrize(

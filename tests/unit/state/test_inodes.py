@@ -11,7 +11,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import create_table
-from zonedrive.state.inodes import Inodes
+from zonedrive.state.inodes import Inodes, RecentWrites
 
 Opener = Callable[[Box], Inodes]
 
@@ -386,3 +386,14 @@ def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Pa
     data = (tmp_path / "tree.db").read_bytes()
     assert b"Salaries" not in data
     assert b"acme.example" not in data
+
+
+def test_a_change_of_one_entry_is_none_of_another_one() -> None:
+    """A listing is only out of date for the entries that this client has changed since."""
+    writes = RecentWrites()
+    assert not writes.since("z", "a", 0)
+    writes.add("z", "a")
+    assert [writes.since(*which, 0) for which in (("z", "a"), ("z", "b"), ("y", "a"))] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert not writes.since("z", "a", 1 << 62)

@@ -62,9 +62,11 @@ class LocalView:
 class Folder:
     """Folder of one zone that is listed repeatedly."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, first: int | None = None) -> None:
+        """Create the zone, with the inode number `first`."""
         self.database = Database.open(path / "tree.db", [create_table])
         self.tree = Inodes.open(self.database, Clear())
+        self.tree._next_ino = first or self.tree._next_ino
         self.ours = LocalView()
         self.local = self.ours.locals
         self.merged = Merged()
@@ -153,6 +155,27 @@ def test_a_remote_deletion_keeps_local_edits(folder: Folder) -> None:
     folder.local[next(iter(folder.tree.children(sub.ino).values()))] = Local.CONTENT
     folder.list()
     assert folder.names == {"a", "sub"}
+
+
+@pytest.mark.parametrize("first", [10, 1000])
+def test_a_folder_whose_local_changes_have_ended_is_removed(tmp_path: Path, first: int) -> None:
+    """A listing did not name the folder before; large numbers are not the same object twice."""
+    folder = Folder(tmp_path, first)
+    folder.list(entry("f", "f", folder=True))
+    inner = folder.inode("f")
+    folder.list(entry("1", "a"), into=inner)
+    (file,) = folder.tree.inodes_in(inner.ino)
+    folder.local[file.ino] = Local.CONTENT
+    folder.list()
+    assert folder.names == {"f"}
+    assert folder.ours.orphans == [inner.ino]
+    folder.tree = Inodes.open(folder.database, Clear())
+    folder.zone = folder.tree.get(folder.zone.ino)
+    folder.local.clear()
+    folder.local[int(str(file.ino))] = Local.NOTHING
+    folder.list()
+    assert folder.names == set()
+    folder.database.close()
 
 
 def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
@@ -390,6 +413,7 @@ def test_a_large_folder_is_removed_in_steps(folder: Folder) -> None:
 def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
     """Repeated listings write nothing to the disk, and drop no cached data of others."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(1000)]
+    many.append(entry("long", "ä" * 200 + ".pdf"))
     folder.list(*many)
     before = folder.tree.changes(folder.zone.ino)
     written = folder.database.execute("SELECT total_changes()").fetchone()

@@ -201,6 +201,31 @@ async def test_a_folder_that_was_created_again_is_listed_under_its_new_id(
     assert folder.listed
 
 
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_listing_of_a_folder_that_was_removed_meanwhile_is_dropped(
+    state: LocalState, complete: bool
+) -> None:
+    """Observers get no notification for the removed folder."""
+    zone, merged = zone_of(state), list[int]()
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
+
+    class Removing(Empty):
+        async def listed(self, zone: str, folder_id: str) -> SimpleNamespace:
+            with state.transaction():
+                state.inodes.unlink(folder, tombstone=True)
+            return SimpleNamespace(ids=[], complete=complete, strangers=())
+
+    state.listing_merged.add(merged.append)
+    folders = DirectoryCache(state, cast(Any, Removing()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.refresh(folder, time.monotonic_ns())
+        nursery.cancel_scope.cancel()
+    assert merged == []
+    assert not folder.listed
+
+
 async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:
     """A prefetched listing that waits for its merge needs no connection any more."""
     service = Empty()

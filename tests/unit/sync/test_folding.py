@@ -129,6 +129,14 @@ def test_a_folder_is_created_before_its_content() -> None:
     assert waits == {2: frozenset(), 3: frozenset({2})}
 
 
+@pytest.mark.parametrize("number", [2, 1000])
+def test_an_entry_that_was_renamed_and_renamed_back_waits_for_nothing(number: int) -> None:
+    """Its place on the service is its own; large numbers are not the same object twice."""
+    view = old_file(int(str(number)), A)
+    (step,) = fold([intent(number, place=True)], {number: view})
+    assert (step.action, step.ino, step.after) == (Action.MOVE, number, frozenset())
+
+
 def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
     """One of the files gets a temporary name, so that the service never has two with one name."""
     steps = folded(

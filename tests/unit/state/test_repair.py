@@ -124,6 +124,19 @@ def test_a_small_database_is_checked_completely(
     database.close()
 
 
+@pytest.mark.parametrize("size", ["large", "small"])
+def test_the_structure_of_a_small_database_is_checked_before_the_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    """The check reads the whole file, so that of a large one runs in the background."""
+    path = tmp_path / "tree.db"
+    filled(path, Clear())
+    monkeypatch.setattr(repair, "SMALL", 1 << 30 if size == "small" else 0)
+    monkeypatch.setattr(repair, "structure", lambda _: "a page is damaged")
+    opened(path, Clear()).close()
+    assert repair.pending(path) == (size == "small")
+
+
 @pytest.mark.parametrize(
     "changes", [{"sealed": None}, {"sealed": b""}, {"sealed": b"\xc1"}, {"bytes_ino": None}]
 )

@@ -505,3 +505,26 @@ async def test_a_file_that_was_removed_during_its_upload(tmp_path: Path, profile
         assert account.left() == ({"-Zone/a": "REMOVED"} if can else {})
         assert (account.state.inodes.find(inode.ino) is not None) == can
         assert account.state.spool.stored() == []
+
+
+@pytest.mark.parametrize("successor", ["file", "folder", "none"])
+async def test_a_file_that_was_replaced_during_its_upload(tmp_path: Path, successor: str) -> None:
+    """A new file at its place continues its history, if the profile cannot delete."""
+    account = Account(tmp_path, "published")
+    async with account.running():
+        account.save("a", b"alice")
+        inode = account.at("a")
+        request = account.ask(inode)
+        account.remove("a")
+        if successor == "file":
+            account.save("a", b"newer")
+        if successor == "folder":
+            account.make("a")
+        account.alice.write("a", b"alice")
+        (entry,) = await account.service.listing(inode.zone, account.bob.root_id)
+        await account.reconciler.arrived(request, entry)
+        assert account.left() == {
+            "file": {"-Zone/a": "REMOVED", "Zone/a": "SAVED"}, "folder": {"Zone/a": "MOVED"},
+            "none": {},
+        }[successor]  # fmt: skip
+        assert (account.state.inodes.find(inode.ino) is None) == (successor != "file")

@@ -109,6 +109,24 @@ def test_a_record_never_names_more_bytes_than_the_file_has(
         assert (intent.size, intent.held) == (inode.size, True)
 
 
+def test_a_cut_of_bytes_that_were_sent_does_not_send_them_again(machine: Machine) -> None:
+    """The cut file is sent when the program has written the rest; its rename is independent."""
+    state, inode = machine.state, machine.file()
+    generation = state.next_generation()
+    file = state.spool.create(inode.ino, generation)
+    file.pwrite(0, b"0123456789")
+    session = Session(generation, file, inode.revision, 0, inode.revision)
+    file.flush()
+    local_operations.commit_content(state, inode, session)
+    with state.transaction():
+        state.intents.drop(inode.ino)
+    machine.rename(inode, "renamed")
+    local_operations.shrink_content(state, inode, session, 5)
+    file.close()
+    assert inode.size == 5
+    assert (machine.intent(inode).place, machine.intent(inode).generation) == (True, 0)
+
+
 def test_a_save_replaces_the_bytes_of_the_former_one(machine: Machine) -> None:
     """The former bytes are deleted, the file has the newer times, and is sent unless local."""
     state, inode = machine.state, machine.file(new=True)

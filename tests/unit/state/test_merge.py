@@ -189,6 +189,15 @@ def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
     assert folder.names == {"mine"}
 
 
+def test_the_place_of_a_parked_file_is_compared_each_time(folder: Folder) -> None:
+    """A coworker may move the entry back, which no other fact about the file tells."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    folder.local[inode.ino] = Local.PARKED
+    folder.list(entry("1", "b", revision="2"))
+    assert (inode.remote_name, inode.revision, inode.seen) == ("a", "2", 0)
+
+
 def test_a_file_deleted_here_does_not_come_back(folder: Folder) -> None:
     """A pending deletion hides the entry in listings."""
     folder.list(entry("1", "a"))
@@ -427,6 +436,7 @@ def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
     folder.list(entry("1", "a"))
     with folder.tree.transaction():
         folder.tree.update(folder.inode("a"), revision=Revision("mine"), size=99)
+    assert folder.inode("a").seen == 0
     merged = folder.list(entry("1", "a"))
     assert merged.content == [folder.inode("a").ino]
     assert folder.inode("a").size == 1

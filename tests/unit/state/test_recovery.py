@@ -66,13 +66,14 @@ def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, h
     with state.transaction():
         state.inodes.update(
             edited, remote_id="e", remote_parent="root", remote_name="edited.txt",
-            revision=Revision("1"),
+            revision=Revision("1"), seen=7,
         )  # fmt: skip
     state.spool.delete(edited.ino, edited.generation)
     again = disk.start()
     recover(again)
     assert len(again.intents) == 0
-    assert again.inodes.get(edited.ino).generation == 0
+    found = again.inodes.get(edited.ino)
+    assert (found.generation, found.revision, found.seen) == (0, "", 0)
     assert again.inodes.path(edited.ino) == "Zone/edited.txt"
 
 
@@ -139,6 +140,7 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     state = disk.start()
     new = saved(state, "tab\there", b"content")
     known = {"x\u202e.txt": "x\u202e.txt", "y\u241b": "y\x85", "z\u241b": "z\x1b"}
+    known[".hidden\u241b"] = ".hidden\x85"  # only a zone gets another first character
     with state.transaction():
         zone = new.parent
         twin = state.inodes.add(zone, "tab\u2409here", Kind.FILE, zone="z", remote_id="twin")
@@ -154,7 +156,7 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     recover(state)
     shown = {inode.ino: inode.name for inode in state.inodes.inodes_in(new.parent)}
     assert [shown[ino] for ino in inos.values()] == [
-        "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b",
+        "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b", ".hidden\u241bE",
     ]  # fmt: skip
     assert shown[twin.ino] == "tab\u2409here"
     assert shown[new.ino] == f"tab\u2409here~{new.ino}"

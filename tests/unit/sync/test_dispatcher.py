@@ -145,6 +145,24 @@ async def test_a_file_is_not_sent_before_its_time(
         assert carrier.carried == [3] * sent
 
 
+async def test_nothing_is_checked_until_the_next_change_is_due(
+    journal: IntentTable, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A waiting change costs no processor time."""
+    checks = list[float]()
+
+    class Checked(StepExecutor):
+        async def ready(self) -> bool:
+            checks.append(trio.current_time())
+            return await super().ready()
+
+    with journal.transaction():
+        journal.content(3, 1, 1, base=None, held=False, due_ns=time.time_ns() + 3600 * 10**9)
+    async with running(Checked(journal)):
+        await trio.sleep(PATIENCE / 2)
+    assert len(checks) == 1
+
+
 @pytest.mark.parametrize(
     ("error", "size", "attempts", "longest"),
     [

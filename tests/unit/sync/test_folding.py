@@ -113,6 +113,18 @@ def test_only_a_new_file_with_content_takes_over_an_entry(
     assert found == ({} if action is None else {3: (action, frozenset({2}))})
 
 
+def test_a_parked_file_whose_entry_was_moved_is_not_adopted() -> None:
+    """It has no successor at its place, also if a file comes there that gives its entry away."""
+    parked = InodeView(
+        3, folder=False, new=False, place=(ZONE, "c~"), origin=C, local=True, moved=True
+    )
+    assert folded(
+        (intent(2, place=True), old_file(2, A, C)),
+        (intent(3, place=True, parked=True), parked),
+        (intent(4, generation=9), new_file(4, A)),
+    ) == [(Action.ADOPT, 4, 2), (Action.WITHDRAW, 3, 0)]
+
+
 def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
     """A program that has a deleted file open can read it to the end."""
     assert folded((intent(2, gone=True, held=True), old_file(2, A))) == []

@@ -117,6 +117,22 @@ async def test_a_place_in_a_folder_that_is_not_shown(tmp_path: Path) -> None:
         assert account.left() == {"Zone/b": "MOVED"}
 
 
+async def test_a_rename_during_the_lookup_after_a_refusal(tmp_path: Path) -> None:
+    """The next step looks up the place again, so the answer from before the rename is ignored."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        account.bob.move("a", "x")
+        deny(account)
+        account.meanwhile(r"GET /api/zones/\w+/files/\w+$", lambda: account.rename("b", "c"))
+        await move(account, inode)
+        assert tree(account) == {"c": "a"}
+        assert account.left() == {"Zone/c": "MOVED"}
+        assert said(account) == []
+
+
 async def test_two_exchanged_names(tmp_path: Path) -> None:
     """Both entries return in one step."""
     account = Account(tmp_path)

@@ -57,11 +57,13 @@ def test_a_folder_with_a_local_name_is_never_sent(machine: Machine) -> None:
     assert machine.zone.mtime_ns == machine.zone.ctime_ns > 1
 
 
-def test_only_the_permission_bits_of_a_mode_are_stored(machine: Machine) -> None:
+def test_a_new_entry_is_empty_and_has_the_permission_bits_of_its_mode(machine: Machine) -> None:
     """The kernel may pass the type of the file as well."""
     state, zone = machine.state, machine.zone
-    assert local_operations.create_file(state, zone, "file", 0o100640).mode == 0o640
-    assert local_operations.make_folder(state, zone, "folder", 0o040750).mode == 0o750
+    file = local_operations.create_file(state, zone, "file", 0o100640)
+    made = local_operations.make_folder(state, zone, "folder", 0o040750)
+    assert (file.mode, file.size, file.generation) == (0o640, 0, 0)
+    assert (made.mode, made.size, made.generation) == (0o750, 0, 0)
 
 
 def test_a_deleted_open_file_can_be_created_again(machine: Machine) -> None:

@@ -113,17 +113,20 @@ def test_a_new_folder_and_a_coworkers_one_of_its_name_are_one(machine: Machine) 
     }  # fmt: skip
 
 
-def test_two_local_files_of_one_name_get_a_number(machine: Machine) -> None:
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_two_local_files_of_one_name_get_a_number(machine: Machine, number: int) -> None:
     """A file that the service does not have is marked with its inode, as often as needed."""
     state, zone = machine.state, machine.zone
     ours = local_operations.make_folder(state, zone, "f", 0o700)
     theirs = known(machine, zone, "f~", Kind.FOLDER)
     file = local_operations.create_file(state, theirs, "a.txt", 0o600)
     machine.save(file)
-    for name in ("a.txt", f"a~{file.ino}.txt", f"a~{file.ino}-1.txt"):
+    local_operations.create_file(state, ours, "a.txt", 0o600)
+    names = [f"a~{file.ino}.txt", *(f"a~{file.ino}-{each}.txt" for each in (1, 2, 3))]
+    for name in names[:number]:
         local_operations.create_file(state, ours, name, 0o600)
     remote_binding.adopt_folder(state, machine.intent(ours), ours, found("f", f"{zone.ino}/f~"))
-    assert file.name == f"a~{file.ino}-2.txt"
+    assert file.name == names[number]
 
 
 @pytest.mark.parametrize("other", ["none", "same", "free", "in use", "another kind"])

@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
-from zonedrive.state import conflicts, remote_operations
+from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
@@ -57,6 +57,30 @@ def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine)
     assert machine.state.requests.get(inode.ino) is None
     assert machine.intent(inode).generation == inode.generation != request.generation
     assert machine.intent(inode).base == inode.revision == entry.revision
+
+
+@pytest.mark.parametrize(("parent", "expected"), [("", "root"), ("root", "root"), ("f", "f")])
+def test_an_arrived_file_is_where_the_service_reports(
+    machine: Machine, parent: str, expected: str
+) -> None:
+    """Some services do not report the folder, which is then that of the request."""
+    inode = machine.file(new=True)
+    machine.save(inode)
+    request = machine.send(inode)
+    entry = msgspec.structs.replace(machine.entry(inode), parent_id=parent)
+    remote_operations.record_arrival(machine.state, inode, request, entry)
+    assert (inode.remote_parent, inode.remote_name) == (expected, inode.name)
+
+
+def test_an_arrived_folder_has_no_bytes_to_delete(machine: Machine) -> None:
+    """Only the bytes of a file move into the cache."""
+    state = machine.state
+    folder = local_operations.make_folder(state, machine.zone, "folder", 0o700)
+    request = machine.send(folder)
+    entry = msgspec.structs.replace(machine.entry(folder), folder=True)
+    assert not remote_operations.record_arrival(state, folder, request, entry)
+    assert folder.remote_id == entry.id
+    assert state.intents.get(folder.ino) is None
 
 
 @pytest.mark.parametrize("edited", [True, False])

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.sync.directory_walks import GONE_S, MOST, SOON_S, DirectoryWalks
+from zonedrive.sync.directory_walks import AT_ONCE_S, GONE_S, MOST, SOON_S, DirectoryWalks
 
 
 class World:
@@ -116,6 +116,19 @@ def test_a_prefetched_folder_is_checked_once(world: World, monkeypatch: pytest.M
         world.visit(folder)
     assert len(world.names) == 19
     assert all(looked.count(folder.ino) == 1 for folder in folders[3:])
+
+
+def test_a_folder_was_read_lately_for_a_moment(world: World) -> None:
+    """The time begins anew with the arrival of its listing."""
+    ino = world.zone.ino
+    assert not world.walks.was_read_lately(ino)
+    world.walks.reading(ino)
+    assert world.walks.was_read_lately(ino)
+    world.clock[0] += AT_ONCE_S
+    assert not world.walks.was_read_lately(ino)
+    world.walks.landed(ino)
+    assert world.walks.was_read_lately(ino)
+    assert not world.walks.was_read_lately(900)
 
 
 def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:

@@ -149,6 +149,17 @@ def test_an_entry_that_was_renamed_and_renamed_back_waits_for_nothing(number: in
     assert (step.action, step.ino, step.after) == (Action.MOVE, number, frozenset())
 
 
+def test_a_removed_folder_is_deleted_after_the_uploads_of_its_files() -> None:
+    """A version of a file in a deleted folder would be lost."""
+    folder = InodeView(2, folder=True, new=False, place=(ZONE, "f"), origin=(ZONE, "f"))
+    steps = fold(
+        [intent(2, gone=True), intent(3, generation=7)], {2: folder, 3: old_file(3, (2, "a"))}
+    )
+    assert [(step.action, step.ino, step.after) for step in steps] == [
+        (Action.DELETE, 2, {3}), (Action.UPLOAD, 3, set()),
+    ]  # fmt: skip
+
+
 def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
     """One of the files gets a temporary name, so that the service never has two with one name."""
     steps = folded(

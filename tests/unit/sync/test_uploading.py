@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -183,6 +183,31 @@ async def test_the_listing_that_shows_if_a_name_is_free(
         await account.uploads.upload(account.intent(inode), inode)
         count = len([each for each in account.world.requests if "/folder/" in each]) - count
         assert count == listings
+
+
+async def test_the_names_of_a_large_folder_are_loaded_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs do not wait while an upload looks for its name among many."""
+    account = Account(tmp_path)
+    async with account.running():
+        inodes, zone = account.state.inodes, account.zone
+        with account.state.transaction():
+            inodes.add_all(zone.ino, {f"{number}~": {"kind": Kind.FILE} for number in range(2000)})
+        account.save("a", b"alice")
+        inodes._dirents.forget(zone.ino)
+        children, steps = inodes.children, list[int]()
+
+        def loaded(folder: int) -> Mapping[str, int]:
+            steps.append(sum(1 for _ in inodes.loading(folder)))
+            return children(folder)
+
+        monkeypatch.setattr(inodes, "children", loaded)
+        inode = inodes.child(zone.ino, "a")
+        assert inode is not None
+        await account.uploads.upload(account.intent(inode), inode)
+        assert set(steps) == {0}, "all names were loaded before"
+        assert there(account) == {"a": [b"alice"]}
 
 
 @pytest.mark.parametrize(("seconds", "listings"), [(0.5, 0), (1.5, 1)])

@@ -333,6 +333,24 @@ def test_a_damaged_copy_is_listed_again_under_its_number(
     assert not again.get(zone.ino).listed
 
 
+def test_listings_are_incomplete_after_rows_were_lost(database: Database, reopened: Opener) -> None:
+    """This applies to cached inodes as well; the service does not list local and new folders."""
+    tree = Inodes.open(database, Clear())
+    zone, file = planted(tree)
+    with tree.transaction():
+        new = tree.add(zone.ino, "new", Kind.FOLDER, zone="z")
+        local = tree.add(zone.ino, "local~", Kind.FOLDER, zone="z", local=True)
+        for folder in (tree.get(ROOT), zone, new, local):
+            tree.update(folder, listed=True)
+        tree.update(file, seen=7)
+    with tree.transaction():
+        tree.forget_homeless()
+    for each in (tree, reopened(Clear())):
+        listed = [ino for ino in (ROOT, zone.ino, new.ino, local.ino) if each.get(ino).listed]
+        assert listed == [new.ino, local.ino]
+        assert each.get(file.ino).seen == 0
+
+
 def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
     database: Database, reopened: Opener
 ) -> None:

@@ -201,6 +201,26 @@ def test_the_successor_of_a_removed_file_continues_its_history(
     assert machine.intent(successor).base == (Revision("1") if final else None)
 
 
+@pytest.mark.parametrize("kind", ["file", "folder", "new file", "none"])
+def test_only_a_known_file_that_was_moved_to_the_place_is_a_successor(
+    machine: Machine, kind: str
+) -> None:
+    """A folder has no versions, and a new file takes over the entry by itself."""
+    state, old = machine.state, machine.file()
+    machine.rename(old, "aside")
+    assert local_operations.successor(state, old) is None
+    other = folder(machine, "other", new=False) if kind == "folder" else machine.file()
+    if kind == "new file":
+        with state.transaction():
+            state.inodes.update(other, remote_id=None)
+    if kind != "none":
+        machine.rename(other, "f1")
+    if kind == "new file":
+        with state.transaction():
+            state.intents.place(other.ino, 0)
+    assert local_operations.successor(state, old) is (other if kind == "file" else None)
+
+
 def test_a_file_without_bytes_here_takes_no_history(machine: Machine) -> None:
     """The entry of such a file is moved to the place."""
     old, successor = machine.file(), machine.file()

@@ -1,6 +1,8 @@
 """Large databases: used at once, checked in the background, repaired at the next start."""
 
+import re
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -96,6 +98,19 @@ def test_damage_found_in_the_background_is_repaired_at_the_next_start(tmp_path: 
     assert 900 < len(names) < 1001
     assert all(inos[name] == ino for name, ino in names.items())
     database.close()
+
+
+def test_two_damaged_files_of_one_second_have_two_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the damaged file ends with digits of the clock below a second."""
+    path, now = tmp_path / "tree.db", 1_780_000_000_000_001_007
+    filled(path, Clear())
+    monkeypatch.setattr(repair, "SMALL", 1 << 30)
+    monkeypatch.setattr(repair, "structure", lambda _: "a page is damaged")
+    monkeypatch.setattr(time, "time_ns", lambda: now)
+    opened(path, Clear()).close()
+    assert re.fullmatch(r"tree\.db\.damaged-\d{8}-\d{6}-007", repair.kept(path))
 
 
 def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:

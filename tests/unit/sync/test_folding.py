@@ -156,7 +156,7 @@ def test_a_removed_folder_is_deleted_after_the_uploads_of_its_files() -> None:
         [intent(2, gone=True), intent(3, generation=7)], {2: folder, 3: old_file(3, (2, "a"))}
     )
     assert [(step.action, step.ino, step.after) for step in steps] == [
-        (Action.DELETE, 2, {3}), (Action.UPLOAD, 3, set()),
+        (Action.DELETE, 2, frozenset({3})), (Action.UPLOAD, 3, frozenset()),
     ]  # fmt: skip
 
 

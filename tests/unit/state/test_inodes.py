@@ -334,7 +334,7 @@ def test_a_damaged_copy_is_listed_again_under_its_number(
 
 
 def test_listings_are_incomplete_after_rows_were_lost(database: Database, reopened: Opener) -> None:
-    """This applies to cached inodes as well; the service does not list local and new folders."""
+    """The listings of cached inodes are, too; the service does not list local and new folders."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with tree.transaction():
@@ -368,7 +368,7 @@ def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
 def test_a_damaged_copy_in_a_folder_without_a_listing_is_not_passed_over(
     database: Database, reopened: Opener, folder: str
 ) -> None:
-    """The service cannot list a new folder or one without a row, so the start must repair it."""
+    """The service cannot list a new folder or one without a row, so the start repairs the row."""
     tree = Inodes.open(database, Sealed(key := new_key()))
     zone, file = planted(tree)
     if folder == "new":

@@ -110,7 +110,7 @@ def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> 
 
 
 def test_a_file_that_is_parked_is_not_held(journal: IntentTable) -> None:
-    """Its content is stored only locally, so there is nothing to hold back."""
+    """Parked content is stored only locally, so there is nothing to hold back."""
     with journal.transaction():
         journal.content(5, 1, 10, base=R1, held=True, due_ns=0)
         journal.park(5, R2)

@@ -69,7 +69,7 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
 async def test_a_listing_that_was_requested_at_the_given_moment_is_recent(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It contains all earlier changes, so another one is not needed."""
+    """The listing contains all earlier changes, so another one is not needed."""
     monkeypatch.setattr(time, "monotonic_ns", lambda: RECENT_NS)
     monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: SUSPENDED_NS)
     service = Empty()

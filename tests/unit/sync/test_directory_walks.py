@@ -119,7 +119,7 @@ def test_a_prefetched_folder_is_checked_once(world: World, monkeypatch: pytest.M
 
 
 def test_a_folder_was_read_lately_for_a_moment(world: World) -> None:
-    """The time begins anew with the arrival of its listing."""
+    """The time starts again when the listing of the folder arrives."""
     ino = world.zone.ino
     assert not world.walks.was_read_lately(ino)
     world.walks.reading(ino)

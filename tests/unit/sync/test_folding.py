@@ -114,7 +114,7 @@ def test_only_a_new_file_with_content_takes_over_an_entry(
 
 
 def test_a_parked_file_whose_entry_was_moved_is_not_adopted() -> None:
-    """It has no successor at its place, also if a file comes there that gives its entry away."""
+    """The parked file has no successor, even if a file without an entry comes to its place."""
     parked = InodeView(
         3, folder=False, new=False, place=(ZONE, "c~"), origin=C, local=True, moved=True
     )
@@ -143,7 +143,7 @@ def test_a_folder_is_created_before_its_content() -> None:
 
 @pytest.mark.parametrize("number", [2, 1000])
 def test_an_entry_that_was_renamed_and_renamed_back_waits_for_nothing(number: int) -> None:
-    """Its place on the service is its own; large numbers are not the same object twice."""
+    """The place on the service is its own; large numbers are not the same object twice."""
     view = old_file(int(str(number)), A)
     (step,) = fold([intent(number, place=True)], {number: view})
     assert (step.action, step.ino, step.after) == (Action.MOVE, number, frozenset())

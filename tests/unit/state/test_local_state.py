@@ -15,6 +15,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merged
 from zonedrive.state.names import local_name
 from zonedrive.state.open_file import Handle, KernelInodes, Session, ino_of
+from zonedrive.state.pending_requests import PendingRequest
 
 
 @pytest.fixture
@@ -347,6 +348,20 @@ def test_the_age_of_a_session_is_the_time_since_it_began(
     clock[0] += 2.5
     assert session.age == 2.5
     file.close()
+
+
+def test_requests_are_found_by_the_names_that_they_may_have_given(machine: Machine) -> None:
+    """A move of a known entry creates none, and the names of other folders are independent."""
+    requests = machine.state.requests
+    places = (("f", "new", None), ("e", "new in e", None), ("g", "new in g", None),
+              ("f", "moved", "4"), ("e", "moved", "5"), ("f", "other", "6"))  # fmt: skip
+    with machine.state.transaction():
+        for ino, (folder, name, remote_id) in enumerate(places, 1):
+            generation = 0 if remote_id else 1
+            requests.note(PendingRequest(ino, ino, generation, 1, "z", folder, name, remote_id))
+    assert requests.names_in("f") == {"new"}
+    assert [each.ino for each in requests.moved_to("f", "moved")] == [4]
+    assert requests.moved_to("f", "new") == []
 
 
 @pytest.mark.parametrize("ino", [2, 1000, 10**9])

@@ -83,6 +83,14 @@ def test_the_marks_of_an_entry_never_change() -> None:
         taken.add(name)
 
 
+def test_an_entry_with_a_long_name_is_found_by_the_beginning_of_its_name() -> None:
+    """The mark replaces the end of such a name."""
+    for name in ("ä" * 300 + ".pdf", "n" * 256):
+        shown = local_name(name, "1", ())
+        assert not shown.startswith(name.partition(".")[0])
+        assert may_show(name)(shown)
+
+
 def test_a_name_with_a_similar_beginning_needs_no_comparison() -> None:
     """The quick test compares as many characters as a mark leaves of the longest name."""
     assert not may_show("report of the first quarter.pdf")("report of the first year~1.pdf")

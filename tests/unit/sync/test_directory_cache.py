@@ -226,6 +226,37 @@ async def test_a_listing_of_a_folder_that_was_removed_meanwhile_is_dropped(
     assert not folder.listed
 
 
+@pytest.mark.parametrize("in_progress", [True, False])
+async def test_the_parent_of_a_folder_that_vanished_is_listed_once(
+    state: LocalState, in_progress: bool
+) -> None:
+    """A listing of the parent folder that is in progress tells what happened to the folder."""
+    zone, gate = zone_of(state), trio.Event()
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
+
+    class Slow(Empty):
+        async def listed(self, zone: str, folder_id: str) -> SimpleNamespace:
+            if folder_id == "f":
+                raise NotFound("gone")
+            self.asked += 1
+            if self.asked == 2:
+                await gate.wait()
+            return SimpleNamespace(ids=[], complete=False, strangers=())
+
+    folders = DirectoryCache(state, cast(Any, Slow()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.ensure(zone)
+        if in_progress:
+            nursery.start_soon(folders.refresh, zone, time.monotonic_ns())
+            await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(NotFound):
+            await folders.ensure(folder)
+        assert (folders.trusted_for(zone.ino) > 1.0) == in_progress
+        nursery.cancel_scope.cancel()
+
+
 async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:
     """A prefetched listing that waits for its merge needs no connection any more."""
     service = Empty()

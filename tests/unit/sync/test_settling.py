@@ -163,9 +163,10 @@ def made_as_folder(account: Account) -> None:
     account.alice.make_folder("a")
 
 
-def under_another_name(account: Account) -> None:
+def under_other_names(account: Account) -> None:
     account.bob.move("a", "b")
-    account.alice.write("c", b"alice")
+    for name in ("A", "c"):
+        account.alice.write(name, b"alice")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,7 @@ def under_another_name(account: Account) -> None:
         (made_by_bob, False, {"a": b"alice", "other": None}, []),
         (made_with_other_bytes, False, {"a": b"alice", "other": None}, []),
         (made_as_folder, False, {"a": b"alice", "other": None}, []),
-        (under_another_name, False, {"a": b"alice", "other": None}, []),
+        (under_other_names, False, {"a": b"alice", "other": None}, []),
     ],
 )
 async def test_a_version_that_went_to_another_file(

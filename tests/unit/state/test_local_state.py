@@ -364,6 +364,22 @@ def test_requests_are_found_by_the_names_that_they_may_have_given(machine: Machi
     assert requests.moved_to("f", "new") == []
 
 
+def test_a_request_that_another_inode_has_taken_over_is_still_pending(machine: Machine) -> None:
+    """The answer finds the request under the new inode number."""
+    state, inode = machine.state, machine.file(new=True)
+    machine.save(inode)
+    sent = machine.send(inode)
+    assert state.requests.present(sent) == sent
+    with state.transaction():
+        state.requests.pass_on(inode.ino, 900)
+    found = state.requests.present(sent)
+    assert found is not None
+    assert (found.ino, found.bytes_ino, found.name) == (900, inode.ino, inode.name)
+    with state.transaction():
+        state.requests.drop(900)
+    assert state.requests.present(sent) is None
+
+
 @pytest.mark.parametrize("ino", [2, 1000, 10**9])
 def test_a_kernel_number_contains_its_inode(machine: Machine, ino: int) -> None:
     """Each version that a program reads has another number of the same inode."""

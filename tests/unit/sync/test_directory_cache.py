@@ -101,7 +101,8 @@ async def test_nothing_is_prefetched_from_an_unreachable_service(
     ("folder", "known", "asked"),
     [
         ("never listed", True, 1), ("fresh", True, 0), ("old", True, 1), ("new", False, 0),
-        ("removed", False, 0), ("6 requests", False, 0), ("5 requests", True, 1),
+        ("removed", False, 0), ("5 requests", True, 1), ("6 requests", False, 0),
+        ("7 requests", False, 0), ("8 requests", False, 0),
     ],
 )  # fmt: skip
 async def test_a_listing_is_prefetched_if_it_is_useful(

@@ -187,8 +187,8 @@ async def test_a_version_that_went_to_another_file(
 ) -> None:  # fmt: skip
     """Uploads go by name: the version is not sent again, and the user is told where it is."""
     account = Account(tmp_path)
-    account.bob.write("a", b"old")
     account.bob.write("other", b"other")
+    account.bob.write("a", b"old")
     async with account.running():
         inode, state = account.at("a"), account.state
         account.save("a", b"alice")

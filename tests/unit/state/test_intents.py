@@ -1,5 +1,6 @@
 """Journal of intents: they survive a restart, and the newest change counts."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from zonedrive.state.intents import (
     IntentTable,
     add_told,
     create_tables,
+    due_in,
 )
 
 R1, R2 = Revision("1"), Revision("2")
@@ -150,3 +152,9 @@ def test_a_conflict_copy_renamed_over_another_one(
         journal.conflicts.add(Conflict(9, 6, "carol", 43))
         journal.conflicts.pass_on(8, 9)
     assert journal.conflicts.all() == [Conflict(9, 5, "bob", 42)]
+
+
+def test_a_due_time_is_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from now."""
+    monkeypatch.setattr(time, "time_ns", lambda: 5)
+    assert [due_in(seconds) for seconds in (0, 0.5, 3600)] == [5, 500_000_005, 3600 * 10**9 + 5]

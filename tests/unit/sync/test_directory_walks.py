@@ -9,7 +9,7 @@ import pytest
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.sync.directory_walks import AT_ONCE_S, GONE_S, MOST, SOON_S, DirectoryWalks
+from zonedrive.sync.directory_walks import AT_ONCE_S, GONE_S, LEVELS, MOST, SOON_S, DirectoryWalks
 
 
 class World:
@@ -335,6 +335,7 @@ def test_a_large_tree_is_walked_to_its_end(world: World) -> None:
     for folder in order:
         late += folder.ino not in world.listed
         world.visit(folder)
+        assert all(len(walk._levels) <= LEVELS for walk in world.walks._walks)
     assert late == 2, "only until the walk is recognised"
     assert len(world.asked_inos) == len(set(world.asked_inos))
 

@@ -81,3 +81,14 @@ async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalS
 
     await missing(state, inode, Slow("b", renamed))
     assert (inode.name, inode.remote_name) == ("c", "c")
+
+
+@pytest.mark.parametrize(("name", "moved"), [("a", False), ("b", True)])
+async def test_only_a_file_at_another_place_is_moved(
+    state: LocalState, name: str, moved: bool
+) -> None:
+    """The caller learns if the file was moved."""
+    inode = edited(state)
+    files = MovedFiles(state, cast(Service, Slow(name, lambda: None)))
+    assert await files.follow(inode, entry(name), files.place(inode)) == moved
+    assert inode.name == name

@@ -10,6 +10,7 @@ from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode_cache import Dirents
 from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes, RecentWrites
 
@@ -415,3 +416,28 @@ def test_a_change_of_one_entry_is_none_of_another_one() -> None:
         True, False, False,
     ]  # fmt: skip
     assert not writes.since("z", "a", 1 << 62)
+
+
+def test_the_number_of_cached_names_is_limited() -> None:
+    """The folders that were used the longest time ago are dropped, but never the newest one."""
+    cache = Dirents(limit=10)
+
+    def load(folder: int, count: int) -> None:
+        cache.begin(folder, []).names.update({f"{number}": number for number in range(count)})
+        cache.finish(folder)
+
+    def cached() -> set[int]:
+        return {folder for folder in (1, 2, 3, 4) if folder in cache._maps}
+
+    load(1, 4)
+    load(2, 4)
+    assert cache.get(1) is not None
+    load(3, 2)
+    assert cached() == {1, 2, 3}
+    cache.link(3, "new", 9)
+    load(4, 4)
+    assert cached() == {3, 4}
+    load(1, 11)
+    assert cached() == {1}
+    load(2, 1)
+    assert cached() == {2}

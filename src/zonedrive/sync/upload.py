@@ -320,11 +320,15 @@ class Uploader:
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return the other inodes with this remote name, as `_others_named` does.
 
-        Raises Changed if one of these inodes is to be moved or deleted.
+        Raises Changed if one of these inodes is to be moved or deleted. The entry of a parked file
+        is neither, unless `inode` is a new file, which takes over the entry.
         """
         others = await self._others_named(inode, folder, name)
-        if any(self._state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
-            raise Changed("another file still has this name and is moved first")
+        for each in others:
+            local = self._state.local(each.ino)
+            is_staying = local & Local.PARKED and not inode.is_new
+            if local & (Local.PLACE | Local.GONE) and not is_staying:
+                raise Changed("another file still has this name and is moved first")
         return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:

@@ -366,6 +366,27 @@ async def test_a_name_that_another_file_is_about_to_leave(tmp_path: Path) -> Non
         assert there(account) == {"a": [b"old"]}
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+async def test_a_name_that_a_parked_file_keeps(tmp_path: Path, deleted: bool) -> None:
+    """The edit is sent, unless the entry of the parked file still has the name on the service."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.rename("a", "a~")
+        if deleted:
+            account.bob.delete("a")
+        account.world.plant(account.bob.id, "a", b"by bob", user=account.bob.user)
+        await account.list()
+        account.save("a", b"alice")
+        if deleted:
+            await send(account, "a")
+            assert there(account) == {"a": [b"by bob", b"alice"]}
+        else:
+            with pytest.raises(AmbiguousName):
+                await send(account, "a")
+        assert account.left()["Zone/a~"] == "PARKED"
+
+
 async def test_a_name_that_a_file_with_another_local_name_has(tmp_path: Path) -> None:
     """The service's file is shown with a mark, because a new local file has its name."""
     account = Account(tmp_path)

@@ -60,7 +60,8 @@ REMOVING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap", "unlink",
     "remove_folder", "move_folder", "save_beside_backup",
 }  # fmt: skip
-EMPTYING = {"save_shorter", "full", "failing", "power"}  # may replace content by nothing
+EMPTYING = {"save_shorter", "full", "failing", "power", "restart"}
+"""Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")

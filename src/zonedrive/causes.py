@@ -117,7 +117,7 @@ def count(causes: Iterable[Cause]) -> dict[str, int]:
 
 
 def summary(counts: Mapping[str, int], failed: int, word: str = "") -> str:
-    """Return a text such as "2 refused by the service, 1 failed", or "" if `failed` is 0.
+    """Return a string such as "2 refused by the service, 1 failed", or "" if `failed` is 0.
 
     `counts` has the number of failed changes by the label of their cause, `failed` is the total,
     and `word` is inserted after each number. Changes that `counts` does not contain, for example

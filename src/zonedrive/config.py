@@ -389,7 +389,7 @@ def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
 
 
 def as_text(value: object) -> str:
-    """Return the value of a setting as a text that `change` accepts."""
+    """Return the value of a setting as a string that `change` accepts."""
     if isinstance(value, tuple):
         return "\n".join(value)
     if isinstance(value, bool) or value is None:
@@ -477,7 +477,7 @@ def _checked(name: str, value: object, where: str, folder: Path) -> object:
 
 
 def _size(value: object) -> object:
-    """Return the bytes for a text such as `10G` or `500 MiB`; return any other value unchanged."""
+    """Return the bytes for a string such as `10G` or `500 MiB`; return other values unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value, re.IGNORECASE | re.ASCII)

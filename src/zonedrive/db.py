@@ -358,10 +358,10 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     """Return a connection that reads a file and changes neither the file, its log nor the index.
 
     SQLite normally writes to the index next to a write-ahead log, and creates log and index if they
-    are missing. With `readonly_shm`, SQLite builds the index in memory. Without a log, SQLite needs
-    no index (`immutable`). If a daemon has the file open, SQLite uses the daemon's index and has to
-    lock that index. If the index is missing or needs a repair, the connection reads a temporary
-    copy.
+    are missing. With `readonly_shm`, SQLite builds the index in memory. If there is no log, SQLite
+    needs no index (`immutable`). If a daemon has the file open, SQLite uses the daemon's index and
+    has to lock that index. If the index is missing or needs a repair, the connection reads a
+    temporary copy.
     """
     log, index = _beside(path, "-wal"), _beside(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"

@@ -78,7 +78,7 @@ class MountEnded(MountError):
 
 
 class RemoteError(ZonedriveError):
-    """Error of the service, or of the connection to the service.
+    """Error for a failed request to the service, or a failed connection to the service.
 
     `status` is the HTTP status (0 if the service did not answer), `code` the APIError name ("" if
     the service sent none), `data` the optional data of the error body, and `bare` the message
@@ -165,7 +165,7 @@ class Unavailable(RemoteError):
 
 
 class BadAnswer(RemoteError):
-    """Error for an answer that violates the API, such as malformed JSON or a truncated body."""
+    """Error for a response that violates the API, such as malformed JSON or a truncated body."""
 
 
 class NotLoggedOn(RemoteError):

@@ -6,7 +6,7 @@ the daemon reaches the place for the third time). This has the same effect as a 
 which all data that the kernel received is still there. Tests use this to show that no data is lost
 at any place. In all other processes, `reached` only makes one comparison.
 
-INVARIANT: each place occurs in exactly one call of `reached` in the sources.
+INVARIANT: each place occurs in exactly one call to `reached` in the sources.
 """
 
 import logging

@@ -30,7 +30,7 @@ def count(number: int, thing: str, things: str = "") -> str:
 
 
 def unsent(left: Mapping[str, int]) -> str:
-    """Return a text such as `2 files (5 bytes) and 1 change (new folders, renames, removals)`.
+    """Return a string such as `2 files (5 bytes) and 1 change (new folders, renames, removals)`.
 
     A part with the number 0 is omitted. `left` has `files`, the number of all pending changes,
     `bytes`, and `changes`, the number of pending changes without content.
@@ -46,7 +46,7 @@ def unsent(left: Mapping[str, int]) -> str:
 
 
 def saved(number: int) -> str:
-    """Return a text such as `2 files in lost+found are only on this machine`.
+    """Return a string such as `2 files in lost+found are only on this machine`.
 
     The names of such files were lost when the database was damaged.
     """

@@ -138,5 +138,5 @@ class NewToken(msgspec.Struct, frozen=True):
     expires_ns: int  # 0: the service does not say
 
     def __repr__(self) -> str:
-        """Return a text with all fields except the secret."""
+        """Return a string with all fields except the secret."""
         return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"

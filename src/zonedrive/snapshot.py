@@ -29,5 +29,5 @@ class Snapshot(Generic[T]):
 
     @property
     def is_current(self) -> bool:
-        """True if another call of `read` returns an equal value."""
+        """True if another call to `read` returns an equal value."""
         return self._read() == self.value

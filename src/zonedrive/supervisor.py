@@ -35,7 +35,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Task(StrEnum):
-    """Background tasks, with the names shown to users."""
+    """Background tasks, with the names that are shown to users."""
 
     # Kept by the daemon
     SIGNALS = "signals"

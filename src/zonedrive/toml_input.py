@@ -20,7 +20,7 @@ _PROSE = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^\s*#[^\n]*"
 
 
 class WrongDocument(ValueError):
-    """Error for a text that is not TOML or exceeds a limit.
+    """Error for a string that is not TOML or exceeds a limit.
 
     `line` counts from 1; 0 means that the message names the line, or that the line is unknown.
     """

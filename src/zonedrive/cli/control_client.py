@@ -151,9 +151,9 @@ def stream(
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
-    """Return a connection to the account's daemon; if its socket is missing, have it recreated.
+    """Connect to the account's daemon, and return the socket.
 
-    Raises the errors of `stream`.
+    If the socket file is missing, make the daemon recreate it first. Raises the errors of `stream`.
     """
     end, asked = time.monotonic() + LISTEN_SECONDS, False
     while True:

@@ -304,7 +304,7 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 
 
 def _here(one: Message) -> str:
-    """Return a text such as `3 of 12 files available offline (1.2 MiB of 3.4 MiB)`.
+    """Return a string such as `3 of 12 files available offline (1.2 MiB of 3.4 MiB)`.
 
     If all files are available, the text has only the totals.
     """

@@ -336,8 +336,8 @@ class Terminal:
     def code(self, kind: str) -> Secret:
         """Return the one-time code from standard input or a prompt, which shows the code's `kind`.
 
-        There is no prompt with --password-stdin, or if standard input is not a terminal. Without a
-        prompt, raises BadOption if `--code -` was given and standard input has no code, and
+        There is no prompt with --password-stdin, or if standard input is not a terminal. If there
+        is no prompt, raises BadOption if `--code -` was given and standard input has no code, and
         CredentialsRefused if `--code -` was not given.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):

@@ -51,7 +51,7 @@ class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot 
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Parameter type for a text that is sent to the service."""
+    """Parameter type for a string that is sent to the service."""
 
     name = "text"
     forbidden: tuple[str, ...] = ()  # rejected values, after stripping white space
@@ -65,7 +65,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
 
 
 class Name(Text):
-    """Parameter type for a text that must not be blank."""
+    """Parameter type for a string that must not be blank."""
 
     forbidden = ("",)
 

@@ -253,7 +253,7 @@ class Cache:
     def put(self, ino: int, revision: str, data: bytes) -> bool:
         """Store the whole content of a small revision, replacing all other content of the inode.
 
-        Return False without an effect if `data` is empty or larger than LARGEST bytes, or if the
+        Return False and change nothing if `data` is empty or larger than LARGEST bytes, or if the
         inode is open for reading.
         """
         if not 0 < len(data) <= LARGEST or self._in_use(ino):

@@ -156,7 +156,7 @@ class CacheEntry:
             self.held += file.allocated + file.pending
 
     def without_disk(self) -> None:
-        """Store nothing on the disk from now on, because the disk fails."""
+        """Store no more bytes on the disk, because of a disk error."""
         self._disk = False
 
     def process_arrivals(self) -> None:
@@ -265,7 +265,7 @@ class CacheEntry:
         self._recent.drop_stored()
 
     def flush(self) -> bool:
-        """Flush the file to the kernel; return False if the disk fails."""
+        """Flush the file to the kernel; return False on a disk error."""
         try:
             if self._file is not None:
                 self._file.flush()
@@ -307,10 +307,11 @@ class CacheEntry:
     # -- in a download's thread
 
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Store `data` on the disk if space is granted and the disk works, else keep it in memory.
+        """Store `data` on the disk, or keep it in memory if that is impossible.
 
-        `came` is called as soon as the bytes can be read, which is before they are stored. Raises
-        Stopped if the entry is closed.
+        `data` stays in memory if there is no space or after a disk error. `came` is called as soon
+        as the bytes can be read, which is before they are stored. Raises Stopped if the entry is
+        closed.
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)

@@ -31,7 +31,7 @@ class ContentFile:
     """Random access to the bytes of one file; holes are read as zeros."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take ownership of `descriptor`, which is the open file at `path`."""
+        """Take ownership of `descriptor`, the open file at `path`."""
         self.path = path
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
@@ -179,11 +179,11 @@ class ContentFile:
             offset += len(data)
 
     def copy_to(self, path: Path) -> "ContentFile":
-        """Create an independent copy at `path`, which must not exist, and return the open copy.
+        """Create an independent copy at `path`, and return the open copy.
 
-        The copy shares disk blocks if the file system supports that. Raises StoreError if the file
-        is written to during the copy, and OSError if the copy fails; then no file is left at
-        `path`.
+        `path` must not exist. The copy shares disk blocks if the file system supports that. Raises
+        StoreError if the file is written to during the copy, and OSError if the copy fails; then no
+        file is left at `path`.
         """
         self.flush()
         before = self._changes

@@ -58,7 +58,7 @@ class EncryptedFile(ContentFile):
 
     @classmethod
     def create(cls, path: Path, key: bytes) -> "EncryptedFile":
-        """Create and open an empty file, whose own key is encrypted under `key`.
+        """Create and open an empty file; encrypt the file's own key under `key`.
 
         Raises OSError, including FileExistsError; then no new file is left.
         """

@@ -73,7 +73,7 @@ class Engine:
         self._freeing = False
 
     def request_slot(self) -> None:
-        """If no thread is free for the next download, begin to stop idle or slow downloads."""
+        """If no thread is free for the next download, ask idle or slow downloads to stop."""
         if self.limiter.available_tokens < 1 and not self._freeing and self.nursery is not None:
             self._freeing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._free_threads)
@@ -226,7 +226,7 @@ class Fetcher:
         self._moved()  # an entry that is complete now survives a kill of the daemon
 
     def _free_place(self) -> None:
-        """Wake the readers that wait without a download, because a download may be possible now."""
+        """Wake the readers that have no download, because a download may be possible now."""
         for waiter in self._waiters:
             if waiter.download is None:
                 waiter.event.set()

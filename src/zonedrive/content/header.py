@@ -88,9 +88,9 @@ class Head:
         return head
 
     def save(self, descriptor: int, size: int, holes: Ranges) -> None:
-        """Write `size` in bytes and `holes` in chunks as the state of the file.
+        """Write the file's state: `size` (in bytes) and `holes` (in chunks).
 
-        Raises OSError; `size` and `holes` of this object are then unchanged.
+        If this raises OSError, `size` and `holes` of this object are unchanged.
         """
         record = self._record(size, holes)
         for place in _PLACES:

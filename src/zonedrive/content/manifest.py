@@ -226,8 +226,8 @@ class Chunks:
     def accepts(self, number: int, nonce: int) -> bool:
         """Return True if `nonce` belongs to the current write of chunk `number`.
 
-        Without a manifest, every nonce is accepted. A chunk that a killed process wrote after the
-        manifest was recorded is accepted, and recorded as current.
+        If the file has no manifest, every nonce is accepted. A chunk that a killed process wrote
+        after the manifest was recorded is accepted, and recorded as current.
         """
         if self._writes is None or nonce == self._writes.get(number):
             return True
@@ -273,7 +273,7 @@ class Chunks:
         return self._manifest(size, 0 if final else own or self._floor)
 
     def manifest_of_copy(self, size: int) -> bytes:
-        """Return the manifest for a copy of the file, which has `size` bytes.
+        """Return the manifest for a copy of the file with `size` bytes.
 
         The result is b"" if the file was opened without a manifest. Unlike the result of
         `manifest`, it does not accept later writes of this object, because they do not change the

@@ -78,7 +78,7 @@ class Ranges:
         return start >= end or self.reach(start) >= end
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the whole ranges (start, end) that overlap [start, end)."""
+        """Return every range that overlaps [start, end), not clipped to [start, end)."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)

@@ -54,7 +54,7 @@ class MemoryBudget:
 
     @property
     def held(self) -> int:
-        """Total number of bytes in memory that cannot be stored."""
+        """Total number of bytes held in memory because they cannot be stored on disk."""
         return sum(each.kept_bytes for each in self.holders)
 
     @property
@@ -94,7 +94,7 @@ class RecentChunks:
         self._resting = False
 
     def put(self, offset: int, data: Buffer) -> None:
-        """Add the bytes `data` at `offset`, which are about to be stored on the disk."""
+        """Add the bytes `data` at `offset`; call this before storing them on the disk."""
         self._resting = False
         self._chunks.append(_Chunk(offset, data))
         self._held += len(data)
@@ -229,7 +229,7 @@ class ReadAhead:
         return None
 
     def memory(self) -> memoryview:
-        """Return the buffer of AHEAD bytes, which is allocated at the first call."""
+        """Return the buffer of AHEAD bytes; allocate the buffer at the first call."""
         if self._memory is None:
             self._memory = memoryview(bytearray(AHEAD))
         return self._memory
@@ -242,7 +242,7 @@ class Scratch:
         self._memory = memoryview(b"")
 
     def lend(self, count: int) -> memoryview:
-        """Return `count` bytes of the buffer, valid until the event loop continues."""
+        """Return `count` bytes of the buffer, valid until the caller's next checkpoint."""
         if count > len(self._memory):
             self._memory = memory.large(count)
         return self._memory[:count]

@@ -117,8 +117,8 @@ class Spool:
     ) -> None:
         """Store files in `directory`, encrypted under `key` if given.
 
-        Manifests are stored in `database`, encrypted with `box`. Without a database or a box, every
-        valid file is accepted.
+        Manifests are stored in `database`, encrypted with `box`. If `database` or `box` is None,
+        every valid file is accepted.
         """
         self.directory = directory
         self._key = key

@@ -256,7 +256,7 @@ class Commands:
         return {"link": found}
 
     async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
-        """Return the answer of `_find_place` for a path that does not exist.
+        """Return the result of `_find_place` for a path that does not exist.
 
         Raise `wrong` if the path is not inside a zone.
         """
@@ -366,7 +366,7 @@ class Commands:
         }
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:
-        """Return the number of answers of the service, and the bytes sent by running uploads.
+        """Return the number of responses from the service, and the bytes sent by running uploads.
 
         If both numbers stay the same, the service does not respond.
         """

@@ -40,7 +40,7 @@ FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Death:
-    """Unexpected end of a daemon, which did not unmount."""
+    """Unexpected end of a daemon that did not unmount."""
 
     pid: int
     mountpoint: Path
@@ -102,7 +102,7 @@ class Run:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
     def died(self, wrong: BaseException | str) -> None:
-        """Record `wrong` as the reason why the daemon ends without an unmount."""
+        """Record `wrong` as the reason why the daemon exits without unmounting."""
         if self._record is None:
             return
         kind = wrong

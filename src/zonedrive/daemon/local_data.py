@@ -221,7 +221,7 @@ def end_pause(paths: AccountPaths) -> bool:
 
 
 def disk_problem(paths: AccountPaths) -> str:
-    """Return a text about the problem of the state folder's disk and the remedy; "" if none."""
+    """Return a message with problem and remedy if the state folder is unusable, else ""."""
     if said := read_only(paths.state):
         return said
     try:
@@ -233,7 +233,7 @@ def disk_problem(paths: AccountPaths) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """Return a text about the problem and the remedy if the folder's disk is read-only, else ""."""
+    """Return a message with problem and remedy if the file system is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {marked(READ_ONLY)}"
     return ""

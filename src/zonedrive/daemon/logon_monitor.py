@@ -41,7 +41,7 @@ class LogonMonitor:
         self._parts, self._actions, self._notification = parts, actions, notification
         self._woken = trio.Event()
         self._told_at = float("-inf")
-        self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
+        self._reminded_of = ""  # kind and expiry of the bearer token in the last reminder
 
     def logged_on(self) -> None:
         """Use the new logon and check the service again; call this when the user has logged on."""
@@ -52,7 +52,7 @@ class LogonMonitor:
         self._woken.set()
 
     def look(self) -> None:
-        """Check now whether a renewal is due; call this after a suspend, which stops the timers."""
+        """Check now whether a renewal is due; call this after a suspend, when timers stop."""
         self._woken.set()
 
     # ---- a logon that has ended ----
@@ -158,7 +158,7 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return the number of nanoseconds before the bearer's expiry at which to renew the bearer.
+    """Return how many nanoseconds before its expiry to renew the bearer token.
 
     If a renewal is not `possible`, the result is for the reminder to the user instead.
     """

@@ -213,7 +213,7 @@ class Trash:
         return path in ((whole := await self._path(one)), whole.partition("/")[2])
 
     async def _offer(self, found: list[Deletion]) -> str:
-        """Return a text that lists ambiguous entries, last deleted first.
+        """Return a string that lists ambiguous entries, last deleted first.
 
         The text has the id, folder, time and size of up to OFFERED entries.
         """

@@ -236,7 +236,10 @@ class Client:
         return f"{path}/".startswith(self._prefixes)
 
     def entry(self, path: str) -> Entry | None:
-        """Return the known state of the entry at `path`, or None; request an unknown state."""
+        """Return the cached state of the entry at `path`, or None if it is not cached.
+
+        If the state is not cached, request it from the daemon. A path outside mounts has no state.
+        """
         if not f"{path}/".startswith(self._prefixes):
             return None
         found = self._entries.get(path)
@@ -248,7 +251,7 @@ class Client:
         return found
 
     def soon(self, paths: Iterable[str], seconds: float) -> dict[str, Entry]:
-        """Return the known states of these paths; wait up to `seconds` for unknown states."""
+        """Return the known states of `paths`; wait up to `seconds` for unknown states."""
         wanted = list(paths)
         unknown = [path for path in wanted if self.entry(path) is None and self.is_inside(path)]
         if unknown:
@@ -304,7 +307,7 @@ class Client:
     def look(self) -> None:
         """Read the mount table, and connect to the daemons that are not connected.
 
-        If a mount then has no connected daemon, schedule another call of this method.
+        If a mount then has no connected daemon, schedule another call to this method.
         """
         self._table.seek(0)
         chunks = iter(lambda: self._table.read(CHUNK), b"")

@@ -86,7 +86,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _origin() -> str:
-    """Return the kind of installation of zonedrive, according to the path of the package."""
+    """Return how zonedrive was installed, judging by the package's path."""
     path = os.fspath(Path(zonedrive.__file__))
     for part, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),

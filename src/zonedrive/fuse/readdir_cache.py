@@ -23,7 +23,7 @@ DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """Names in one folder, and the encoded entries of the first names, as far as encoded so far."""
+    """Names in one folder, with the readdir entries encoded so far (a prefix of the names)."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names

@@ -1,4 +1,4 @@
-"""Logon to the service: accounts, secrets, and the bearer (token or session id) of each request.
+"""Logon to the service: accounts, secrets, and the bearer token of each request.
 
 `stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md.
 """

@@ -62,7 +62,7 @@ class LogonApi:
         client.auth = self._given
 
     def carry(self, bearer: Secret | None) -> None:
-        """Send `bearer` with each request from now on, or no bearer if `bearer` is None."""
+        """Send `bearer` with each request from now on, or no bearer token if `bearer` is None."""
         self._given.bearer = bearer
 
     async def requirements(self) -> Requirements:
@@ -120,7 +120,7 @@ class LogonApi:
         return wire.sign_on_uri(answer, doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
-        """Create and return a token, valid for `seconds` seconds, for the current bearer's user.
+        """Create and return a token, valid for `seconds` seconds, for the user who is logged on.
 
         `password` is the user's password.
         """
@@ -163,7 +163,7 @@ class LogonApi:
         await self._calls.change(operation.request({"token": token_id}), doing="revoking the token")
 
     async def check(self) -> None:
-        """Raise NotLoggedOn if the service rejects the current bearer."""
+        """Raise NotLoggedOn if the service rejects the current bearer token."""
         await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:

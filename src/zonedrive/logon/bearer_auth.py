@@ -1,13 +1,14 @@
-"""Authentication of sync and async httpx clients with a bearer that is replaced after a rejection.
+"""Authentication of sync and async httpx clients by a bearer token, replaced after a rejection.
 
-A bearer is the token or session id in the Authorization header. This module knows nothing about
-the logon: the creator of a BearerAuth provides a function that renews the bearer.
+A bearer token is the token or session id in the Authorization header. This module knows nothing
+about the logon: the creator of a BearerAuth provides a function that renews the bearer token.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
-another bearer than the rejected bearer (a renewed bearer, or the bearer of a later logon).
+another bearer token than the rejected bearer token (a renewed bearer token, or the bearer token of
+a later logon).
 INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
-request says nothing about the bearer.
-INVARIANT: a rejected bearer is sent to the service again only after a wait that grows from
+request says nothing about the bearer token.
+INVARIANT: a rejected bearer token is sent to the service again only after a wait that grows from
 AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. During the wait, requests
 fail without being sent.
 """
@@ -33,7 +34,7 @@ from zonedrive.remote.wire.fields import fits_header, header_seconds
 NAME = "bearer"
 AGAIN_SECONDS = 5.0
 LONGEST_SECONDS = 900.0
-THREADS = 16  # maximum number of threads that load or renew a bearer
+THREADS = 16  # maximum number of threads that load or renew a bearer token
 TURN_SECONDS = 40.0  # longer than a renewal takes, see `renewal.PROCESS_SECONDS`
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
 AGREED_NS = 5 * 10**9  # clocks with this difference agree: a Date has whole seconds, and is late
@@ -88,10 +89,10 @@ class Bearer(msgspec.Struct, frozen=True):
 
 
 def load_bearer(store: SecretStore) -> Bearer | None:
-    """Return the account's bearer, or None if none is stored.
+    """Return the account's bearer token, or None if none is stored.
 
     Text that is not zonedrive's JSON is used as the token itself (a credential set up by hand).
-    Raises StoreError if the store fails or the stored bearer is damaged.
+    Raises StoreError if the store fails or the stored bearer token is damaged.
     """
     kept = store.get(NAME)
     if kept is None or not kept.reveal().strip():
@@ -123,15 +124,15 @@ def token_name(account: str) -> str:
 
 
 def save_bearer(store: SecretStore, bearer: Bearer) -> None:
-    """Store the account's bearer. Raises StoreError."""
+    """Store the account's bearer token. Raises StoreError."""
     store.set(NAME, Secret(msgspec.json.encode(bearer).decode()))
 
 
 Renew = Callable[["Bearer | None"], "Bearer | None"]
-"""Function that returns a new bearer for a rejected one, or None if renewal is not possible.
+"""Function that returns a new bearer token for a rejected one, or None if renewal is not possible.
 
-The argument is None if no bearer is stored. The function blocks, is called by several threads at
-once, and raises NotLoggedOn if the service rejected the renewal.
+The argument is None if no bearer token is stored. The function blocks, is called by several threads
+at once, and raises NotLoggedOn if the service rejected the renewal.
 """
 
 
@@ -145,12 +146,12 @@ Found = TypeVar("Found")
 
 
 class BearerAuth(httpx.Auth):
-    """Authentication of httpx requests with the account's stored bearer. Thread-safe.
+    """Authentication of httpx requests with the account's stored bearer token. Thread-safe.
 
-    A request raises NotLoggedOn if no acceptable bearer exists or the store fails. A request whose
-    `extensions["replayable"]` is false is not repeated, because its body cannot be read again. A
-    401 response to a request that has `extensions["password"]` concerns the password in the
-    request.
+    A request raises NotLoggedOn if no acceptable bearer token exists or the store fails. A request
+    whose `extensions["replayable"]` is false is not repeated, because its body cannot be read
+    again. A 401 response to a request that has `extensions["password"]` concerns the password in
+    the request.
     """
 
     def __init__(
@@ -171,10 +172,10 @@ class BearerAuth(httpx.Auth):
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
         self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
-        self._shown = False  # whether the refused bearer is being sent to the service again
+        self._shown = False  # whether the refused bearer token is being sent to the service again
         self._known: Bearer | None = None
-        self._refused: Bearer | None = None  # the last refused bearer, until one is accepted
-        self._wait = 0.0  # seconds between the last refusal and the next attempt with this bearer
+        self._refused: Bearer | None = None  # the last refused bearer token, until one is accepted
+        self._wait = 0.0  # seconds between the last refusal and the next attempt with it
         self._again_at = self._look_at = 0.0  # on the monotonic clock
 
     def sync_auth_flow(
@@ -182,7 +183,7 @@ class BearerAuth(httpx.Auth):
     ) -> Generator[httpx.Request, httpx.Response, None]:
         """Authenticate a request of a worker thread.
 
-        After a 401 response, the request is repeated once if another bearer is available.
+        After a 401 response, the request is repeated once if another bearer token is available.
         """
         bearer = self.usable() or self.find()
         _authorize(request, bearer)
@@ -219,20 +220,20 @@ class BearerAuth(httpx.Auth):
         )
 
     def usable(self) -> Bearer | None:
-        """Return the bearer in use, or None if no bearer is loaded or the service rejected it."""
+        """Return the bearer token in use; None if none is loaded or the service rejected it."""
         known = self._known
         return None if known is None or self._is_refused(known) else known
 
     @property
     def last(self) -> Bearer | None:
-        """Bearer that was last in use, rejected or not, or None if no bearer was used."""
+        """Most recently used bearer token, even if it was rejected; None if none was used."""
         return self._known or self._refused
 
     def find(self) -> Bearer:
-        """Return a bearer that the service may accept: in use, stored or renewed.
+        """Return a bearer token that the service may accept: in use, stored or renewed.
 
-        Blocks while the bearer is loaded or renewed. Raises NotLoggedOn if there is no such bearer,
-        or after waiting TURN_SECONDS for another thread.
+        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is no such
+        bearer token, or after waiting TURN_SECONDS for another thread.
         """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()
@@ -278,7 +279,7 @@ class BearerAuth(httpx.Auth):
         self._known = bearer
 
     def look_again(self) -> None:
-        """Make the next request load the stored bearer, because the user may have logged on."""
+        """Make the next request load the stored bearer token, as the user may have logged on."""
         self._look_at = 0.0
         self._known = self._why = None
 
@@ -293,7 +294,7 @@ class BearerAuth(httpx.Auth):
                 self._refused, self._wait, self._known = None, 0.0, bearer
             return True
         if request.extensions.get("password"):
-            return True  # the response may concern the password instead of the bearer
+            return True  # the response may concern the password instead of the bearer token
         now = self._monotonic()
         if not self._is_refused(bearer):
             self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS
@@ -332,7 +333,7 @@ class BearerAuth(httpx.Auth):
 
 
 class _Ended(NotLoggedOn):
-    """Error for a stored bearer that the service rejected."""
+    """Error for a stored bearer token that the service rejected."""
 
     def __init__(self, command: str) -> None:
         super().__init__(
@@ -340,7 +341,7 @@ class _Ended(NotLoggedOn):
             remedy=f"run '{command or 'zonedrive logon URL'}'",
             status=httpx.codes.UNAUTHORIZED,
         )
-        self.says_more = bool(command)  # than the answer of the service
+        self.says_more = bool(command)  # than the response from the service
 
 
 def _authorize(request: httpx.Request, bearer: Bearer) -> None:

@@ -1,7 +1,7 @@
 """State machine of a logon, followed by the exchange of the session for a token.
 
-Knows nothing about terminals, files or keyrings: the caller provides credentials through
-`CredentialPrompt`.
+This module knows nothing about terminals, files or keyrings: the caller provides credentials
+through `CredentialPrompt`.
 
 A browser sign-on is a step like the other steps: its result is sent to the service instead of user
 name and password.
@@ -373,8 +373,9 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
     """Create a token called `name`, valid for `days` days; test the token, and return it.
 
-    Afterwards, `access` uses the bearer of `session` for its requests again. Raises RemoteError if
-    the service creates no usable token, and CredentialsRefused if `session` has no password.
+    Afterwards, `access` uses the bearer token of `session` for its requests again. Raises
+    RemoteError if the service creates no usable token, and CredentialsRefused if `session` has no
+    password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
@@ -418,10 +419,10 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 
 
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
-    """Revoke `token`, which `access` uses; return True if the token was revoked.
+    """Revoke `token`; return True if the token was revoked.
 
-    Return False if the token's id is unknown, or if the profile cannot revoke tokens. Raises
-    RemoteError if the request fails.
+    `access` must use `token` for its requests. Return False if the token's id is unknown, or if the
+    profile cannot revoke tokens. Raises RemoteError if the request fails.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -434,9 +435,9 @@ async def dismiss(
 ) -> None:
     """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
-    If this fails, call `tell` with a message that names the bearer's id and expiry; `which`
-    describes the bearer for the user, for example "your previous token". Errors of the service are
-    not raised.
+    If this fails, call `tell` with a message that names the bearer token's id and expiry; `which`
+    describes the bearer token for the user, for example "your previous token". Errors of the
+    service are not raised.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"

@@ -1,6 +1,6 @@
 """The account's data key: created at first use, stored with the secrets, deleted at logoff.
 
-Knows nothing about the encrypted data.
+This module knows nothing about the encrypted data.
 
 INVARIANT: names and content have different keys, both derived from the stored key (HKDF, RFC 5869,
 SHA-256).

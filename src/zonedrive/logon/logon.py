@@ -1,12 +1,12 @@
 """Complete logon: checks before the flow, the flow, a token, and storage on this machine.
 
-Knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages for the
-user go to `tell`.
+This module knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages
+for the user go to `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: bytes that wait for upload are never passed to another user or service.
-INVARIANT: a bearer that is not stored, or no longer stored, is ended at the service. If this fails,
-the user gets a message.
+INVARIANT: a bearer token that is not stored, or no longer stored, is ended at the service. If this
+fails, the user gets a message.
 """
 
 import errno
@@ -126,7 +126,7 @@ class Logon:
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
         self._premises, self._open_store = premises, store
         self._open_access = access
-        self.kept = ""  # set at the end: description of the stored bearer
+        self.kept = ""  # set at the end: description of the stored bearer token
 
     async def run(self) -> Account:
         """Log on, store the account and its secrets, and return the account.
@@ -253,10 +253,10 @@ class Logon:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Restore the stored bearer `former`, and end the new `bearer`, which could not be stored.
+        """Restore the stored bearer token `former`, and end `bearer`, which could not be stored.
 
-        If `former` is None, delete the stored bearer and password. A token that the user provided
-        is not revoked.
+        If `former` is None, delete the stored bearer token and password. A token that the user
+        provided is not revoked.
         """
         with suppress(StoreError):
             if former is None:
@@ -271,7 +271,7 @@ class Logon:
 
     @staticmethod
     def _stored(store: SecretStore) -> Bearer | None:
-        """Return the stored bearer of the previous logon, or None if it cannot be read."""
+        """Return the stored bearer token of the previous logon, or None if it cannot be read."""
         with suppress(StoreError):
             return bearer_auth.load_bearer(store)
         return None
@@ -317,8 +317,8 @@ class Logon:
         """Return an accessible secret store for the new token.
 
         If the keyring cannot be used, return a file store, or raise StoreError if the account has
-        local data, whose key is in the keyring. Also raises StoreError if systemd provides the
-        token.
+        local data, because the key of this data is in the keyring. Also raises StoreError if
+        systemd provides the token.
         """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):

@@ -35,8 +35,8 @@ LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 class RenewalRequest(msgspec.Struct, frozen=True):
     """Request to the renewal process."""
 
-    instead_of: str  # digest of the current bearer, "" for none
-    ended: bool  # True if the service has rejected the current bearer
+    instead_of: str  # digest of the current bearer token, "" for none
+    ended: bool  # True if the service has rejected the current bearer token
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Renewal:
         self.last: Outcome | None = None
 
     def __call__(self, refused: Bearer | None) -> Bearer | None:
-        """Return a replacement for the bearer `refused`, or None if renewal is not possible now.
+        """Return a replacement for bearer token `refused`; None if renewal is not possible now.
 
         Raises CredentialsRefused if the password was rejected, or the user is blocked.
         """
@@ -120,7 +120,7 @@ class Renewal:
 
 
 def digest(bearer: Bearer | None) -> str:
-    """Return a hash that identifies a bearer without revealing it; "" for None."""
+    """Return a hash that identifies a bearer token without revealing it; "" for None."""
     return "" if bearer is None else hashlib.sha256(bearer.secret.encode()).hexdigest()
 
 

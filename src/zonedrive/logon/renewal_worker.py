@@ -1,6 +1,6 @@
 """`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
 
-Runs as a separate process that exits at once, so that the memory with the password is freed. The
+It runs as a separate process that exits at once, so that the memory with the password is freed. The
 process reads a RenewalRequest from standard input and writes an Outcome to standard output. It
 never asks the user and writes nothing else.
 
@@ -108,10 +108,10 @@ class Renewer:
         self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
 
     async def run(self, order: RenewalRequest, waited: float = 0.0) -> Outcome:
-        """Renew the logon, store the new bearer, and return the outcome.
+        """Renew the logon, store the new bearer token, and return the outcome.
 
-        `waited` is the time in seconds that this process waited for another renewal.
-        Send no request if the stored bearer was replaced meanwhile, or if an earlier rejection
+        `waited` is the time in seconds that this process waited for another renewal. Send no
+        request if the stored bearer token was replaced meanwhile, or if an earlier rejection
         forbids a renewal now. Raises ZonedriveError if the account or the secrets are not usable.
         """
         account = Account.load(self._paths)

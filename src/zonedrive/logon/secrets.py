@@ -1,7 +1,8 @@
 """Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
 
-Knows nothing about the purpose of the secrets, and does not talk to the service. Secrets in use:
-`bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
+This module knows nothing about the purpose of the secrets, and does not talk to the service.
+Secrets in use: `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see
+`renewal_worker`).
 
 The store of an account is the first available of these: the file that an earlier logon wrote, a
 keyring that responds, a new file. So an account always finds its secrets where its logon stored
@@ -36,7 +37,7 @@ RESULT = TypeVar("RESULT")
 
 
 class Secret:
-    """Secret text, which only an explicit call of `reveal()` returns."""
+    """Secret string that is readable only through an explicit call to `reveal()`."""
 
     __slots__ = ("_text",)
 
@@ -84,7 +85,7 @@ class SecretStore(Protocol):
     def get(self, name: str) -> Secret | None:
         """Return the secret `name`, or None if it is not stored.
 
-        Raises StoreError, for example its subclass KeyringLocked.
+        Raises StoreError (KeyringLocked if the keyring is locked).
         """
 
     def set(self, name: str, value: Secret) -> None:

@@ -59,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def requirements(body: bytes, doing: str) -> Requirements:
-    """Return the requirements in the response `body`.
+    """Return the service's requirements for a logon, parsed from the response `body`.
 
     Raises BadAnswer if the body is not a JSON object.
     """

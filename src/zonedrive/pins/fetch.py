@@ -84,8 +84,8 @@ class PinProgress(msgspec.Struct, eq=False):
     def note_success(self) -> None:
         """Record a successful request, and move the unexplained failures to `failed`.
 
-        The success shows that the service is reachable, so each of these failures concerns only its
-        own entry.
+        The successful request shows that the service is reachable, so each of these failures
+        concerns only its own entry.
         """
         self.answered = True
         self.failed += [Failed(path, str(wrong)) for path, wrong in self.unexplained.items()]

@@ -1,7 +1,7 @@
 """Client for Python programs, with access by path and calls that transfer a whole file.
 
-Knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`; this module
-is a thin layer over `service` that is more convenient for scripts.
+This module knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`;
+this module is a thin layer over `service` that is more convenient for scripts.
 
 The names that `zonedrive.remote` exports are a stable interface, which docs/PYTHON_CLIENT.md
 describes.

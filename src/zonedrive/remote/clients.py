@@ -1,13 +1,14 @@
 """HTTP clients for the trio loop and for worker threads, with limits on the size of responses.
 
-Knows nothing about endpoints. httpx's own clients are not used, because their additional features
-(cookies, redirects, decoding) are unwanted and took a fifth of the time of a small request.
+This module knows nothing about endpoints. httpx's own clients are not used, because their
+additional features (cookies, redirects, decoding) are unwanted and took a fifth of the time of a
+small request.
 
 INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
 stored.
-INVARIANT: at most `most` bytes of a successful answer are held in memory, at most REFUSAL bytes of
-an error answer, and no byte of an error answer with an encoded body. The transport limits the size
-of the head, and rejects a successful answer with an encoded body.
+INVARIANT: at most `most` bytes of a successful response are held in memory, at most REFUSAL bytes
+of an error response, and no byte of an error response with an encoded body. The transport limits
+the size of the head, and rejects a successful response with an encoded body.
 """
 
 import io
@@ -26,9 +27,9 @@ from zonedrive.remote.wire.multipart import MultipartBody
 USER_AGENT: Final = f"zonedrive/{__version__}"
 MIB: Final = 1 << 20
 SMALL: Final = 4 * MIB  # one entry, one step of a logon
-CHANGED: Final = 32 * MIB  # the answer to a change: a group has many members
+CHANGED: Final = 32 * MIB  # the response to a change: a group has many members
 LISTING: Final = 192 * MIB  # one list, all of its pages together
-REFUSAL: Final = 64 * 1024  # bytes of an error answer that are read
+REFUSAL: Final = 64 * 1024  # bytes of an error response that are read
 
 
 class _Client:
@@ -98,10 +99,10 @@ class LoopClient(_Client):
         self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
-        """Send a request and return the response, whose body is not read yet.
+        """Send a request and return the response once its head has arrived.
 
-        If `bare`, the request has no bearer token. Raises httpx's errors, and NotLoggedOn if there
-        is no bearer token to send.
+        The body is not read yet. If `bare`, the request has no bearer token. Raises httpx's
+        errors, and NotLoggedOn if there is no bearer token to send.
         """
         if bare:
             return await self.transport.handle_async_request(request)
@@ -132,9 +133,10 @@ class BlockingClient(_Client):
         self.transport = transport
 
     def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response, whose body is not read yet.
+        """Send a request and return the response once its head has arrived.
 
-        Raises httpx's errors, and NotLoggedOn if there is no bearer token to send.
+        The body is not read yet. Raises httpx's errors, and NotLoggedOn if there is no bearer token
+        to send.
         """
         flow = self.auth.sync_auth_flow(request)
         try:

@@ -1,13 +1,13 @@
 """Limit on concurrent requests, adapted to the number that the service handles without queueing.
 
-Knows nothing about requests; pure arithmetic on their durations.
+This module knows nothing about requests; it only does arithmetic on their durations.
 
 The request with the shortest duration so far did not wait in a queue. If many requests run at once
 and each takes longer, the difference gives the number of requests that wait for the service or for
 the local processor. While this number is small, more concurrent requests increase the throughput.
 Therefore, the limit becomes higher for a service with a long round trip than for a near one.
 
-At first the limit doubles with each round of answers, until requests wait. The first quartile of
+At first the limit doubles with each round of responses, until requests wait. The first quartile of
 the durations decides, because slower requests may have waited for a new connection.
 
 If the service becomes slower, the limit is lowered, but not below START. If the service reports an
@@ -33,9 +33,9 @@ class ConcurrencyLimit:
         self.allowed = min(START, most)
         self._least = float("inf")  # seconds
         self._round: list[float] = []
-        self._busiest = 0  # most under way at the end of an answer of the round
+        self._busiest = 0  # most under way at the end of a response of the round
         self._is_new = True  # requests never had to wait so far
-        self._spared = 0  # answers to ignore, because their requests precede the last overload
+        self._spared = 0  # responses to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
         """Halve the limit, because the service rejected a request as overloaded (429, 503).

@@ -1,15 +1,16 @@
 """Reachability of the service (online, offline or logon-required), with methods to await changes.
 
-Knows nothing about requests; their results are reported to this module, also from worker threads.
+This module knows nothing about requests; their results are reported to this module, also from
+worker threads.
 
 Each failure has a weight; when the sum of the weights reaches 1, the state becomes `offline`. Any
-answer of the service resets the sum. One failure to connect, one untrusted certificate, or two
+response from the service resets the sum. One failure to connect, one untrusted certificate, or two
 timeouts in a row are enough for `offline`. Broken connections and the statuses 502, 503 and 504
 (the gateway answers, the service does not) must occur five times in a row, because one busy moment
 causes several of them. Such a status counts only if its request began SPACING seconds after the
 last counted status, so a burst of such statuses is one failure. Uploads that are rejected because
 of overload are not reported, because a busy service still answers other requests. Every other
-answer, even an error, shows that the service is reachable. Only an accepted request ends
+response, even an error, shows that the service is reachable. Only an accepted request ends
 `logon-required`.
 
 INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
@@ -92,7 +93,7 @@ class Connectivity:
         return self._state
 
     def note_answer(self) -> None:
-        """Record a successful answer, and set the state to `online`. Thread-safe."""
+        """Record a successful response, and set the state to `online`. Thread-safe."""
         with self._lock:
             self.answers += 1
             self._strain = 0.0
@@ -165,7 +166,7 @@ class Connectivity:
             raise Unreachable(f"the service is offline{why}", remedy=OFFLINE)
 
     async def wait_change(self) -> State:
-        """Wait for the next change of state or the next call of `recheck`; return the state."""
+        """Wait for the next change of state or the next call to `recheck`; return the state."""
         await self._wait(lambda: False)
         return self._state
 
@@ -183,7 +184,7 @@ class Connectivity:
         await trio.lowlevel.checkpoint()
 
     async def _wait(self, is_over: Callable[[], bool]) -> None:
-        """Wait for the next change of state or call of `recheck`, unless `is_over()` is true."""
+        """Wait for the next change of state or call to `recheck`, unless `is_over()` is true."""
         waiting = trio.lowlevel.current_trio_token(), trio.Event()
         with self._lock:
             if is_over():

@@ -1,7 +1,7 @@
 """Users, groups and tokens of the organization, as typed methods.
 
-Knows nothing about zones or files. No endpoint lists or shows groups, so the caller must store the
-id that the creation of a group returns.
+This module knows nothing about zones or files. No endpoint lists or shows groups, so the caller
+must store the id that the creation of a group returns.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
 accepts an array, or an object that contains exactly one array, and returns the items with all
@@ -78,9 +78,9 @@ class Directory:
     ) -> NewToken:
         """Create a token for the user, valid for `seconds` seconds; return it with its secret.
 
-        `password` is the user's password, which the service requires. `scope` limits the token;
-        without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
-        password, which is not sent again, and BadAnswer if the answer has no usable token.
+        `password` is the user's password, which the service requires. `scope` limits the token; if
+        there is no scope, the token has all rights of the user. Raises CredentialsRefused for a
+        wrong password, which is not sent again, and BadAnswer if the response has no usable token.
         """
         doing = "making a token"
         body = token_wanted(name, seconds, password, scope)
@@ -185,7 +185,7 @@ def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) ->
     return body
 
 
-# ---- answers ----
+# ---- responses ----
 
 
 def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
@@ -217,10 +217,10 @@ def token(fields: Mapping[str, Any]) -> Token:
 
 
 def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
-    """Return the new token in the answer `body`.
+    """Return the new token in the response `body`.
 
     `now_ns` is the time of the token's creation in ns since the epoch, `seconds` the requested
-    lifetime. Raises BadAnswer if the answer contains no usable token.
+    lifetime. Raises BadAnswer if the response contains no usable token.
     """
     found = parse_object(body, doing)
     secret = text(found.get("token"))

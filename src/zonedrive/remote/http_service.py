@@ -261,9 +261,9 @@ class HttpService(Service):
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
     ) -> object:
-        """Run the profile's operation `name`; return the entry's parsed JSON from the answer.
+        """Run the profile's operation `name`; return the entry's parsed JSON from the response.
 
-        Return None if the answer has no entry or cannot be parsed.
+        Return None if the response has no entry or cannot be parsed.
         """
         operation = self.profile.operation(name, folder=folder)
         body = await self._requests.change(operation.request(values), doing=doing)
@@ -280,7 +280,7 @@ class HttpService(Service):
     ) -> Entry:
         """Run the profile's operation `name`, and return the changed entry.
 
-        If the answer contains no usable entry, request the entry separately.
+        If the response contains no usable entry, request the entry separately.
         """
         answer = await self._change(name, values, doing, folder)
         try:
@@ -328,7 +328,7 @@ async def move_entry(
 
 
 def share_link(answer: object, operation: Operation, base: str, doing: str) -> str:
-    """Return the link in the answer of the operation `share`. Raises BadAnswer if there is none.
+    """Return the link in the response to the operation `share`. Raises BadAnswer if there is none.
 
     If the link is a path, it is completed with `base`, the base URL of the service.
     """

@@ -33,7 +33,7 @@ SECONDS: Final = 15.0
 class ProbeResult:
     """Result of a probe of the service."""
 
-    seconds: float  # from the first packet to the answer
+    seconds: float  # from the first packet to the response
     ahead: float | None  # seconds by which the local clock is ahead; None: no Date header
     certificate_days: float | None  # until the certificate expires; None: not known
 
@@ -55,7 +55,7 @@ class Probe:
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
         """Prepare the client.
 
-        `seconds` limits the time to connect, TLS included, and the time for each whole answer.
+        `seconds` limits the time to connect, TLS included, and the time for each whole response.
         Raises ConfigError if the base URL or the CA file cannot be used.
         """
         self._client = BlockingClient(

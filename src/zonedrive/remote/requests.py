@@ -1,7 +1,7 @@
 """Metadata requests: deadline, retries, typed errors, and reports to `Connectivity`.
 
-Knows nothing about endpoints or JSON members. Runs on the trio loop; content is transferred by
-`transfer`.
+This module knows nothing about endpoints or JSON members. The requests run on the trio loop;
+content is transferred by `transfer`.
 
 INVARIANT: every call ends. A call raises an error unless the response head arrives before the
 call's deadline and the end of the response within BODY_SECONDS after the head.
@@ -41,7 +41,7 @@ from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 
 READ_SECONDS = 15.0  # for a request that changes nothing, with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
-BODY_SECONDS = 60.0  # for the body of an answer
+BODY_SECONDS = 60.0  # for the body of a response
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
 # An idle connection may have broken without notice. So the first attempt at a request that changes
 # nothing has a shorter timeout, which leaves time for another attempt on a new connection.
@@ -193,7 +193,7 @@ class Requests:
         the logon. Therefore the logon is checked (and renewed if it has ended) before the password
         is sent; any later 401 concerns the password, and nothing is repeated.
         """
-        with contextlib.suppress(Forbidden):  # the answer to a limited but valid logon
+        with contextlib.suppress(Forbidden):  # the response to a limited but valid logon
             await self.read(Request("GET", ZONES), doing=doing)
         with error_mapping.checked_password(doing):
             return await self.change(request, doing=doing, password=True)
@@ -330,8 +330,8 @@ class Requests:
 def _drop_tracebacks(error: BaseException | None) -> None:
     """Remove the tracebacks of `error` and its causes.
 
-    A traceback keeps the answer (up to 192 MiB) in memory as long as the error is kept, e.g. for a
-    folder that cannot be listed.
+    A traceback keeps the response (up to 192 MiB) in memory as long as the error is kept, e.g. for
+    a folder that cannot be listed.
     """
     while error is not None:
         error.__traceback__ = None

@@ -1,8 +1,8 @@
 """Interface to the service as typed methods.
 
-Knows nothing about HTTP, inodes, the kernel, caches or the upload queue. `http_service` implements
-the interface. No error message contains the name of an entry, because errors are stored and logged
-in places where such names are not allowed.
+This module knows nothing about HTTP, inodes, the kernel, caches or the upload queue. `http_service`
+implements the interface. No error message contains the name of an entry, because errors are stored
+and logged in places where such names are not allowed.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,11 @@
 """Download and upload of content: streams in worker threads, on separate connections.
 
-Knows nothing about caches, the upload queue or the location of the bytes. All methods block.
+This module knows nothing about caches, the upload queue or the location of the bytes. All methods
+block.
 
 INVARIANT: a download ends after its last byte or with an exception. A download that stalls ends
 with an exception; the time that the consumer spends between two chunks does not count.
-INVARIANT: an upload that was sent completely and got no answer ends with ReplyLost.
+INVARIANT: an upload that was sent completely and got no response ends with ReplyLost.
 """
 
 import contextlib
@@ -45,9 +46,9 @@ UPLOAD: Final = "/api/zones/{zone}/files/{folder}"
 CHUNK: Final = 512 * 1024
 OPEN_SECONDS: Final = 20.0  # for the first byte of a download, with all its repetitions
 CONNECT_SECONDS: Final = 10.0
-HEAD_SECONDS: Final = 15.0  # for the head of one answer to a download
+HEAD_SECONDS: Final = 15.0  # for the head of one response to a download
 WRITE_SECONDS: Final = 30.0
-# The answer to an upload may take long, because the service checks or copies the content.
+# The response to an upload may take long, because the service checks or copies the content.
 ANSWER_SECONDS: Final = 30.0
 DIGESTED: Final = 10e6  # bytes per second that the service processes, at least
 BACKOFF: Final = Backoff(attempts=3)
@@ -80,7 +81,7 @@ class TokenBucket:
 
     @property
     def piece(self) -> int:
-        """Number of bytes for one call of `take`; small if the rate is low, for a steady flow."""
+        """Number of bytes for one call to `take`; small if the rate is low, for a steady flow."""
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def take(self, amount: int) -> None:
@@ -117,10 +118,10 @@ class Transfer(Transfers):
     ) -> None:
         """Take ownership of `client`.
 
-        `upload_limit` and `download_limit` are in bytes per second, 0 for no limit.
-        `open_seconds` limits the opening of a download with all retries, `head_seconds` the wait
-        for the head of each answer. `answer_seconds` limits the wait for the whole answer to an
-        upload; it is extended by one second for each DIGESTED bytes of the request.
+        `upload_limit` and `download_limit` are in bytes per second, 0 for no limit. `open_seconds`
+        limits the opening of a download with all retries, `head_seconds` the wait for the head of
+        each response. `answer_seconds` limits the wait for the whole response to an upload; it is
+        extended by one second for each DIGESTED bytes of the request.
         """
         self.link = link
         self._client = client
@@ -297,10 +298,11 @@ class Download:
         link: Connectivity,
         limit: TokenBucket,
     ) -> None:
-        """Take ownership of `response`, the answer to a request for the bytes `offset` to `wanted`.
+        """Take ownership of `response`, the response to a request for content.
 
-        `wanted` is not included; None stands for the end of the content. Raises BadAnswer if the
-        range of the response is missing or malformed, or does not start at `offset`.
+        The request was for the bytes from `offset` up to `wanted`, which is not included; None
+        stands for the end of the content. Raises BadAnswer if the range of the response is missing
+        or malformed, or does not start at `offset`.
         """
         self._response = response
         try:
@@ -423,7 +425,7 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 
 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
-    """Return the entry in the answer to an upload. Raises ReplyLost if the entry is unusable."""
+    """Return the entry in the response to an upload. Raises ReplyLost if the entry is unusable."""
     doing = "uploading"
     try:
         entry = one_entry(

@@ -1,6 +1,6 @@
 """URLs of a deployment: check of the base URL, and request paths that names cannot alter.
 
-Knows nothing about the meaning of endpoints.
+This module knows nothing about the meaning of endpoints.
 
 INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no safe
 characters, and `.` and `..` are rejected.

@@ -60,7 +60,7 @@ class Attempts:
         self._failures.pop(user.lower(), None)
 
     def unblock(self, user: str) -> bool:
-        """End the block of a name; return False if the name was not blocked."""
+        """Unblock a user; return False if the user was not blocked."""
         there = self.blocked(user)
         self._blocked.pop(user.lower(), None)
         return there

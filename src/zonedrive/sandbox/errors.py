@@ -46,15 +46,15 @@ NAMES = frozenset((
 
 
 class SandboxError(Exception):
-    """Error that prevents the sandbox from starting; the message is one line with the cause."""
+    """Error for a failed start of the sandbox; the message is one line with the cause."""
 
 
 class WorldError(SandboxError):
-    """Error in the world file; the message names the file and, if known, the line."""
+    """Error for an invalid world file; the message names the file and, if known, the line."""
 
 
 class ApiError(Exception):
-    """Error that becomes an error response with a status, an error name, a message and data."""
+    """Error for a request; sent as a response with status, error name, message and data."""
 
     def __init__(self, status: int, code: str, message: str, data: str | None = None) -> None:
         super().__init__(message)

@@ -76,7 +76,7 @@ class Flows:
         return flow_id in self._done
 
     def end(self, flow_id: str) -> None:
-        """End the flow, which counts as failed unless `succeed` is called afterwards."""
+        """End the flow; it counts as failed unless `succeed` is called afterwards."""
         self._flows.pop(flow_id, None)
 
     def succeed(self, flow_id: str) -> None:

@@ -130,7 +130,7 @@ def peer(request: Request) -> str:
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:
-    """Return a password, which the client sent as an array of characters, as one string.
+    """Join a password that the client sent as an array of characters; return the string.
 
     Returns None for None. Raises ApiError 400 with `code` if an element is not a single character.
     """

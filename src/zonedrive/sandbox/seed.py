@@ -46,9 +46,10 @@ def with_passwords(world: World, file: Path) -> World:
 
 
 def fill(deployment: Deployment, world: World) -> None:
-    """Load a validated world, whose users all have passwords, into an empty deployment.
+    """Load a validated world into an empty deployment.
 
-    Raises SandboxError if the content of a zone cannot be copied.
+    All users of `world` must have passwords. Raises SandboxError if the content of a zone cannot be
+    copied.
     """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)

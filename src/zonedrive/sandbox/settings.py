@@ -37,12 +37,12 @@ class Organization(msgspec.Struct, frozen=True):
 
 
 def save(database: Database, organization: Organization) -> None:
-    """Store the settings; called only once, when the world is loaded."""
+    """Store the settings; called only once, when the sandbox's initial data is loaded."""
     text = msgspec.json.encode(organization).decode()
     database.run("INSERT INTO settings (key, value) VALUES ('organization', ?)", text)
 
 
 def load(database: Database) -> Organization | None:
-    """Return the stored settings, or None if no world was loaded into the database yet."""
+    """Return the stored settings, or None if the initial data has not been loaded yet."""
     text = database.scalar("SELECT value FROM settings WHERE key = 'organization'")
     return None if text is None else msgspec.json.decode(text, type=Organization)

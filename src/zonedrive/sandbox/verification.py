@@ -64,7 +64,7 @@ class Verification:
         if len(fitting) != 1 or self._attempts.blocked(fitting[0].id):
             self._attempts.failed(asker)
             return None
-        # A success resets no count: a user could guess the passwords of others between own logons.
+        # A successful logon resets no count: a user could guess others' passwords in between.
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:

@@ -143,7 +143,7 @@ def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
 
 
 def _first_line(text: str, name: str) -> str:
-    """Return a text such as ', line 12' for the first line of a key or table; "" if not found."""
+    """Return a string such as ', line 12' for the first line of a key or table; "" if not found."""
     quoted = rf"""["']?{re.escape(name)}["']?"""
     head = re.search(rf"^[ \t]*\[*[ \t]*{quoted}[ \t]*[].=]", text, re.MULTILINE)
     return "" if head is None else f", line {text.count(chr(10), 0, head.start()) + 1}"
@@ -156,7 +156,7 @@ def _plain(sentence: str) -> str:
 
 
 def _line(text: str, place: str) -> str:
-    """Return a text such as ', line 12, users[1].id' for the place 'users[1].id'.
+    """Return a string such as ', line 12, users[1].id' for the place 'users[1].id'.
 
     The line is omitted if it cannot be determined. Returns "" for the place "".
     """

@@ -277,7 +277,10 @@ class InodeTable:
                 yield ino, parent, f"/{ino}"
 
     def has_mark(self, ino: int) -> bool:
-        """Return False if the `mark` in an inode's row is NULL; see `row_upgrade.mark_names`."""
+        """Return True unless the `mark` in the inode's row is NULL.
+
+        See `row_upgrade.mark_names`.
+        """
         found = self._database.execute(
             "SELECT 1 FROM inodes WHERE ino = ? AND mark IS NULL", (ino,)
         )

@@ -249,7 +249,7 @@ class DueQueue:
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
-        self._looked = 0  # time of the last call of `due_items`
+        self._looked = 0  # time of the last call to `due_items`
 
     def note(self, ino: int, intent: Intent | None) -> None:
         """Update the queue for an inode whose intent is now `intent`; None means no intent."""

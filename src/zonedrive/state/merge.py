@@ -351,7 +351,7 @@ class Merge:
         before: list[tuple[int, str]],
         show: Callable[[str], str] = safe,
     ) -> None:
-        """Give inodes their shown names; each rename is (inode, the service's name, remote id).
+        """Give inodes their display names; each rename is (inode, the service's name, remote id).
 
         `before` contains the former places of the inodes. All names are given together, because
         entries may have exchanged names.
@@ -368,7 +368,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove the mark from shown names if the plain name is free in the folder now."""
+        """Remove the mark from display names if the plain name is free in the folder now."""
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -450,9 +450,9 @@ class Merge:
         )
 
     def _is_kept(self, inode: Inode) -> bool:
-        """Return True for a folder that the service no longer has and that no intent recreates.
+        """Return True if the folder exists only because of local changes inside it.
 
-        Such a folder is kept while it contains local changes, see `_keep_ours`.
+        The folder was deleted on the service, see `_keep_ours`.
         """
         is_new_folder = inode.is_folder and inode.is_new and not inode.local
         return is_new_folder and not self._ours.local(inode.ino)

@@ -2,20 +2,20 @@
 
 The service allows any text as a name. A name in a folder of the mount must not be empty, `.` or
 `..`; must not contain `/`, a control character (such as NUL) or a bidirectional control that
-changes the text direction; and must not be longer than 255 bytes. The shown form of a name replaces
-each forbidden character by a similar one: `/` by U+FF0F, a control character by its control
+changes the text direction; and must not be longer than 255 bytes. The display name replaces each
+forbidden character of a name by a similar one: `/` by U+FF0F, a control character by its control
 picture, U+202E by `‹RLO›`. If a name is too long, or an earlier entry of the folder has the same
-shown name, the shown name also gets a mark: `~` and a hash of the entry's id.
+display name, the display name also gets a mark: `~` and a hash of the entry's id.
 
-Names that local programs use get a shown form, too, see `typed`. The original name and its shown
-form are two spellings of one name, as upper and lower case are on some other file systems. A
-program that creates `a<tab>b` can open `a<tab>b` again, but listings and the service show `a␉b`.
+Names that local programs use get a display name, too, see `typed`. The original name and its
+display name are two spellings of one name, as upper and lower case are on some other file systems.
+A program that creates `a<tab>b` can open `a<tab>b` again, but listings and the service show `a␉b`.
 
 Programs treat some names in the root folder of a mount specially: the desktop's trash, folders of
 version control and build tools, and files that are started automatically. No zone is shown under
 such a name, see `zone_name`.
 
-The tree stores both the service's name and the shown name of every entry. So a new version or a
+The tree stores both the service's name and the display name of every entry. So a new version or a
 move of an entry that the service calls `a/b` never changes the name on the service.
 """
 
@@ -78,19 +78,19 @@ def stays(name: str) -> int:
 
 
 def safe(name: str) -> str:
-    """Return the shown form of the service's `name`; the result may exceed MAX_BYTES."""
+    """Return the display name for the service's `name`; the result may exceed MAX_BYTES."""
     if name in _WHOLE:
         return _WHOLE[name]
     return name.translate(_FOREIGN) if "/" in name or not name.isprintable() else name
 
 
 def typed(name: str) -> str:
-    """Return the shown form of a name that a program uses; the result may exceed MAX_BYTES."""
+    """Return the display name for a name from a program; the result may exceed MAX_BYTES."""
     return name if name.isprintable() else name.translate(_SHOWN)
 
 
 def is_respelled(name: str) -> bool:
-    """Return True if programs can also use another spelling of the shown name."""
+    """Return True if programs can also use another spelling of the display name."""
     return _SPELLED.search(name) is not None
 
 
@@ -109,7 +109,7 @@ def zone_name(name: str) -> str:
 
 
 def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
-    """Return the current shown name of an entry that version 0.1.0 showed as `name`.
+    """Return the current display name of an entry that version 0.1.0 showed as `name`.
 
     The result may be equal to `name`. The caller checks that no other entry of the folder has the
     resulting name, and that it is short enough. `zone`: the entry is a zone.
@@ -121,7 +121,7 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
 
 
 def may_be_renewed(name: str) -> bool:
-    """Return False only if `renewed` does not change the shown name `name` of a file or folder.
+    """Return False only if `renewed` does not change the display name `name` of a file or folder.
 
     This test is fast. It may also return True for a name that `renewed` does not change.
     """
@@ -134,7 +134,10 @@ def fits(name: str) -> bool:
 
 
 def shows(local: str, name: str, entry_id: str) -> bool:
-    """Return True if `local` is a shown form of the service's `name`, now or in version 0.1.0."""
+    """Return True if `local` is a display name of `name`, now or in version 0.1.0.
+
+    `name` is the service's name, `entry_id` the id of the entry.
+    """
     shown = safe(name)
     return (
         local == shown
@@ -144,7 +147,7 @@ def shows(local: str, name: str, entry_id: str) -> bool:
 
 
 def may_show(name: str) -> Callable[[str], bool]:
-    """Return a predicate that quickly tells whether a local name may be a shown form of `name`.
+    """Return a predicate that quickly tells whether a local name may be a display name for `name`.
 
     `name` is the service's name. The predicate has false positives, but no false negatives.
     """
@@ -158,7 +161,7 @@ def local_name(
 ) -> str:
     """Return the name that a folder shows for an entry with the service's `name`.
 
-    The folder's other entries have the names `taken`. `show` returns the shown form of a name;
+    The folder's other entries have the names `taken`. `show` returns the display name for a name;
     `zone_name` is for zones in the root folder.
     """
     shown = show(name)
@@ -171,7 +174,7 @@ def local_name(
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:
-    """Return the three marked forms of a shown name for an entry, shortest first."""
+    """Return the three display names with a mark for an entry, shortest first."""
     digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
     return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 

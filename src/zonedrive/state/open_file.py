@@ -76,7 +76,7 @@ class Session:
 
     @contextmanager
     def storing(self) -> Iterator[None]:
-        """Record an error of the `with` block, which writes a change, and raise the error again.
+        """Record an error that occurs while the `with` block writes a change; re-raise the error.
 
         After an OSError or StoreError, the incomplete content is not saved.
         """

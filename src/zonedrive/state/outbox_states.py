@@ -1,6 +1,6 @@
 """Transition tables of the outbox: states of a local change and of its request, and events.
 
-Each inode has one change (its row in `intents`) and at most one request without an answer (its row
+Each inode has one change (its row in `intents`) and at most one request without a response (its row
 in `pending_requests`). The code that changes these two tables checks every transition against this
 module. A transition that is missing here is logged as an error, which makes tests fail.
 

@@ -3,8 +3,8 @@
 This module does not stop or start uploads. The file stays when the daemon ends, and commands can
 write the file while no daemon is running.
 
-INVARIANT: a file that cannot be read counts as a pause without an end: the user has asked for a
-pause, and a delayed upload loses no data.
+INVARIANT: a file that cannot be read counts as an indefinite pause: the user has asked for a pause,
+and a delayed upload loses no data.
 """
 
 import time
@@ -51,7 +51,7 @@ class Pause(msgspec.Struct, frozen=True):
 def load(path: Path) -> Pause | None:
     """Return the pause stored in a file, or None if there is no file or the pause is over.
 
-    A file that cannot be read counts as a pause without an end.
+    A file that cannot be read counts as an indefinite pause.
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Pause)
@@ -79,7 +79,7 @@ class PauseSwitch:
         return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
-        """Pause the uploads for `seconds`, or without an end if None; replace the current pause.
+        """Pause the uploads for `seconds`, or indefinitely if None; replace the current pause.
 
         Raises OSError if the pause cannot be stored; the current pause is then unchanged.
         """

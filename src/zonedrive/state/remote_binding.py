@@ -79,7 +79,10 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
 
 
 def release(state: LocalState, parked: Inode) -> None:
-    """Turn a parked file into a local file, and keep its entry, which a coworker has moved."""
+    """Turn a parked file into a local file, and keep its entry on the service.
+
+    The entry is kept because a coworker has moved it.
+    """
     with state.transaction():
         state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.drop(parked.ino)

@@ -215,10 +215,10 @@ def record_move(
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
-    """Record the service's place of an entry whose name is needed for another entry.
+    """Record where the service has an entry that occupies a name needed by another entry.
 
-    The entry has local changes. `above` is the remote id of the folder that contains the entry, and
-    `name` its name there.
+    `inode` is the occupying entry, which has local changes. `above` is the remote id of the folder
+    that contains this entry on the service, and `name` is its name there.
     """
     with state.transaction():
         state.inodes.update(inode, remote_parent=above, remote_name=name)

@@ -145,7 +145,7 @@ def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
 
 
 def _fault_mark(path: Path) -> Path:
-    """Return the path of the file that exists after `inspect` found a fault."""
+    """Return the path of the marker file that `inspect` creates when it finds a fault."""
     return path.with_name(path.name + ".doubt")
 
 

@@ -1,4 +1,4 @@
-"""Upgrade of rows that an earlier version wrote. Runs before requests are served."""
+"""Upgrade of rows that an earlier version wrote, done before requests are served."""
 
 import sqlite3
 
@@ -17,7 +17,7 @@ from zonedrive.state.names import (
 
 
 def mark_names(connection: sqlite3.Connection) -> None:
-    """Migrate to the sixth schema: request a check of all names against a new display rule.
+    """Migrate to schema version 6: mark all names to be checked against the new display rules.
 
     A NULL mark in the root's row means that `names` must still check all rows.
     """

@@ -5,11 +5,11 @@ A local change passes through these modules:
     dispatcher        runs steps: concurrently, in order where needed, with retries
     planner           computes the steps from the intents, and selects those that may start now
     executor          performs a step: content by `upload`, names by `remote_namespace`
-    reconcile         records requests and their answers, and determines whether an unanswered
+    reconcile         records requests and their responses, and determines whether an unanswered
                       request had an effect
     rollback          undoes a rejected removal or rename
 
-The functions that apply an answer to the local state are in `state/remote_operations`,
+The functions that apply a response to the local state are in `state/remote_operations`,
 `state/remote_binding` and `state/conflicts`. The states of a change are in `state/outbox_states`.
 
 A listing passes through these modules: `directory_cache` fetches the listing once for all waiting

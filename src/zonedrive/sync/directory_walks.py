@@ -80,7 +80,7 @@ class DirectoryWalk:
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
-        """Return True if the folder is one of the known subfolders of this walk."""
+        """Return True if the folder has a position in this walk's order."""
         return self._key(folder) is not None
 
     def begins_with(self, folder: Inode) -> bool:
@@ -143,7 +143,7 @@ class DirectoryWalk:
             yield from self._inside(ino, place + 1)
 
     def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
-        """Yield the ino and key of the subfolders of a folder, from number `first` on.
+        """Yield the ino and key of a folder's subfolders, starting at index `first`.
 
         In a deep walk, the subfolders of each subfolder follow directly after that subfolder.
         """

@@ -234,7 +234,7 @@ class Dispatcher:
     def _note_pause(self) -> None:
         """Interrupt the running uploads when a pause begins; look for steps when the pause ends.
 
-        Uploads without a thread, and requests that concern names, are not interrupted.
+        Uploads that run without a thread, and requests that concern names, are not interrupted.
         """
         self._queue.clear()
         self._state.paused_uploads.clear()

@@ -75,8 +75,8 @@ class MovedFiles:
     def place(self, inode: Inode) -> Snapshot[object]:
         """Return a snapshot of the place of a file; the snapshot is stale after a move.
 
-        Take the snapshot before the request, so that an answer from before a move by this client is
-        ignored.
+        Take the snapshot before the request, so that a response from before a move by this client
+        is ignored.
         """
 
         def read() -> object:

@@ -1,11 +1,11 @@
 """Limit on concurrent steps of the outbox while the service reports an overload (429, 503).
 
-This module only does arithmetic, and knows nothing about steps. Without an overload, it limits
+This module only does arithmetic, and knows nothing about steps. If there is no overload, it limits
 nothing.
 
 A rejection halves the number of concurrent steps, and no step starts until a pause has passed. The
 pause grows with each rejection in a row, with jitter, and is at least as long as the service asks
-for. Each round of successes adds one step.
+for. Each round of successful steps adds one step to the limit.
 
 INVARIANT: a step that began before the last counted rejection does not change the limit when it
 succeeds or is rejected; it can only prolong the pause, if the service asks for that. Concurrent

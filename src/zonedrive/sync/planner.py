@@ -336,7 +336,7 @@ class InodeViews:
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts that `fold` needs, or None if the inode no longer exists.
 
-        `chains` caches the folders above an inode for the other inodes of the same call of `fold`.
+        `chains` caches ancestor folders and is shared by all inodes of one call to `fold`.
         """
         state = self._state
         inode = state.inodes.find(ino)

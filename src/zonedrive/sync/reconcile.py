@@ -2,7 +2,7 @@
 
 A lost reply or a killed daemon leaves a pending request. Before the next request for the same
 inode, the service's state is compared with the pending request. If they match, the result is
-recorded as if the answer had arrived, also for a file that was renamed or removed locally in the
+recorded as if the response had arrived, also for a file that was renamed or removed locally in the
 meantime.
 
 The sent version is not always the newest version of its file, because a coworker may have saved
@@ -10,8 +10,8 @@ another version since. The sent version may also be in another file, because an 
 the file by name: if a coworker has renamed the file between the check and the upload, the service
 has created a new file, or a version of another file that now has the name.
 
-INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored
-in one transaction.
+INVARIANT: the service's response, the end of the pending request and the end of the intent are
+stored in one transaction.
 INVARIANT: a version that is on the service is not sent again, and the user is told where the
 version is.
 """
@@ -54,7 +54,7 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 After any other error, the request had no effect.
 """
 
-LOOK_BACK = 6  # newest versions of a file that are searched for one with a lost answer
+LOOK_BACK = 6  # newest versions of a file that are searched for one with a lost response
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -67,7 +67,7 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Facts about an uploaded file, which save reading the file again."""
+    """Facts about an uploaded file, kept so that the file need not be read again."""
 
     taken: int  # allocated bytes on disk
     manifest: bytes  # see `ContentFile.manifest`
@@ -75,9 +75,10 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class ContentComparison:
-    """Comparison of versions, which are downloaded from the service, with bytes in the spool.
+    """Comparison of versions on the service with bytes in the spool.
 
-    The size and the author are not sufficient: two versions by one user may have the same size.
+    The versions are downloaded for the comparison. The size and the author are not sufficient: two
+    versions by one user may have the same size.
     """
 
     def __init__(self, state: LocalState, service: Service) -> None:
@@ -130,7 +131,10 @@ class ContentComparison:
 
 
 class Reconciler:
-    """Resolver of pending requests, which uses their answers or the service's current state."""
+    """Resolver that determines the outcome of pending requests.
+
+    The outcome comes from the response to a request, or from the service's current state.
+    """
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         self._state = state
@@ -152,7 +156,7 @@ class Reconciler:
     def sending(self, request: PendingRequest) -> Iterator[None]:
         """Record a request as pending; while the `with` block runs, `wait_for` waits for its end.
 
-        The outcome of the request is unknown until its answer is recorded.
+        The outcome of the request is unknown until its response is recorded.
         """
         with self._under_way.flying((request.folder, request.name), Flight()):
             self._state.record_request(request)
@@ -344,9 +348,9 @@ class Reconciler:
 
         Then record the upload as done. Also return True if the intent has changed meanwhile.
 
-        A power cut can undo the records of a request and its answer; the newer version may also be
-        by this client. The search ends at the base of the edit, because older versions cannot have
-        the edit.
+        A power cut can undo the records of a request and its response; the newer version may also
+        be by this client. The search ends at the base of the edit, because older versions cannot
+        have the edit.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -397,9 +401,10 @@ class Reconciler:
     # ---- recording ----
 
     async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
-        """Record the answer to a request: the service has the new version, file or folder `entry`.
+        """Record the response to a request: the service has the new `entry`.
 
-        `known` describes the uploaded file if the file has just been read.
+        `entry` is a new version, file or folder. `known` describes the uploaded file if the file
+        has just been read.
         """
         state = self._state
         request = state.requests.present(sent)

@@ -207,8 +207,8 @@ class RemoteNamespace:
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
         """Move an entry on the service; return the request and the moved entry.
 
-        The request stays pending until the caller records the answer. Raises Changed if the target
-        folder is gone, and the other errors of the request.
+        The request stays pending until the caller records the response. Raises Changed if the
+        target folder is gone, and the other errors of the request.
         """
         reconciler, remote_id = self._reconciler, inode.entry_id
         request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
@@ -241,7 +241,7 @@ class RemoteNamespace:
             if await self._is_there(inode):
                 await self._name_again(inode)
                 self._rollback.removal(intent, inode, refused)
-            elif planned.is_current:  # an earlier request succeeded without an answer
+            elif planned.is_current:  # an earlier request succeeded without a response
                 await self._deleted(inode)
 
     async def _is_there(self, inode: Inode) -> bool:

@@ -59,7 +59,7 @@ class Rollback:
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move that the service rejects.
 
-        Return False if the former place is in use or gone. Return True without a rollback if the
+        Return False if the former place is in use or gone. Return True and roll nothing back if the
         intent has changed, or if an earlier request has already moved the entry.
         """
         state = self._state
@@ -146,7 +146,10 @@ class Rollback:
         return way if self._leads_up(way) else None
 
     def _leads_up(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> bool:
-        """Return True if every moved inode is still below the root after the moves."""
+        """Return True if every moved inode is still below the root after the moves.
+
+        `way` maps each inode number to the inode, its target folder and its target name.
+        """
         for each, folder, _ in way.values():
             passed: set[int] = {each.ino}
             above: Inode | None = folder

@@ -1,4 +1,4 @@
-"""Uploads of content: the conflict check, the transfer and the recording of the answer.
+"""Uploads of content: the conflict check, the transfer and the recording of the response.
 
 INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
 a coworker's version is never overwritten.
@@ -56,7 +56,7 @@ class Decision(Enum):
 
 
 def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | None) -> Decision:
-    """Return the decision about the local content of a file, which has `size` bytes.
+    """Return the decision about the local content of a file with `size` bytes.
 
     `base` is the version that the edit is based on. `found` is the service's current entry of the
     file or, for a new file, the entry with the same name.
@@ -109,9 +109,9 @@ class Uploader:
         self._bodies: dict[int, Body] = {}
 
     def sent(self, ino: int) -> int:
-        """Return how many bytes of the inode's running upload were sent.
+        """Return the number of bytes of the inode's running upload that were sent.
 
-        A small file is sent at once, so the result is 0 until its answer arrives.
+        A small file is sent at once, so the result is 0 until its response arrives.
         """
         body = self._bodies.get(ino)
         return body.sent if body else 0
@@ -132,10 +132,11 @@ class Uploader:
             file.close()
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
-        """Compare the service's version with the base of the edit, and carry out the decision.
+        """Decide whether to upload the file or to make a conflict copy, and do so.
 
-        The decision is discarded if the intent has changed meanwhile, for example by a rename.
-        Otherwise this client's own version could be taken for a coworker's version.
+        The decision compares the service's version with the base of the edit. It is discarded if
+        the intent has changed meanwhile, for example by a rename. Otherwise this client's own
+        version could be taken for a coworker's version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
@@ -234,9 +235,10 @@ class Uploader:
     async def _send(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> None:
-        """Send the bytes and record the answer; do nothing if the intent or its entry has changed.
+        """Send the bytes and record the response; do nothing if the intent has changed.
 
-        Raises StoreError if a policy forbids the upload.
+        Also do nothing if the entry of the intent has changed. Raises StoreError if a policy
+        forbids the upload.
         """
         reconciler = self._reconciler
         if self._state.is_never_uploaded(request.name):
@@ -252,7 +254,7 @@ class Uploader:
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
-            # If the answer cannot be recorded, the pending request stays.
+            # If the response cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
             await reconciler.arrived(request, entry, known if file.size == intent.size else None)
 

@@ -96,7 +96,7 @@ class Keys:
 
 
 class Guard:
-    """ASGI middleware that passes on only the requests of the window's own pages."""
+    """ASGI middleware that passes only the requests of the window's own pages to the app."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
         """Create the middleware for `app`, which listens at `host`, an address with a port.
@@ -107,7 +107,10 @@ class Guard:
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to the app; answer start addresses and rejected requests directly."""
+        """Pass the request to the app, unless it opens a one-time start URL or is rejected.
+
+        Answer these requests here.
+        """
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:

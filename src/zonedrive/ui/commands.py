@@ -84,5 +84,5 @@ def listed(*words: str) -> Any:
 
 
 def option(account: str) -> Sequence[str]:
-    """Return the words of the command line option that selects the account."""
+    """Return the command-line arguments that select the account."""
     return "--account", account

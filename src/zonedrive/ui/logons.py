@@ -1,4 +1,4 @@
-"""Logons in the window, each of which runs in a thread and asks the user on a page.
+"""Logons in the window, each of which runs in a thread and prompts for credentials on a page.
 
 Like the terminal, `Dialogue` implements `logon.flow.CredentialPrompt` and
 `logon.browser.signon.Person`.
@@ -207,7 +207,7 @@ class Dialogue:
         return True
 
     def username(self) -> str:
-        """Ask the user for the user name, and return the user name."""
+        """Prompt for the user name and return it."""
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:

@@ -816,7 +816,7 @@ def _kept(pem: bytes) -> Path:
 
 
 def _stamp(*paths: Path) -> str:
-    """Return a text with the modification times and sizes of the files, to detect changes."""
+    """Return a string with the modification times and sizes of the files, to detect changes."""
     return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
 
 

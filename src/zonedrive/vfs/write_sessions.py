@@ -65,10 +65,11 @@ class WriteSessions:
     async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
         """Begin a write session for the file.
 
-        With `truncate`, the session is empty; otherwise it has a copy of the current bytes. If the
-        service has another version, which supersedes `opened`, no session begins. With `append`, a
-        file that the service no longer has is created again. Raises OSError (such as ESTALE and
-        ENOSPC), StoreError, or the service's error.
+        With `truncate`, the session starts empty; otherwise it starts with a copy of the current
+        bytes. If the service has a version that supersedes `opened`, return without a session. With
+        `append`, create the file again if it was deleted on the service. Raises OSError (such as
+        ENOSPC, or ESTALE if the file was deleted or changed on the service), StoreError, or the
+        service's error.
         """
         state = self._state
         try:

@@ -43,7 +43,7 @@ NOT_YET = marked("it is not there yet")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Entry of the mount at a path, from the tree or virtual."""
+    """Path in the mount and its entry, either a stored or a virtual entry."""
 
     path: str  # relative to the mount point
     inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
@@ -336,7 +336,10 @@ class StatusReport:
         return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """Return the pending changes of the inodes `under` and below them (None: all changes)."""
+        """Return the pending changes of the inodes `under` and their descendants.
+
+        If `under` is None, return all pending changes.
+        """
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:

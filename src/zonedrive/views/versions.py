@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 NAME = ".versions"
 DIGITS = 5  # digits of the number in a name, so that names sort in version order
 EXTENSION = 20  # bytes; a longer suffix is not an extension
-PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
+PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the response
 READ_ONLY_FOLDER = stat.S_IFDIR | 0o500
 KEPT = 50_000  # versions of recently requested histories
 
@@ -123,7 +123,7 @@ class VersionList:
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
     def named(self, extension: str) -> Mapping[str, Version]:
-        """Return the versions by file name, oldest first; `extension` is the end of each name."""
+        """Return the versions by file name, oldest first; each name ends with `extension`."""
         if not self._named or extension != self._extension:
             self._extension, self._named = extension, {}
             for version in reversed(self.versions):
@@ -182,7 +182,7 @@ class Versions:
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
-        While the service is unreachable, or if its answer takes longer than PATIENCE_S seconds,
+        While the service is unreachable, or if its response takes longer than PATIENCE_S seconds,
         return the last history. Raises the service's errors and NotSupported.
         """
         past = self.known(file.zone, file.remote_id or "")

@@ -135,7 +135,7 @@ class Node:
         raise NotImplementedError
 
     async def create(self, name: str) -> "Node":
-        """Create a file under an unused name; return its node, which the caller opens next."""
+        """Create a file under an unused name; return its node, which the caller then opens."""
         refuse()
 
     async def remove(self, name: str, *, folder: bool) -> None:

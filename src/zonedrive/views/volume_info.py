@@ -63,7 +63,7 @@ def contents(title: str, icon: Path | None) -> bytes:
 
 
 def _value(text: str) -> str:
-    """Return a text with its backslashes escaped, as a value of a key file."""
+    """Return a string with its backslashes escaped, as a value of a key file."""
     return text.replace("\\", "\\\\")
 
 

@@ -1,6 +1,6 @@
 """HTTP listener on the loopback address, to which the browser returns after one sign-on.
 
-Knows nothing about providers, logons or terminals.
+This module knows nothing about providers, logons or terminals.
 
     GET  /START                 redirect to the provider; the browser's first page redirects here
     GET  /PATH?state=STATE      return in fragment form: a page that posts the fragment
@@ -91,7 +91,7 @@ class Exchange:
 
 
 class Listener:
-    """Listener that waits for one answer of a browser sign-on."""
+    """Local HTTP listener that receives the redirect of one browser sign-on."""
 
     def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
         """Create the listener's random addresses on the local `port`.
@@ -123,7 +123,7 @@ class Listener:
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:
-        """Wait for the answer of the sign-on, and return its fields."""
+        """Wait until the provider has answered the sign-on; return the fields of the answer."""
         await self._answered.wait()
         return self._answer
 

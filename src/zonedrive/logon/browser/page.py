@@ -1,6 +1,6 @@
 """Pages that the browser shows after it returns from a sign-on.
 
-Knows nothing about requests or secrets: no page contains any part of an answer.
+This module knows nothing about requests or secrets: no page contains any part of an answer.
 
 INVARIANT: a page loads no other resource, and runs only the script below; the content security
 policy lists the digests of script and style.

@@ -1,6 +1,6 @@
 """Access control of the listener, based on the request and its connection only.
 
-Knows nothing about the purpose of a request.
+This module knows nothing about the purpose of a request.
 
 Every page in a browser on this machine and every local user can reach the listener. A request of a
 foreign page is rejected: the page cannot guess the paths, and its Origin header is different. Its

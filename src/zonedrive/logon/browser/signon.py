@@ -1,6 +1,6 @@
 """Browser sign-on: choice of the provider, the sign-on itself, and evaluation of the answer.
 
-Knows nothing about terminals or about starting a browser: both are up to a `Person`.
+This module knows nothing about terminals or about starting a browser: both are up to a `Person`.
 
 INVARIANT: no browser is opened unless the profile names the fields that a browser returns.
 INVARIANT: the returned fields are sent to the service once, as the profile specifies, and appear in
@@ -100,7 +100,7 @@ class Person(Protocol):
 
 
 class Browser:
-    """Browser sign-on of one logon."""
+    """Browser sign-on for one logon."""
 
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
         """Prepare the sign-on of the user `person`.

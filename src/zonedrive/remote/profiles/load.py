@@ -50,7 +50,7 @@ Table = Mapping[str, Any]
 
 
 class WrongTable(Exception):
-    """Error in a table of a profile.
+    """Error for an invalid table of a profile.
 
     `where` is the path of keys to the faulty value, `needle` a text that the value's line contains.
     """

@@ -110,7 +110,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """Operation of a profile: one validated table."""
+    """Operation of a profile, parsed and validated from one TOML table."""
 
     method: str
     path: str
@@ -118,7 +118,7 @@ class Operation:
     body: object
     answer: str
     fields: Mapping[str, str] = field(default_factory=dict)
-    # Template of a link: of a share, with {key} ("": the answer has the link); of a member_link.
+    # Template of a link: of a share, with {key} ("": the response has the link); of a member_link.
     link: str = ""
 
     def request(self, values: Mapping[str, str]) -> Request:
@@ -147,9 +147,9 @@ class Operation:
         return placeholder in used(self.path, self.query, self.body)
 
     def located(self, answer: object) -> object:
-        """Return the part of the parsed answer at the dotted path `self.answer`, None if missing.
+        """Return the part of the parsed response at the dotted path `self.answer`, None if missing.
 
-        If `self.answer` is "entry" or "none", return the whole parsed answer.
+        If `self.answer` is "entry" or "none", return the whole parsed response.
         """
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
 

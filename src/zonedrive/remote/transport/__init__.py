@@ -1,1 +1,4 @@
-"""HTTP requests through libcurl: connections, proxies, TLS, timeouts. Knows no endpoints."""
+"""HTTP requests through libcurl: connections, proxies, TLS, timeouts.
+
+This package knows nothing about endpoints.
+"""

@@ -1,7 +1,7 @@
 """Connections to one origin through libcurl; each carries one request at a time.
 
-Knows nothing about endpoints. Each connection has its own multi handle, so that this module alone
-decides which request uses which connection.
+This module knows nothing about endpoints. Each connection has its own multi handle, so that this
+module alone decides which request uses which connection.
 
 INVARIANT: libcurl never sends a request twice, and opens no second connection for a request.
 INVARIANT: no byte that arrived before a request was sent is part of its response.
@@ -65,7 +65,7 @@ class Connection(Engine):
         self.free_since = 0.0
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
-        self._counted = -1  # received bytes at the last check without progress of the answer
+        self._counted = -1  # received bytes at the last check without progress of the response
         self._form: object = None  # properties of the previous request; most requests have the same
         self._is_refused = False
         self._exchange: Exchange | None = None
@@ -267,7 +267,7 @@ class Connection(Engine):
     def _watch(self, what: int, descriptor: int, multi: object, data: object) -> None:
         exchange = self._exchange
         if what == pycurl.POLL_REMOVE and exchange and exchange.has_head and not exchange.is_paused:
-            return  # the answer has come; the next request waits for the same socket
+            return  # the response has come; the next request waits for the same socket
         super()._watch(what, descriptor, multi, data)
 
     def _opened(self, descriptor: int, _purpose: int) -> int:

@@ -1,7 +1,7 @@
 """Common base for all requests through libcurl: options, sockets, timers and errors.
 
-Knows nothing about how the caller waits: the engine provides the sockets (`epoll`) and the time
-(`alarm`) to wait for, and continues when the caller calls `act` or `act_on_timers`.
+This module knows nothing about how the caller waits: the engine provides the sockets (`epoll`) and
+the time (`alarm`) to wait for, and continues when the caller calls `act` or `act_on_timers`.
 
 INVARIANT: `failure` returns httpx.ConnectError or ProxyFailure only if no part of the request was
 sent to the service.
@@ -27,7 +27,7 @@ from zonedrive.remote.transport.proxies import Proxy, ProxyFailure
 from zonedrive.remote.transport.tls import Trust
 
 # A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
-# however long the service may take for an answer.
+# however long the service may take for a response.
 VANISHED: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),  # seconds
@@ -57,7 +57,7 @@ _FIXED: Final = (
     (pycurl.SSL_VERIFYHOST, 2),
     (pycurl.PROXY_SSL_VERIFYPEER, 1),
     (pycurl.PROXY_SSL_VERIFYHOST, 2),
-    (pycurl.HEADEROPT, pycurl.HEADER_SEPARATE),  # a proxy sees no bearer
+    (pycurl.HEADEROPT, pycurl.HEADER_SEPARATE),  # a proxy sees no bearer token
     (_SUPPRESS_CONNECT_HEADERS, 1),
     (pycurl.NOPROXY, ""),
     (pycurl.USERAGENT, ""),
@@ -184,7 +184,7 @@ def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
 def failure(
     easy: pycurl.Curl, exchange: Exchange, code: int, text: str, proxy: Proxy | None
 ) -> httpx.TransportError:
-    """Return the exception for libcurl's error `code`, which ended the request.
+    """Return the exception for a request that ended with libcurl's error `code`.
 
     `text` is libcurl's message. The `__cause__` of the exception is an OSError or ssl.SSLError with
     the reason, if libcurl reported one.
@@ -192,7 +192,7 @@ def failure(
     sent, host = exchange.is_sent, exchange.request.url.netloc.decode()
     system: int = easy.getinfo(pycurl.OS_ERRNO)
     if proxy is not None and not sent:
-        tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of the proxy's answer
+        tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of the proxy's response
         is_through = code not in _BEFORE_SOCKS if proxy.is_socks else 200 <= tunnel < 300
         if not is_through:
             return ProxyFailure(_proxy_error(proxy, host, tunnel, code, system))
@@ -217,9 +217,9 @@ def failure(
 def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -> ProxyFailed:
     """Return the error for a proxy that did not connect to `host`.
 
-    `status` is the HTTP status of the proxy's answer. It is 0 if there was no answer; then `code`
-    of libcurl or the errno `system` gives the reason. libcurl's text is not used, because it may
-    repeat the password of the proxy.
+    `status` is the HTTP status of the proxy's response. It is 0 if there was no response; then
+    `code` of libcurl or the errno `system` gives the reason. libcurl's text is not used, because it
+    may repeat the password of the proxy.
     """
     variable, place = proxy.variable, plain_text(proxy.place)
     named = f"the proxy {place} (from {variable})"

@@ -1,6 +1,6 @@
 """One request and the received part of its response, as libcurl reports it.
 
-Knows nothing about connections.
+This module knows nothing about connections.
 
 INVARIANT: at most `room` bytes and one chunk of a response wait for the consumer.
 """
@@ -24,8 +24,8 @@ WHOLE: Final = "whole"
 EARLY: Final = "early"
 """Response extension: True if the response came before the request was sent completely."""
 
-HEADERS: Final = 200  # of an answer
-HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one answer
+HEADERS: Final = 200  # of a response
+HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one response
 NOWHERE: Final = memoryview(bytearray())
 SMALL_PIECES: Final = 10_000  # of a body, before they must have SMALL_PIECE bytes on average
 SMALL_PIECE: Final = 16
@@ -52,7 +52,7 @@ class Exchange:
         self.is_first = True  # on its connection
         self.is_reused = False  # its shared connection carried another request before
         self.is_sent = False  # a part of it was sent to the service
-        self.is_held = True  # the body waits until the head was sent and no answer has arrived
+        self.is_held = True  # the body waits until the head was sent and no response has arrived
         self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left
         self.acknowledged = 0  # bytes that the peer had acknowledged at the last check
@@ -60,10 +60,10 @@ class Exchange:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_head = self.is_over = False
-        self.is_early = False  # the answer came before the end of the request
+        self.is_early = False  # the response came before the end of the request
         self.wrong: Exception | None = None  # error that ended the exchange
         self.certificate: str | None = None
-        self.seen = 0  # bytes of the answer
+        self.seen = 0  # bytes of the response
         self.pieces = 0  # number of small chunks of the body
         self.into = NOWHERE  # buffer for the body; `filled` bytes of it are used
         self.filled = 0
@@ -123,7 +123,11 @@ class Exchange:
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
     ) -> httpx.Response:
-        """Return the response, whose head has arrived. Raises the error of a failed request."""
+        """Return the response, without waiting; call this after the response head has arrived.
+
+        Raises the error of the request if it failed before, and httpx.DecodingError for a
+        successful response with an encoded body or too many headers.
+        """
         if not self.has_head:
             raise self.wrong or httpx.RemoteProtocolError("there is no answer")
         found = httpx.Response(
@@ -226,7 +230,7 @@ class Exchange:
 
 
 def is_encoded(headers: httpx.Headers) -> bool:
-    """Return True if the body of an answer is encoded, for example compressed."""
+    """Return True if the body of a response is encoded, for example compressed."""
     content = headers.get("Content-Encoding", "").lower()
     transfer = headers.get("Transfer-Encoding", "").lower()
     return content not in ("", "identity") or transfer not in ("", "identity", "chunked")

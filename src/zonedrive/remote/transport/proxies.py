@@ -1,6 +1,7 @@
 """Selection of the proxy for a host from the environment variables.
 
-Knows nothing about requests. INVARIANT: user and password of a proxy are in `Proxy.url` only.
+This module knows nothing about requests.
+INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """
 
 import os
@@ -65,7 +66,7 @@ def proxy_for(host: str) -> Proxy | None:
     """Return the proxy for `host` (with its port, unless it is 443), or None.
 
     As in other programs, `https_proxy` takes precedence over `all_proxy`, and lower case over upper
-    case; `no_proxy` lists hosts without a proxy.
+    case; `no_proxy` lists hosts to connect to directly.
     """
     proxies = getproxies()
     for name in ("https", "all"):

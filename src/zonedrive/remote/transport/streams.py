@@ -1,10 +1,10 @@
 """Concurrent requests on one or two shared connections, if the service supports HTTP/2.
 
-Knows nothing about endpoints. Runs on the trio loop: libcurl runs in the tasks that wait for
-answers.
+This module knows nothing about endpoints. It runs on the trio loop: libcurl runs in the tasks that
+wait for responses.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
-service refuses a stream, or ends a kept connection without an answer.
+service refuses a stream, or ends a kept connection without a response.
 INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes its bytes
 with those of other responses.
 INVARIANT: while tasks wait, exactly one of the tasks waits for the sockets. This task also wakes up

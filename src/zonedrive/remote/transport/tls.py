@@ -1,6 +1,6 @@
 """Trusted certificate authorities for all connections of a process to a service, and TLS errors.
 
-Knows nothing about addresses or requests.
+This module knows nothing about addresses or requests.
 """
 
 import os
@@ -83,7 +83,7 @@ def _require_certificate(ca_file: str | Path, remedy: str, variable: str = "") -
 
 
 def _system() -> Trust:
-    """Return OpenSSL's default locations on this system, or certifi's file if they are empty."""
+    """Return OpenSSL's default CA certificate locations, or certifi's bundle if these are empty."""
     paths = ssl.get_default_verify_paths()
     variable = paths.openssl_cafile_env
     wanted = os.environ.get(variable, "")

@@ -1,8 +1,8 @@
 """httpx transports: one for worker threads, one for the trio loop.
 
-Knows nothing about endpoints.
+This module knows nothing about endpoints.
 
-INVARIANT: while a thread waits for an answer that has begun, at least STALL_BYTES arrive in
+INVARIANT: while a thread waits for a response that has begun, at least STALL_BYTES arrive in
 `stall_seconds` of waiting, or the wait ends with a timeout. The time between two reads (a pause of
 the consumer) does not count.
 """
@@ -23,7 +23,7 @@ from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
 """Response extension: the response's `Body` object."""
-ROOM: Final = 512 * 1024  # bytes of an answer that wait for its reader
+ROOM: Final = 512 * 1024  # bytes of a response that wait for its reader
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
 LINGER: Final = 0.002  # seconds that a chunk waits for more bytes
@@ -193,7 +193,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield from self._steps(lambda: exchange.has_head)
 
     def response(self) -> httpx.Response:
-        """Return the response, whose head has arrived. Raises the error that ended the request."""
+        """Return the response; call this after `begin`. Raises the error that ended the request."""
         exchange = self.exchange
         extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
         return exchange.response(self, extensions)
@@ -334,7 +334,7 @@ class StreamBody(httpx.AsyncByteStream):
             raise
 
     def response(self) -> httpx.Response:
-        """Return the response, whose head has arrived. Raises the error that ended the request."""
+        """Return the response; call this after `begin`. Raises the error that ended the request."""
         return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:

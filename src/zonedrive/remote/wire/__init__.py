@@ -1,1 +1,1 @@
-"""Formats of requests and answers: tolerant parsing of JSON and errors, pagination, uploads."""
+"""Formats of requests and responses: tolerant parsing of JSON and errors, pagination, uploads."""

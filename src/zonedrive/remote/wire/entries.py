@@ -147,10 +147,11 @@ def one_entry(
     name: str = "",
     is_file: bool = False,
 ) -> Entry:
-    """Return the entry in a parsed answer; the keyword arguments replace missing members.
+    """Return the entry in a parsed response; the keyword arguments replace missing members.
 
-    `is_file` means that the entry is a file if the answer does not state its kind. Raises BadAnswer
-    if the answer is not an entry with an id, or if name, kind or size are still missing.
+    `is_file` means that the entry is a file if the response does not state its kind. Raises
+    BadAnswer if the response is not an entry with an id, or if name, kind or size are still
+    missing.
     """
     wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
     if name and not isinstance(wire.name, str):
@@ -202,7 +203,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 class Listed:
     """Entries of a folder listing, each id once, accessed by index and parsed on access.
 
-    A listing of many thousand entries therefore needs little more memory and time than the answer
+    A listing of many thousand entries therefore needs little more memory and time than the response
     itself.
     """
 

@@ -1,6 +1,6 @@
 """Mapping from HTTP status and APIError code to exceptions, in one table.
 
-Knows nothing about the operation that was requested, and retries nothing.
+This module knows nothing about the operation that was requested, and retries nothing.
 
 INVARIANT: decisions depend on status, code and exception type. The service's own text is only
 shown to users, after control characters are removed.
@@ -127,10 +127,10 @@ def refusal(
     retry_after: float | None = None,
     early: bool = False,
 ) -> RemoteError:
-    """Return the error for an unsuccessful answer; the error message begins with `doing`.
+    """Return the error for an unsuccessful response; the error message begins with `doing`.
 
-    `retry_after` is the number of seconds in the answer's Retry-After header. `early` means that
-    the answer came before the whole request was sent.
+    `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
+    the response came before the whole request was sent.
     """
     code, message, data = error_body(body)
     row = meaning(status, code)
@@ -160,7 +160,7 @@ def failed(
     sent: bool = False,
     early: bool = False,
 ) -> RemoteError:
-    """Return the error for an answer with `status` >= 300 from the deployment `base`.
+    """Return the error for a response with `status` >= 300 from the deployment `base`.
 
     For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
     request that changes something was sent completely. If a gateway then reports that it lost
@@ -251,7 +251,7 @@ _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
 def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
-    """Return the error for a request that failed with the exception `wrong` before its answer.
+    """Return the error for a request that failed with `wrong` before a response arrived.
 
     `sent` means that a request with an effect may have reached the service completely. Only then
     can the result be ReplyLost.

@@ -1,6 +1,6 @@
 """Tolerant parsing of JSON and of single JSON values: texts, ids, names, counts, times.
 
-Knows nothing about the objects that contain the values.
+This module knows nothing about the objects that contain the values.
 
 INVARIANT: every returned integer fits SQLite (64 bits, signed), and every text has a UTF-8 form.
 INVARIANT: every text except a `name` is plain (see `zonedrive.formatting`).
@@ -21,12 +21,12 @@ from zonedrive.errors import BadAnswer, during
 from zonedrive.formatting import plain
 
 MOST_VALUES: Final = 4_000_000
-"""Maximum number of values in one answer: the members of about 200,000 entries."""
+"""Maximum number of values in one response: the members of about 200,000 entries."""
 
 LONGEST_HEADER: Final = 16_384  # characters; few servers take a longer header
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors that msgspec raises for a text that is not the expected JSON."""
+"""Errors that msgspec raises for a string that is not the expected JSON."""
 
 _DEEPEST = 64  # nested values
 _LARGEST = (1 << 63) - 1

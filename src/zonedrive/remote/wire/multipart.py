@@ -1,7 +1,7 @@
 """Body of an upload: streamed multipart/form-data with a length known beforehand.
 
-Knows nothing about connections. The part `fileName` goes first, so that a service that reads in
-order knows the name before the content arrives.
+This module knows nothing about connections. The part `fileName` goes first, so that a service that
+reads in order knows the name before the content arrives.
 
 INVARIANT: the body yields exactly `len()` bytes, or raises an exception.
 """

@@ -1,8 +1,8 @@
 """Complete listings from a service whose pagination is not documented.
 
-Knows nothing about URLs, and nothing about the items but their ids. The published facts: `page`
-counts from 1, and `pageSize` defaults to 100. Which listings support these parameters is not
-published.
+This module knows nothing about URLs, and nothing about the items but their ids. The published
+facts: `page` counts from 1, and `pageSize` defaults to 100. Which listings support these parameters
+is not published.
 
 The first request of a listing therefore has no parameters, and the number of items decides:
 

@@ -158,7 +158,7 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return how many nanoseconds before its expiry to renew the bearer token.
+    """Return the time in nanoseconds before its expiry at which to renew the bearer token.
 
     If a renewal is not `possible`, the result is for the reminder to the user instead.
     """

@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 
 class Inode(msgspec.Struct, eq=False, weakref=True):
-    """One file or folder, changed only through `Inodes` in a transaction.
+    """File or folder; changed only by the methods of `Inodes`, in a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's last known values.
     While a local rename or move waits in the outbox, `remote_parent` and `remote_name` still
@@ -53,7 +53,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     mode: int | None = None  # permission bits set by chmod; None: from the attributes
     generation: int = 0  # of the local bytes; 0: the bytes are the service's
     local: bool = False  # never leaves this machine
-    listed: bool = False  # a folder whose listing is known
+    listed: bool = False  # a folder: its whole listing is stored
     modified_by: str = ""
     type: str = ""
     sync: str = ""

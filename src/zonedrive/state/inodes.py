@@ -331,7 +331,7 @@ class Inodes:
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Cache that a folder contains no names; the caller must have checked this."""
+        """Record in the cache that a folder is empty; the caller must have checked this."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)

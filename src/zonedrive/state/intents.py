@@ -91,7 +91,7 @@ class Intent(msgspec.Struct, frozen=True):
     def change(self, *, is_new: bool) -> str:
         """Return the kind of change: "content", "folder" (a new folder), "moved" or "removed".
 
-        `is_new`: the service has no entry for this inode yet.
+        `is_new` tells whether the service has no entry for this inode yet.
         """
         if self.gone:
             return "removed"
@@ -145,7 +145,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 def add_told(connection: sqlite3.Connection) -> None:
     """Migrate to the fifth schema: record which conflicts the user has been told about.
 
-    Existing conflicts count as told.
+    All existing conflicts are marked as told.
     """
     connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
 
@@ -236,10 +236,10 @@ def is_whole_conflict(row: Mapping[str, object], box: Box) -> bool:
 class DueQueue:
     """Inode numbers of the intents, by kind and by due time.
 
-    Thousands of files may be waiting, and the next step is looked up after every change, request
-    and response, so a lookup must not scan all intents. Intents that concern names depend on each
-    other, so they are always planned together. The other intents, which concern only content, are
-    sorted by due time.
+    Thousands of files may be waiting, and the outbox looks up its next step after every change,
+    request and response, so a lookup must not scan all intents. Intents that concern names depend
+    on each other, so they are always planned together. The other intents, which concern only
+    content, are sorted by due time.
     """
 
     def __init__(self) -> None:
@@ -349,7 +349,11 @@ class ConflictLog:
         )
 
     def drop_dangling(self) -> None:
-        """Delete rows that refer to a missing inode or row; a repaired database may have some."""
+        """Delete conflicts whose copy is missing, and rows of `moved_conflicts` without a conflict.
+
+        A copy is missing if it has neither an inode nor a row in `moved_conflicts`. A repaired
+        database may contain such rows.
+        """
         self._database.execute(
             "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
             " AND ino NOT IN (SELECT -number FROM moved_conflicts)"
@@ -409,9 +413,9 @@ class IntentTable:
         )
 
     def content_snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return a snapshot of an intent's content, which other threads may check.
+        """Return a snapshot of an intent's content; newer bytes or a removal make it stale.
 
-        Newer bytes or a removal make the snapshot stale.
+        Any thread may check whether the snapshot is stale.
         """
         return Snapshot.of(
             intent.generation,
@@ -471,8 +475,8 @@ class IntentTable:
 
         `base` is the version that was edited, or None for a new file. If an earlier intent has
         unsent content or is parked, its base is kept, because the edit began from that version.
-        `held`: a program still has the file open. `due_ns` is the earliest time to send the content
-        (wall clock). Return the new intent.
+        `held` tells whether a program still has the file open. `due_ns` is the earliest time to
+        send the content (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -501,7 +505,7 @@ class IntentTable:
     def let_go(self, ino: int, due_ns: int) -> None:
         """End the hold on the inode's intent, if any, and set its due time to `due_ns`.
 
-        No program has the file open any more. The row is not changed, as in `hold`.
+        No program has the file open any more. The row is not changed, see `hold`.
         """
         old = self._intents.get(ino)
         if old is not None:
@@ -556,7 +560,7 @@ class IntentTable:
         if ino in self._intents:
             self._delete(ino, Event.END)
         else:
-            self.changes.notify()  # other steps may wait for the place
+            self.changes.notify()  # steps of other inodes may wait for the inode's name
 
     def discard(self, ino: int) -> None:
         """Delete the intent of an inode that no longer exists, in a transaction of its own."""
@@ -697,5 +701,5 @@ def opened(box: Box, kept: object, use: bytes) -> object:
         return kept
     try:
         return box.open(kept, use).decode()
-    except UnicodeDecodeError as wrong:  # encrypted once, and not any more
+    except UnicodeDecodeError as wrong:  # stored encrypted, but `box` does not decrypt
         raise Damaged("stored bytes fail their check") from wrong

@@ -49,7 +49,7 @@ def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 
 
 def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
-    """Create and return a folder, and schedule its creation on the service unless it is local."""
+    """Create and return a folder; schedule its creation on the service unless it is local-only."""
     local = state.stays_local(folder, name)
     with state.transaction():
         inode = state.inodes.add(
@@ -156,7 +156,8 @@ def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
     If another file was moved to the place that the removed file has on the service, the other file
-    takes over the entry, unless `final`. Raises OSError (ENOTEMPTY) if the folder is not empty.
+    takes over the entry; `final` prevents this. Raises OSError (ENOTEMPTY) if the folder is not
+    empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
@@ -406,7 +407,7 @@ def _unpark(state: LocalState, inode: Inode) -> None:
     """Resume the upload of a parked file whose new name may be sent to the service."""
     intent = state.intents.get(inode.ino)
     if intent is None or intent.generation:
-        return  # it was never parked: it has just taken over another file's entry
+        return  # never parked: the file has just taken over another file's entry
     state.intents.place(inode.ino, state.due_for_names())
     if inode.generation:
         state.send_content_again(inode, intent.base)

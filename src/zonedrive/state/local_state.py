@@ -81,12 +81,12 @@ class LocalState:
         self.in_flight: set[int] = set()  # with a step in progress
         self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled
         self.paused_uploads: set[int] = set()  # with an upload that a pause interrupts
-        self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
+        self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn
         self.refusals = RejectedChanges()
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
         # By inode and generation: bytes and records that a program has synced.
         self.durable: set[tuple[int, int]] = set()
-        self.superseded: list[tuple[int, int]] = []  # of them: replaced by records not yet synced
+        self.superseded: list[tuple[int, int]] = []  # of `durable`: a newer record replaces them
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
@@ -117,7 +117,7 @@ class LocalState:
         return bool(self._never_uploaded.match(name))
 
     def local(self, ino: int) -> Local:
-        """Return the local changes of the inode that the service does not know yet."""
+        """Return the inode's local changes that the service does not have yet."""
         intent, opened = self.intents.get(ino), self.opened.get(ino)
         found = Local.NOTHING
         if opened is not None and opened.session is None and not opened.is_settled:
@@ -302,7 +302,7 @@ class LocalState:
         return inode.name
 
     def path(self, ino: int) -> str:
-        """Return the path of an inode, see `path_of`."""
+        """Return the path of an inode; for an entry removed locally, its path on the service."""
         return path_of(self, ino)
 
     def require_folders(self, inode: Inode) -> None:
@@ -317,7 +317,7 @@ class LocalState:
             inode = above
 
     def checked_name(self, name: bytes) -> str:
-        """Return the form in which folders show a name given by a program.
+        """Return the display name for a name that a program has passed.
 
         Raises OSError if the name is too long (ENAMETOOLONG) or not valid UTF-8 (EILSEQ).
         """
@@ -369,7 +369,7 @@ class LocalState:
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete the local bytes to which `inode` and `intent` refer; no row needs these bytes."""
+        """Delete the local bytes of `inode` and `intent`, which no row needs any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
             self.drop_bytes(inode.ino, generation)
 

@@ -6,8 +6,9 @@ time of the request, so that a listing that is older than this client's change d
 change.
 
 A large folder is merged in steps of one transaction each. Other operations may run between the
-steps, so each step checks again the rows that it is about to change. A hash of each entry's last
-reply is stored (`Inode.seen`); an entry is decoded only if the hash of the new reply differs.
+steps, so each step checks again the rows that it is about to change. A hash of the service's last
+data for each entry is stored (`Inode.seen`); an entry is decoded only if the hash of the new data
+differs.
 """
 
 import heapq
@@ -53,7 +54,7 @@ class RawListing(Protocol):
         """Return the decoded entry with the given number, or None if the entry is deleted."""
 
     def unsure(self, number: int) -> bool:
-        """Return True if the reply does not identify the entry; the known state is then kept."""
+        """Return True if the reply does not identify the entry; its inode is then not changed."""
 
     @property
     def complete(self) -> bool:
@@ -98,16 +99,17 @@ class LocalView(Protocol):
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Handle the place that a listing reports for the entry of a parked file.
 
-        `folder` is the remote id of the folder, and `name` the name of the entry on the service.
+        `folder` is the remote id of the folder that contains the entry, and `name` the name of the
+        entry on the service.
         """
 
     def left(self, folder: Inode) -> None:
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
     def orphaned(self, ino: int) -> None:
-        """Record that a folder was deleted on the service but is kept, because of local changes.
+        """Record that the folder `ino` was deleted on the service but has local changes below it.
 
-        `ino` is the inode number of the folder. Called in a transaction.
+        The folder is kept for these changes. Called in a transaction.
         """
 
 
@@ -157,7 +159,7 @@ class Merge:
             part = range(start, min(start + SORTED, len(ids)))
             ordered.append(sorted(part, key=ids.__getitem__))
             yield
-        # In the order of the ids, so that of two entries with one name always the same is marked.
+        # Sorted by id, so that the same one of two entries with one name always gets the mark.
         for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
             if known:
                 self._compare(answer, numbers, changed, elsewhere, fresh)
@@ -198,7 +200,11 @@ class Merge:
         elsewhere: list[int],
         fresh: list[int],
     ) -> None:
-        """Classify entries as unchanged, possibly changed, moved to this folder, or unknown."""
+        """Add the number of each entry that needs a merge to `changed`, `elsewhere` or `fresh`.
+
+        `changed` gets the possibly changed entries, `elsewhere` those whose inode is in another
+        folder, and `fresh` those that have no inode.
+        """
         inodes, folder = self._inodes, self._folder
         known = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         for number in numbers:
@@ -229,8 +235,9 @@ class Merge:
         """Merge the entries `numbers`, and remove the inodes `left`, in one transaction.
 
         The listing does not contain the inodes `left`. Old names are freed before new names are
-        given. With `later`, entries with a new name are not merged but added to this list. `last`:
-        no step follows. `empty`: the folder has no entries yet.
+        given. If the list `later` is given, the numbers of entries with a new name are added to
+        this list, and these entries are not merged. `last` tells whether this is the last step, and
+        `empty` whether the folder has no entries yet.
         """
         inodes, folder = self._inodes, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
@@ -579,11 +586,11 @@ class Merge:
         )
 
 
-_Met = tuple[int, Inode, Entry]  # number in the answer
+_Met = tuple[int, Inode, Entry]  # number in the listing, inode, entry
 
 
 class _Names(Container[str]):
-    """Set of all names in a folder, which need not be cached, and the names in `given`."""
+    """Container of all names in a folder, cached or not, and of the names in `given`."""
 
     def __init__(self, inodes: Inodes, folder: int) -> None:
         self._inodes = inodes
@@ -602,7 +609,7 @@ def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
-    """Return the fields of a new inode for an entry in a folder."""
+    """Return the fields of a new inode that represents `entry` in `folder`."""
     return {
         "kind": Kind.FOLDER if entry.folder else Kind.FILE,
         "zone": folder.zone,

@@ -112,7 +112,7 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
     """Return the current display name of an entry that version 0.1.0 showed as `name`.
 
     The result may be equal to `name`. The caller checks that no other entry of the folder has the
-    resulting name, and that it is short enough. `zone`: the entry is a zone.
+    resulting name, and that it is short enough. `zone` tells whether the entry is a zone.
     """
     show = zone_name if zone else safe
     if remote_name is not None and name == remote_name.translate(_FORMER):
@@ -152,7 +152,7 @@ def may_show(name: str) -> Callable[[str], bool]:
     `name` is the service's name. The predicate has false positives, but no false negatives.
     """
     shown = safe(name)
-    beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # of what a mark leaves
+    beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # every mark keeps this
     return lambda local: local == shown or (local.startswith(beginning) and "~" in local)
 
 

@@ -22,7 +22,7 @@ from zonedrive.state.inode import Inode
 from zonedrive.state.inodes import Inodes
 
 STEP = 1 << 40  # greater than any inode number of a tree
-LIMIT = 1 << 62  # the first number of virtual entries
+LIMIT = 1 << 62  # the first kernel inode number of virtual entries
 PAGE = 4096  # unit in which the kernel writes pages of a mapping
 
 Content: TypeAlias = Revision | int
@@ -168,7 +168,7 @@ class Handle(msgspec.Struct, eq=False):
     append: bool
     pid: int = 0  # process or thread that opened the file
     flags: int = 0  # flags of open(2)
-    guarded: bool | None = None  # True if the program is in `guard`; None before the check
+    guarded: bool | None = None  # True if the setting `guard` names the program; None: not checked
 
     def move_to(self, file: OpenFile) -> None:
         """Move the handle to another `OpenFile` of the same inode."""

@@ -39,7 +39,7 @@ class Event(StrEnum):
     OPEN = "open"  # a program opens the file, or a rename begins: sending has to wait
     CLOSE = "close"  # the last program closes the file, or the daemon starts again
     MOVE = "move"  # the entry is renamed, moved or created as a folder
-    PARK = "park"  # the file gets a name of `local_only`
+    PARK = "park"  # the file gets a name that matches the setting `local_only`
     REMOVE = "remove"  # the entry is removed
     DELETE = "delete permanently"  # the entry is moved into the trash
     FAIL = "fail"  # an attempt to send the change failed, and is repeated later
@@ -71,8 +71,8 @@ class Facts(msgspec.Struct, frozen=True):
     """Description of a state of a local change, for the user documentation."""
 
     meaning: str
-    durable: str  # on this machine, once the transaction has committed
-    sends: str  # to the service, next
+    durable: str  # data on this machine once the transaction has committed
+    sends: str  # data or request that is sent to the service next
 
 
 STATES: dict[Change, Facts] = {

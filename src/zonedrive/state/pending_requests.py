@@ -125,9 +125,9 @@ class PendingRequests:
     def present(self, sent: PendingRequest) -> PendingRequest | None:
         """Return the current record of a request, or None if the request is no longer pending.
 
-        The record may have been passed on to another inode. Two requests may have the same
-        content: a new file was uploaded, renamed over an existing file, and then uploaded as a
-        version of that file.
+        The record may have been passed on to another inode. All other fields are compared, because
+        two requests may send the same bytes: a new file is uploaded, renamed over an existing file,
+        and then uploaded as a version of that file.
         """
         if self._requests.get(sent.ino) == sent:
             return sent

@@ -60,7 +60,7 @@ class StateReader:
             if isinstance(wrong, Damaged | msgspec.MsgspecError) or is_damage(wrong.__cause__):
                 raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
             raise
-        except sqlite3.DatabaseError as wrong:  # of a later row, which `execute` does not see
+        except sqlite3.DatabaseError as wrong:  # from reading a later row, outside `execute`
             if is_damage(wrong):
                 raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
             raise StoreError(f"{path} cannot be read ({wrong})", remedy=DOCTOR) from wrong
@@ -103,7 +103,10 @@ class StateReader:
         return self._count(_LOCAL)
 
     def wanted_files(self) -> int:
-        """Return how many of the files that `local_files` counts are WANTED; see `names.stays`."""
+        """Return the number of files, as counted by `local_files`, that are WANTED.
+
+        See `names.stays`.
+        """
         return self._count(_WANTED)
 
     def wanted_path(self, box: Box) -> str:
@@ -157,7 +160,7 @@ class Stores:
         self.requests = PendingRequests(database, box)
 
     def pending(self) -> list[Intent]:
-        """Return the pending changes."""
+        """Return all intents that are not parked, oldest change first."""
         return self.intents.pending()
 
 

@@ -3,7 +3,7 @@
 | state found                             | meaning                      | action                 |
 |-----------------------------------------|------------------------------|------------------------|
 | an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
-| an intent that is held                  | open for writing at the end  | sent, see `intents`    |
+| an intent that is held                  | was open for writing         | sent, see `intents`    |
 | bytes without an inode or intent        | never closed, or sent before | deleted                |
 | an intent whose bytes are missing       | the spool was tampered with, | the loss is logged     |
 |                                         | or a power cut undid a commit|                        |
@@ -87,7 +87,7 @@ def recover(state: LocalState) -> None:
 
 
 def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
-    """Show the service's version of files whose local bytes are not to be uploaded and not usable.
+    """Show the service's version of files whose local bytes are unusable and not to be uploaded.
 
     Either the bytes were deleted after a commit, and a power cut has undone the commit. Or they are
     a copy of the service's version that a power cut may have damaged.
@@ -106,8 +106,8 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
 def _suspect_after_power_cut(state: LocalState) -> None:
     """Mark all local bytes to be checked before their upload, if the machine was restarted.
 
-    A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes are
-    waiting, so bytes that are not uploaded yet are marked again at the next start.
+    A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes were
+    marked, so bytes that have not been uploaded are marked again at the next start.
     """
     note, boot = state.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
     if note.exists() and note.read_text("ascii") == boot:

@@ -25,7 +25,7 @@ class RejectedChange(msgspec.Struct, frozen=True):
 
 
 class RejectedChanges:
-    """Rejected changes that were not reported to the user yet."""
+    """Rejected changes that have not been reported to the user yet."""
 
     def __init__(self) -> None:
         self._untold: deque[RejectedChange] = deque(maxlen=MOST)
@@ -52,7 +52,7 @@ class RejectedChanges:
         return list(self._untold)
 
     def told(self, these: list[RejectedChange]) -> None:
-        """Remove rejected changes that were reported to the user."""
+        """Remove rejected changes that have been reported to the user."""
         for one in these:
             if one in self._untold:
                 self._untold.remove(one)

@@ -107,7 +107,7 @@ def hand_over(
         state.inodes.update(new, **identity)
         state.intents.set_base(new.ino, base)
         if (session := state.session(new.ino)) is not None:
-            session.base = base  # begun after the step was planned
+            session.base = base  # the session began after the step was planned
         sending = state.intents.get(new.ino)
         if sending is not None and state.is_copy(new, base):  # the content is that of the version
             state.intents.done(sending, content=True)

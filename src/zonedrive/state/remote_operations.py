@@ -190,8 +190,8 @@ def record_move(
 ) -> None:
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
-    `unchanged`: before the move, the entry had the version that a pending edit is based on.
-    `request` is the answered request, and `done` the intent that the move completes.
+    `unchanged` means that the version before the move is the one that a pending edit is based on.
+    `request` is the pending request of the move, and `done` the intent that the move completes.
     """
     with state.transaction():
         if request is not None and (present := state.requests.present(request)) is not None:

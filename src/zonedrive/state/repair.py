@@ -54,7 +54,7 @@ def open_sound(
     used: int = 0,
     sparing: Sparing | None = None,
 ) -> Database:
-    """Open the database; repair a damaged database first.
+    """Open the database at `path`; if it is damaged, repair it first.
 
     `used` is the highest inode number in the outbox. After a repair, numbers up to `used` are never
     given to new rows. A missing database counts as a repair, and `pending` returns True, if `used`
@@ -222,7 +222,7 @@ def _finish(path: Path) -> None:
     """Put the new database in place if a repair has already renamed the damaged file."""
     if not pending(path) or path.exists():
         return
-    for suffix in _SUFFIXES[1:]:  # they belong to the old one
+    for suffix in _SUFFIXES[1:]:  # they belong to the old database
         with contextlib.suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(path.with_name(kept(path) + suffix))
     with contextlib.suppress(FileNotFoundError):

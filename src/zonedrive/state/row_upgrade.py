@@ -17,7 +17,7 @@ from zonedrive.state.names import (
 
 
 def mark_names(connection: sqlite3.Connection) -> None:
-    """Migrate to schema version 6: mark all names to be checked against the new display rules.
+    """Migrate to the sixth schema: mark all names to be checked against the new display rules.
 
     A NULL mark in the root's row means that `names` must still check all rows.
     """

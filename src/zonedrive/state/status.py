@@ -46,8 +46,9 @@ class State(Protocol):
 class Work:
     """Functions that report the daemon's current work; the defaults are for a stopped daemon.
 
-    `running` returns the inode numbers with a step in progress. `failure` returns the last error of
-    an inode's upload, or None. `sent` returns the bytes of an inode's upload sent so far.
+    `running` returns the numbers of the inodes with an outbox step in progress. `failure` returns
+    the last error of an inode's upload, or None. `sent` returns the number of bytes of an inode's
+    upload that have been sent so far.
     """
 
     running: Callable[[], Collection[int]] = frozenset
@@ -73,20 +74,21 @@ class Status:
         lost: int,
         pause: Pause | None = None,
     ) -> dict[str, Any]:
-        """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
+        """Return the status of the account as `zonedrive status --json` prints it.
 
         `intents` are the pending changes, and `cache` is the size and the limit of the cache in
-        bytes. `paused` is true if the uploads are paused; `paused_since` and `paused_until` are
-        added if they are known.
+        bytes. In the result, `paused` is True if the uploads are paused; `paused_since` and
+        `paused_until` are added if they are known.
 
         The texts in `notices` are joined to one line, which is added as `notice` unless it is
         empty. The texts report damage to the database, a folder that cannot be shown completely, or
         content that could not be fetched recently.
 
-        `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. An
-        answer with `most` is for human-readable output, and adds: `change` and `cause` to each
-        upload; `files` (the number of files with bytes that are only on this machine) and `causes`
-        (failures per cause) to the outbox; and `lost`, the number of files in lost+found.
+        `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
+        `most` is given, the result is for human-readable output and has additional fields: `change`
+        and `cause` in each upload; `files` (the number of files with bytes that are only on this
+        machine) and `causes` (failures per cause) in the outbox; and `lost`, the number of files in
+        lost+found.
         """
         copies, running = self.copies() if intents else set(), self._work.running()
         states = {one.ino: state_of(one, running, copies) for one in intents}
@@ -197,8 +199,8 @@ def _pause(pause: Pause | None) -> dict[str, Any]:
 def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:
     """Return the state of an upload: "uploading", "failed", "conflict" or "pending".
 
-    `running` contains the inode numbers with a step in progress, and `copies` those of conflict
-    copies.
+    `running` contains the numbers of the inodes with an outbox step in progress, and `copies` the
+    numbers of the conflict copies.
     """
     if intent.ino in running:
         return "uploading"
@@ -266,7 +268,7 @@ def staying(
 def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
     """Return True if the inode is below one of the folders `roots` and not in lost+found.
 
-    Without `roots`, every folder counts.
+    If `roots` is None, every folder counts.
     """
     below = roots is None
     above: Inode | None = inode

@@ -119,10 +119,10 @@ class PinFetcher:
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
-        # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
+        # By ino: revision that does not fit into the cache, and the ceiling at which it may fit.
         self._hopeless: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
-        self._reasons: dict[int, str] = {}  # by ino: the last failure, of MOST_REASONS files
+        self._reasons: dict[int, str] = {}  # by ino: last error, for up to MOST_REASONS files
         half = max(1, state.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
         self._poller = PinPoller(state, service, folders, pins, self._asking)
@@ -423,9 +423,9 @@ class PinFetcher:
         progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode, why: str) -> None:
-        """Record `why` an inode could not be fetched; allow a retry after PASS_S / 2 seconds.
+        """Record the error text `why` of an inode; allow a new attempt after PASS_S / 2 seconds.
 
-        The delay prevents a retry before the poller's next round.
+        The delay prevents an attempt before the poller's next round.
         """
         if len(self._reasons) < MOST_REASONS:
             self._reasons[inode.ino] = why

@@ -5,7 +5,7 @@ This module knows nothing about the bytes of a file, or about how bytes are fetc
 After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
 order, the next files are fetched: first FEW files, then more. One opened file is enough if a
 program read the names in the folder just before. If the program continues in a neighbouring folder,
-it is assumed to read the files there in the same order. If the program had also read the former
+it is assumed to read the files there in the same order. If the program had also read the previous
 folder to its end, it is assumed to read all folders in order, and files of the following folders
 are prefetched as well.
 
@@ -69,11 +69,11 @@ class ReadSequence:
         """Start a sequence in `folder`.
 
         `grown` is the initial window, which is the maximum number of files ahead. It is 0 if the
-        program's order is unknown. `by_name` is True if the program read the former folder in name
-        order, not in listing order.
+        program's order is unknown. `by_name` is True if the program read the previous folder in
+        name order, not in listing order.
         """
         self.folder = folder
-        self.goes_on_to_next = False  # the program came from the end of the former folder
+        self.goes_on_to_next = False  # the program came from the end of the previous folder
         # Sequences of the following folders, with the files ahead in them.
         self.following: list[ReadSequence] = []
         self.neighbours: list[int] = []  # inos of the neighbouring folders, in the program's order

@@ -34,7 +34,7 @@ ResultT = TypeVar("ResultT")
 Place = Zone | Entry
 """Target folder of an operation: a zone stands for its root folder."""
 
-PIECE = 1 << 20  # bytes of a file on this machine that are read at once
+PIECE = 1 << 20  # bytes of a local file that are read at once
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Client:
         """Return the file or folder at the path `ZONE/FOLDER/.../NAME`.
 
         `ZONE` is the name or id of a zone. If the path has no further names, return the root folder
-        of the zone. Names must match the service's names exactly. Raises NotFound if none matches,
-        and ZonedriveError if several entries match.
+        of the zone. Names must match the service's names exactly. Raises NotFound if no entry
+        matches, and ZonedriveError if several entries match.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
         zone = await self.zone(zone_name)
@@ -144,7 +144,7 @@ class Client:
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of the version given as a `Version.version`."""
+        """Return the whole content of a file, or of the version `version` (a `Version.version`)."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
@@ -205,9 +205,9 @@ class Client:
 
         If `target` is a folder or zone, the file is stored there under `name` (default: the name of
         the local file). If a file with this name exists, the upload becomes its next version. If
-        `target` is a file, the upload becomes its next version; `name` is then omitted or equal to
-        the file's name. The request is sent once. After ReplyLost or a cancellation, the file may
-        exist or not; call `listing` to find out.
+        `target` is a file, the upload becomes its next version; `name` must then be omitted or
+        equal to the file's name. The request is sent once. After ReplyLost or a cancellation, the
+        file may exist or not; call `listing` to find out.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id

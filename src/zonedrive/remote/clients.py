@@ -6,9 +6,9 @@ small request.
 
 INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
 stored.
-INVARIANT: at most `most` bytes of a successful response are held in memory, at most REFUSAL bytes
-of an error response, and no byte of an error response with an encoded body. The transport limits
-the size of the head, and rejects a successful response with an encoded body.
+INVARIANT: at most `most` bytes (see `read_body`) of a successful response are held in memory, at
+most REFUSAL bytes of an error response, and no byte of an error response with an encoded body. The
+transport limits the size of the headers, and rejects a successful response with an encoded body.
 """
 
 import io
@@ -99,7 +99,7 @@ class LoopClient(_Client):
         self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
-        """Send a request and return the response once its head has arrived.
+        """Send a request and return the response once its headers have arrived.
 
         The body is not read yet. If `bare`, the request has no bearer token. Raises httpx's
         errors, and NotLoggedOn if there is no bearer token to send.
@@ -133,7 +133,7 @@ class BlockingClient(_Client):
         self.transport = transport
 
     def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response once its head has arrived.
+        """Send a request and return the response once its headers have arrived.
 
         The body is not read yet. Raises httpx's errors, and NotLoggedOn if there is no bearer token
         to send.
@@ -202,7 +202,7 @@ class _Body:
         """Store a chunk of the body; return True if no further chunk is needed.
 
         Only the first REFUSAL bytes of an error response are stored. Raises TooLong if a successful
-        response exceeds its limit.
+        response has more bytes than the `most` given to the constructor.
         """
         size = self.received.tell()
         if not self._is_refusal:

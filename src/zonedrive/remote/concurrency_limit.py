@@ -17,11 +17,11 @@ INVARIANT: the limit is at least one, and at most `most`.
 """
 
 START = 8
-SHORT_QUEUE = 3.0  # requests that may wait before no more are added
-LONG_QUEUE = 8.0  # more waiting requests than this lower the limit
-LEFT = 2  # free places up to which the limit counts as used
-FEW = 2  # so few concurrent requests do not slow each other down
-SETTLING = 8  # so many such requests adapt the shortest time to a longer round trip
+SHORT_QUEUE = 3.0  # from this number of waiting requests on, the limit is not raised
+LONG_QUEUE = 8.0  # the limit is lowered if more requests than this wait
+LEFT = 2  # the limit counts as reached if at most this many places stayed free
+FEW = 2  # up to this number, concurrent requests do not slow each other down
+SETTLING = 8  # number of such requests that adapt the shortest duration to a longer round trip
 
 
 class ConcurrencyLimit:
@@ -33,8 +33,8 @@ class ConcurrencyLimit:
         self.allowed = min(START, most)
         self._least = float("inf")  # seconds
         self._round: list[float] = []
-        self._busiest = 0  # most under way at the end of a response of the round
-        self._is_new = True  # requests never had to wait so far
+        self._busiest = 0  # maximum number of requests in progress during the current round
+        self._is_new = True  # no request has had to wait yet
         self._spared = 0  # responses to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
@@ -55,7 +55,8 @@ class ConcurrencyLimit:
     def answered(self, seconds: float, underway: int) -> None:
         """Record that a request succeeded after `seconds`; adapt the limit after each round.
 
-        `underway` is the number of requests in progress, including this request.
+        `underway` is the number of requests in progress, including this request. A round consists
+        of as many responses as the limit allows requests.
         """
         if self._spared:
             self._spared -= 1
@@ -78,5 +79,5 @@ class ConcurrencyLimit:
         if waiting < SHORT_QUEUE:
             more = self.allowed if self._is_new else max(1, self.allowed // 4)
             self.allowed = min(self.most, self.allowed + more)
-        elif waiting > LONG_QUEUE:  # so there are more than START
+        elif waiting > LONG_QUEUE:  # hence the limit is above START
             self.allowed = max(START, self.allowed - max(1, int(waiting) // SETTLING))

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 State = Literal["online", "offline", "logon-required"]
 PROBING = Backoff(first=1.0, cap=10.0)
 OFFLINE = "check the network, or run 'zonedrive doctor'; your changes are kept on this computer"
-SPACING = 0.2  # seconds between two statuses of a gateway that count
+SPACING = 0.2  # minimum number of seconds between two counted gateway statuses
 ASKED_SECONDS = 2.0  # minimum interval of probes that refused requests trigger
 
 
@@ -73,7 +73,7 @@ class Connectivity:
         self._waiting: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
         self._probing = False
         self.last_error: ZonedriveError | None = None
-        self.answers = 0  # of the service so far, refusals included
+        self.answers = 0  # number of responses from the service so far, including rejections
         self.times = RequestTimes()
 
     @property
@@ -103,8 +103,8 @@ class Connectivity:
     def reported(self, kind: Kind, *, is_of_other_logon: bool = False) -> Iterator[None]:
         """Record the result and duration of the request in the `with` block. Thread-safe.
 
-        Errors of the block are raised again. With `is_of_other_logon`, NotLoggedOn is not recorded
-        as a failure, because it does not concern the logon of the other requests.
+        Errors raised in the block are re-raised. With `is_of_other_logon`, NotLoggedOn is not
+        recorded as a failure, because it does not concern the logon of the other requests.
         """
         began = self._clock()
         try:

@@ -43,8 +43,9 @@ MEMBER = "/api/groups/{group}/members/{member}"
 _TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for administrators"  # noqa: S105
 _LARGEST = (1 << 63) - 1
 _MILLISECOND = 10**6  # in nanoseconds
-# An expiry is in milliseconds; it is not published whether since the epoch or from now on. Few
-# durations reach this number (31 years), and no time of a running service is below it (2001).
+# An expiry is in milliseconds, either since the epoch or from now on; which of the two is not
+# published. Few durations reach this number (31 years), and every current time since the epoch
+# exceeds it (2001).
 _TIMES_FROM = 10**12
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})

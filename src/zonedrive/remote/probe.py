@@ -39,7 +39,7 @@ class ProbeResult:
 
 
 class ProbeVerdict(Enum):
-    """Result of the check of one operation's address and method, with its text for users."""
+    """Result of the check of one operation's address and method, with a text for users."""
 
     PRESENT = "it is there"
     WRONG_METHOD = "the address is there, but not for this method"
@@ -71,7 +71,7 @@ class Probe:
         self._client.transport.close()
 
     def service(self) -> ProbeResult:
-        """Send one request for the logon requirements, and return what it shows of the service.
+        """Request the logon requirements once; return the service properties found in the response.
 
         Raises RemoteError's subclasses.
         """
@@ -122,7 +122,7 @@ class Probe:
             return answer  # the body is not needed
 
     def _response_at_nowhere(self, method: str) -> httpx.Response:
-        """Return the response for a random address that no endpoint has, cached per method."""
+        """Return the response for a random, nonexistent address; cached per method."""
         if method not in self._nowhere:
             self._nowhere[method] = self._response(method, f"/api/{secrets.token_hex(8)}")
         return self._nowhere[method]
@@ -175,7 +175,7 @@ def _days(answer: httpx.Response) -> float | None:
 def _ahead(date: str, took: float) -> float | None:
     """Return the seconds by which the local clock is ahead of `date`; None if `date` is not valid.
 
-    Differences within the transfer time and the header's resolution of one second count as 0.
+    Differences within the transfer time `took` and the header's resolution of 1 s count as 0.
     """
     there = header_seconds(date)
     if there is None:

@@ -24,7 +24,7 @@ class RequestTimes:
         self._failed = dict.fromkeys(KINDS, 0)
 
     def add(self, kind: Kind, seconds: float, *, failed: bool = False) -> None:
-        """Count a finished request; `failed`: no successful response arrived."""
+        """Record the duration of a finished request; if `failed`, also count it as a failure."""
         bucket = bisect_left(BOUNDS, seconds)
         with self._lock:
             self._buckets[kind][bucket] += 1

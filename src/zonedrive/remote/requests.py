@@ -3,8 +3,8 @@
 This module knows nothing about endpoints or JSON members. The requests run on the trio loop;
 content is transferred by `transfer`.
 
-INVARIANT: every call ends. A call raises an error unless the response head arrives before the
-call's deadline and the end of the response within BODY_SECONDS after the head.
+INVARIANT: every call ends. A call raises an error unless the response headers arrive before the
+call's deadline, and the end of the response within BODY_SECONDS after the headers.
 INVARIANT: a request that changes something is sent once.
 """
 
@@ -39,7 +39,7 @@ from zonedrive.remote.urls import ZONES, Request
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 
-READ_SECONDS = 15.0  # for a request that changes nothing, with all its repetitions
+READ_SECONDS = 15.0  # for a request that changes nothing, including all retries
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
 BODY_SECONDS = 60.0  # for the body of a response
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
@@ -136,7 +136,7 @@ class Requests:
                 wait = self._backoff.delay(error, failures, self._chance(), remaining)
                 if wait is None:
                     raise
-            # If the link goes offline meanwhile, the check above raises.
+            # If the link goes offline during this pause, `check` above raises.
             await trio.sleep(wait)
 
     async def listing(

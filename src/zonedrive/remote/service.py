@@ -89,7 +89,7 @@ class Service(Protocol):
         """Close all connections, and abort transfers in progress as `Transfers.hang_up` does."""
 
     async def reconnect(self, *, dead: bool) -> None:
-        """Use new connections for all further requests, and end the pause between two probes.
+        """Use new connections for all further requests; unless online, probe the service at once.
 
         Call this after a suspend or a change of network. If `dead`, also abort the transfers in
         progress, because no more data can arrive on their connections.
@@ -143,7 +143,7 @@ class Service(Protocol):
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
         """Upload `data` as the file `name`, and return the resulting entry.
 
-        For small files: unlike `transfer.upload`, uses no thread and no rate limit. Raises
+        For small files: unlike `transfer.upload`, this uses no thread and no rate limit. Raises
         ReplyLost if the effect is unknown.
         """
 

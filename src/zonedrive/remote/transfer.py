@@ -44,13 +44,13 @@ from zonedrive.remote.wire.multipart import MultipartBody
 CONTENT: Final = "/api/zones/{zone}/files/{file}/content"
 UPLOAD: Final = "/api/zones/{zone}/files/{folder}"
 CHUNK: Final = 512 * 1024
-OPEN_SECONDS: Final = 20.0  # for the first byte of a download, with all its repetitions
+OPEN_SECONDS: Final = 20.0  # for opening a download, including all retries
 CONNECT_SECONDS: Final = 10.0
-HEAD_SECONDS: Final = 15.0  # for the head of one response to a download
+HEAD_SECONDS: Final = 15.0  # for the headers of one response to a download
 WRITE_SECONDS: Final = 30.0
 # The response to an upload may take long, because the service checks or copies the content.
 ANSWER_SECONDS: Final = 30.0
-DIGESTED: Final = 10e6  # bytes per second that the service processes, at least
+DIGESTED: Final = 10e6  # bytes per second that the service is assumed to process at least
 BACKOFF: Final = Backoff(attempts=3)
 
 Buffer = bytes | memoryview
@@ -119,9 +119,9 @@ class Transfer(Transfers):
         """Take ownership of `client`.
 
         `upload_limit` and `download_limit` are in bytes per second, 0 for no limit. `open_seconds`
-        limits the opening of a download with all retries, `head_seconds` the wait for the head of
-        each response. `answer_seconds` limits the wait for the whole response to an upload; it is
-        extended by one second for each DIGESTED bytes of the request.
+        limits the opening of a download with all retries, `head_seconds` the wait for the headers
+        of each response. `answer_seconds` limits the wait for the whole response to an upload; it
+        is extended by one second for each DIGESTED bytes of the request.
         """
         self.link = link
         self._client = client

@@ -17,7 +17,7 @@ from zonedrive.errors import ConfigError, Rejected
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
 ZONES = "/api/zones"
 REQUIREMENTS = "/api/access/authorizationrequirements"
-"""Path of a request that changes nothing and needs no logon."""
+"""Path of the request for the logon requirements; it changes nothing and needs no logon."""
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 

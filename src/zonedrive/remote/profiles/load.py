@@ -38,7 +38,7 @@ from zonedrive.toml_input import WrongDocument, brief, line_of, parse
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 LONGEST: Final = 65_536  # bytes; a profile is a page of text
-LARGEST: Final = 1 << 63  # integers from here on are not sent as JSON
+LARGEST: Final = 1 << 63  # integers of this size or more cannot be sent as JSON
 _KEYS: Final = ("method", "path", "query", "body", "answer")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
 _LINK: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?#-]+", re.ASCII)
@@ -246,7 +246,7 @@ def _operations(name: str, table: object) -> dict[str, Operation]:
 
 @contextmanager
 def _inside(*where: str) -> Iterator[None]:
-    """Prefix the message and key path of a WrongTable from the block with `where`, a table path."""
+    """Prepend the table path `where` to the message and key path of a WrongTable from the block."""
     try:
         yield
     except WrongTable as wrong:
@@ -284,8 +284,8 @@ def _operation(name: str, table: Table) -> Operation:
 def _with_link(found: Operation, link: object) -> Operation:
     """Check the link template `link`, and return the operation `share` with this template.
 
-    The response to `share` contains either the link itself, and no template is allowed, or a key,
-    which the template turns into a link.
+    If the response to `share` contains the link itself, no template is allowed. If it contains a
+    key, a template is required, which turns the key into a link.
     """
     if found.answer == "none":
         raise WrongTable("the answer must have the link, or a key that it is made of", "answer")

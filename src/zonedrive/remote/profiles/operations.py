@@ -42,7 +42,7 @@ class Kind:
         `may` lists further allowed placeholders, and `hidden` lists placeholders that are allowed
         in the body only; both are separated by spaces.
         """
-        # At least one of each set, else the wrong object is affected.
+        # Without at least one placeholder of each set, a request would affect the wrong object.
         self.must = tuple(frozenset(each.split("|")) for each in must)
         self.may = frozenset(may.split()).union(*self.must)
         self.reads = reads  # without effect, so the request may be repeated
@@ -118,7 +118,7 @@ class Operation:
     body: object
     answer: str
     fields: Mapping[str, str] = field(default_factory=dict)
-    # Template of a link: of a share, with {key} ("": the response has the link); of a member_link.
+    # Link template of `share`, with {key} ("": the response has the link), or of `member_link`.
     link: str = ""
 
     def request(self, values: Mapping[str, str]) -> Request:
@@ -158,7 +158,7 @@ KEY: Final = "key"
 """Placeholder for the key in the link template of `share`."""
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
-"""Placeholders of a sign-on; ANSWER is a prefix that is followed by the name of a field."""
+"""Placeholders of a sign-on template; ANSWER is a prefix, followed by the name of a field."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Profile:
     description: str
     operations: Mapping[str, Operation]
     sign_on: SignOn | None = None
-    wrong: ProfileError | None = None  # of the file that this profile stands in for
+    wrong: ProfileError | None = None  # error of the profile file that this profile replaces
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
         """Return True if the profile defines `operation`, one of OPERATIONS.
@@ -254,7 +254,7 @@ class Profile:
         """
         if found := self.find(name, folder):
             return found
-        if self.wrong is not None:  # a pending change must not be rolled back because of that
+        if self.wrong is not None:  # NotSupported would roll back pending changes
             raise self.wrong
         other = self.find(name) is not None
         of = f" of a {KINDS[bool(folder)]}" if other else ""

@@ -48,7 +48,7 @@ _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
 
 
 class _Wire(NamedTuple):
-    """State and byte counters of a TCP socket in the kernel; the defaults are a closed socket's."""
+    """State and byte counters of a TCP socket in the kernel; the defaults mean a closed socket."""
 
     state: int = 0
     received: int = -1
@@ -166,7 +166,7 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True if over UNSEEN_BYTES bytes arrived that are no part of a valid response."""
+        """Return True if over UNSEEN_BYTES bytes arrived that are not part of a valid response."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received

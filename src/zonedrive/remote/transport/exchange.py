@@ -25,7 +25,7 @@ EARLY: Final = "early"
 """Response extension: True if the response came before the request was sent completely."""
 
 HEADERS: Final = 200  # of a response
-HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one response
+HEAD_BYTES: Final = 128 * 1024  # of all headers and trailers of one response
 NOWHERE: Final = memoryview(bytearray())
 SMALL_PIECES: Final = 10_000  # of a body, before they must have SMALL_PIECE bytes on average
 SMALL_PIECE: Final = 16
@@ -52,7 +52,7 @@ class Exchange:
         self.is_first = True  # on its connection
         self.is_reused = False  # its shared connection carried another request before
         self.is_sent = False  # a part of it was sent to the service
-        self.is_held = True  # the body waits until the head was sent and no response has arrived
+        self.is_held = True  # the body waits until the headers were sent and no response has come
         self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left
         self.acknowledged = 0  # bytes that the peer had acknowledged at the last check
@@ -74,7 +74,7 @@ class Exchange:
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # the response came before the request
         self._room = room
-        self._head: list[bytes] = []  # received lines of an incomplete head
+        self._head: list[bytes] = []  # received lines of incomplete headers
         self._head_bytes = 0
         self._is_ascii = True
         self._source: Iterator[bytes] = iter(content)
@@ -89,7 +89,7 @@ class Exchange:
     def moves(self) -> None:
         """Restart the timeout after progress.
 
-        Between the end of the request and the head, the timeout is not restarted. With the
+        Between the end of the request and the headers, the timeout is not restarted. With the
         extension WHOLE, it is not restarted after the end of the request.
         """
         if not self.is_sent or self.unsent or (
@@ -123,7 +123,7 @@ class Exchange:
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
     ) -> httpx.Response:
-        """Return the response, without waiting; call this after the response head has arrived.
+        """Return the response, without waiting; call this after its headers have arrived.
 
         Raises the error of the request if it failed before, and httpx.DecodingError for a
         successful response with an encoded body or too many headers.
@@ -167,7 +167,7 @@ class Exchange:
         return part
 
     def head(self, line: bytes) -> int | None:
-        """Process a line of the head, or a trailer; return None, or -1 to abort the transfer."""
+        """Process a header line or a trailer; return None, or -1 to abort the transfer."""
         size = len(line)
         self.seen += size
         self._head_bytes += size

@@ -111,7 +111,7 @@ class Streams(Engine):
         self.dispose()
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Wait for the sockets, or if another task does so already, until it wakes this task."""
+        """Wait for the sockets. If another task already does, wait until it wakes this task."""
         if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:

@@ -34,7 +34,7 @@ class Trust:
 
     @property
     def name(self) -> str:
-        """Name of the location in an error message."""
+        """Location of the trusted CA certificates, as shown in error messages."""
         if self.variable:
             return f"{self.file} (from {self.variable})"
         return str(self.file) if self.is_given else marked("this computer's certificate store")

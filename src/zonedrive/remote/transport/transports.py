@@ -26,7 +26,7 @@ BODY: Final = "body"
 ROOM: Final = 512 * 1024  # bytes of a response that wait for its reader
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
-LINGER: Final = 0.002  # seconds that a chunk waits for more bytes
+LINGER: Final = 0.002  # seconds that `fill` waits for more bytes
 
 
 class BlockingTransport(httpx.BaseTransport):
@@ -38,7 +38,7 @@ class BlockingTransport(httpx.BaseTransport):
         self._stall_seconds = stall_seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response when its head arrives. Raises httpx's errors."""
+        """Send a request; return the response once its headers arrive. Raises httpx's errors."""
         assert isinstance(request.stream, httpx.SyncByteStream)
         body = Body(self.connections, request, request.stream, self._stall_seconds)
         try:
@@ -72,7 +72,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response when its head arrives. Raises httpx's errors."""
+        """Send a request; return the response once its headers arrive. Raises httpx's errors."""
         try:
             return await self._response(request)
         except httpx.ConnectError as wrong:
@@ -104,7 +104,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         a connection of its own.
         """
         body = await self._asked(request)
-        # The server had ended the connection, or was about to.
+        # The server had closed the connection, or was about to close it.
         if body.exchange.may_repeat and not self._is_closed:
             body.streams.retire()
             body = await self._asked(request)
@@ -112,7 +112,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
             if body.exchange.version.startswith(b"HTTP/1"):
                 self._is_shared = False
                 body.streams.retire()
-                # Only a connection of its own limits chunk extensions and finds left-over bytes.
+                # Only an unshared connection limits chunk extensions and detects left-over bytes.
                 if not body.exchange.is_over or body.exchange.is_reused:
                     await body.aclose()
                     return None
@@ -122,7 +122,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
             raise
 
     async def _asked(self, request: httpx.Request) -> "StreamBody":
-        """Send the request on a shared connection, and return its body object after the head."""
+        """Send the request on a shared connection, wait for the headers, and return the body."""
         if self._is_closed:
             raise httpx.ConnectError("all connections are closed")
         streams = self._streams
@@ -155,7 +155,7 @@ def _explain(wrong: httpx.ConnectError, trust: Trust, url: httpx.URL) -> None:
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """Request in progress and, after the head has arrived, the readable body of its response."""
+    """Response body of a request in progress; readable once the headers have arrived."""
 
     def __init__(
         self,
@@ -170,11 +170,11 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._stall_seconds = stall_seconds
         self._connection: Connection | None = None
         self._rest = memoryview(b"")
-        self._waited = 0.0  # seconds since `_counted` bytes had come
+        self._waited = 0.0  # seconds of waiting since `_counted` bytes had arrived
         self._counted = 0
 
     def begin(self) -> Iterator[float]:
-        """Send the request; until the response head has arrived, yield the seconds to wait.
+        """Send the request; until the response headers have arrived, yield the seconds to wait.
 
         The caller waits for up to the yielded number of seconds, and then continues the iteration.
         If a reused connection fails before the service can have acted on the request, the request
@@ -324,7 +324,7 @@ class StreamBody(httpx.AsyncByteStream):
         self.streams = streams
 
     async def begin(self) -> None:
-        """Send the request and wait for the head of the response. Raises httpx's errors."""
+        """Send the request and wait for the response headers. Raises httpx's errors."""
         self.streams.begin(self.exchange)
         try:
             while not (self.exchange.has_head or self.exchange.is_over):

@@ -46,7 +46,7 @@ from zonedrive.translation import marked
 
 
 class Row(NamedTuple):
-    """Table row: an error type, the statuses and codes that lead to this type, and its message."""
+    """Row of TABLE: an error type, the statuses and codes that lead to it, and its message."""
 
     error: type[RemoteError]
     statuses: str
@@ -85,20 +85,20 @@ REMEDIES: dict[int | str, str] = {
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
     "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
 }
-"""Remedies by status or code that are more specific than the remedy in the table's row."""
+"""Remedies by status or code that are more specific than the remedy in TABLE."""
 
 WORDS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
 }
-"""Messages by code that are more specific than the message in the table's row."""
+"""Messages by code that are more specific than the message in TABLE."""
 
 _BY_STATUS = {status: row for row in TABLE for status in map(int, row.statuses.split())}
 _BY_CODE = {code: row for row in TABLE for code in row.codes.split()}
 _BY_ERROR = {row.error: row for row in TABLE}
 
-# Statuses that are too general to stand alone: a code of the table, where there is one, decides.
+# Statuses that are too general to decide alone: a code in TABLE, if there is one, decides.
 # All other statuses decide alone, whatever the code.
 _REFINED = frozenset({400, 409, 422, 500})
 # A lock is reported with several statuses; its code has priority over these as well.
@@ -106,7 +106,7 @@ _LOCKABLE = _REFINED | {403}
 
 
 def meaning(status: int, code: str) -> Row:
-    """Return the table's row for `status` >= 300 and APIError `code` ("" for none)."""
+    """Return the row of TABLE for `status` >= 300 and APIError `code` ("" for none)."""
     row = _BY_CODE.get(code)
     if row is not None and (
         status in _REFINED
@@ -229,9 +229,10 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def error_body(body: bytes) -> tuple[str, str, str | None]:
-    """Return APIError code, message and data of an error body; "", "" and None if missing.
+    """Return the API error code, message and data from an error body.
 
-    A code that is not made of letters, digits and underscores is returned as "".
+    A missing one is returned as "", "" or None respectively. A code that is not made of letters,
+    digits and underscores is returned as "".
     """
     try:
         found = msgspec.json.decode(body)

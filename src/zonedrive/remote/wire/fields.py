@@ -88,7 +88,7 @@ def member(value: object, path: str) -> object:
 
 
 def text(value: object) -> str:
-    """Return `value` as plain text: a string or an integer; "" for any other type."""
+    """Return a string or an integer as plain text, and "" for a value of any other type."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):

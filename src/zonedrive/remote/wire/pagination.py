@@ -150,10 +150,10 @@ class Pagination:
 async def _consistent(
     fetch: Fetch[ValueT], pages: list[Page[ValueT]], size: int | None
 ) -> list[Page[ValueT]]:
-    """Return `pages`, and read the listing again as long as the page boundaries move meanwhile.
+    """Read the listing until its page boundaries stay the same; return the pages of all readings.
 
-    The result has the pages of all readings, of which there are at most PASSES. If `pages` is
-    empty, the listing was not read yet. `size` is the page size of the requests (None: default).
+    There are at most PASSES readings. `pages` is the result of the first reading, or empty if the
+    listing was not read yet. `size` is the page size of the requests (None: default).
     """
     read: list[Page[ValueT]] = []
     for number in range(PASSES):

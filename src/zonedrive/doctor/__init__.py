@@ -71,7 +71,8 @@ def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
 def examine_profile(facts: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
     """Check the deployment profile `file` (a name or a path); yield objects as `examine` does.
 
-    The first object is the result for the file, the others are the results for its operations.
+    The first object is the result for the file. The others are the results for its operations, or
+    one failed result if the operations cannot be checked.
     """
     for name, found in profile_check.examine(facts, file):
         yield _object(facts, name, found)
@@ -90,7 +91,7 @@ def _object(facts: DoctorFacts, name: str, found: CheckResult) -> dict[str, obje
 def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
     """Return the result of the check, or a failed result if the check takes longer than SECONDS.
 
-    A check that hangs, for example in a dead file system, continues in its daemon thread.
+    A check that hangs, for example on a hung file system, keeps running in its daemon thread.
     """
     results: queue.SimpleQueue[CheckResult | None] = queue.SimpleQueue()
     work = threading.Thread(target=lambda: results.put(_looked(check, facts)), daemon=True)

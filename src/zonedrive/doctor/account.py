@@ -60,8 +60,8 @@ RUNNING = (
     " 'zonedrive logoff', and log on"
 )
 
-AHEAD = 60.0  # seconds; with a larger difference, the service may reject one-time codes
-ENDING = 7.0  # days before the certificate expires
+AHEAD = 60.0  # seconds; if the clocks differ by more, the service may reject one-time codes
+ENDING = 7.0  # days; minimum remaining validity of the certificate
 
 
 def settings(facts: DoctorFacts) -> CheckResult | None:
@@ -150,7 +150,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
 
 
 def encryption(facts: DoctorFacts) -> CheckResult | None:
-    """Report whether the local data is encrypted; check that the setting `encrypt` agrees."""
+    """Report whether the local data is encrypted; check that this matches the setting `encrypt`."""
     if facts.account is None:
         return None
     on = bool(facts.vitals["encrypt"]) if facts.vitals else facts.settings.encrypt
@@ -170,7 +170,7 @@ def encryption(facts: DoctorFacts) -> CheckResult | None:
 
 
 def key(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the data key decrypts the local data; report where key and token are stored."""
+    """Check that the data key decrypts the local data; report where the secrets are stored."""
     if facts.account is None:
         return None
     where, found = WHERE[facts.secrets.kind], facts.key
@@ -193,7 +193,7 @@ def key(facts: DoctorFacts) -> CheckResult | None:
 
 
 def reachable(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the service answers."""
+    """Check that the service can be reached; report its response time and the proxy in use."""
     seen = facts.glance
     if seen is None:
         return None

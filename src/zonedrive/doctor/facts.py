@@ -57,7 +57,7 @@ class DoctorFacts:
 
     @cached_property
     def shut(self) -> StoreError | None:
-        """Error that makes the secrets unreadable, or None.
+        """Error raised on reading the stored secrets, or None.
 
         The error is cached, so that a locked keyring prompts the user only once.
         """
@@ -79,7 +79,7 @@ class DoctorFacts:
 
     @cached_property
     def key(self) -> Literal["there", "to come", "gone", "another"] | StoreError:
-        """State of the data key, or the error that makes the key unreadable.
+        """State of the data key, or the error raised on reading the key.
 
         - "there": the key exists and fits the local data.
         - "to come": the key does not exist, and no local data needs it yet.
@@ -108,7 +108,7 @@ class DoctorFacts:
 
     @cached_property
     def holder(self) -> Holder | None:
-        """Running or last daemon of the account, from its lock file; None if there is none."""
+        """Current or last daemon, as recorded in the account's lock file; None if unknown."""
         return lock.holder(self.paths.lock)
 
     @cached_property
@@ -118,7 +118,7 @@ class DoctorFacts:
 
     @cached_property
     def vitals(self) -> Message | None:
-        """Daemon's report on its health; None if no daemon is running or answering."""
+        """Daemon's report on its health; None if no running daemon responds."""
         try:
             return self.ask() if self.running else None
         except (ZonedriveError, OSError):
@@ -174,17 +174,18 @@ _PATHS = {"the state folder": "state", "the cache folder": "cache", "daemon.log"
 def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     """Return the remedy for the local user, with the paths, account and commands of this machine.
 
-    The result is `found.here` if that is set. Otherwise it is `found.remedy`, in which
-    placeholders, names of folders and commands are completed. The result is "" if there is no
-    remedy.
+    The result is `found.here` if that is set. Otherwise, the result is `found.remedy` with
+    placeholders and folder names replaced, and with the account's options added to commands. The
+    result is "" if there is no remedy.
     """
     if found.here or not found.remedy:
         return found.here
 
     def name(word: re.Match[str]) -> str:
-        """Return the replacement of a placeholder or of the name of a folder.
+        """Return the replacement for a placeholder or a folder name.
 
-        A path is determined only on demand, because this fails if the user has no home folder.
+        Paths are determined only on demand, because determining a path fails if the user has no
+        home folder.
         """
         if word[0] in found.names:
             return str(found.names[word[0]])

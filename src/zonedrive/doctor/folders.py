@@ -84,14 +84,14 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         )
     if folder != facts.paths.state:
         return None  # the folder does not exist yet and can be created
-    where = f", on {kind}" if kind else ""  # a chroot's table of mounts may lack the disk
+    where = f", on {kind}" if kind else ""  # a chroot's mount table may not contain the disk
     return good(f"private{where}; there is room for {amount(free)} of what you save")
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
-    """Return a failed result if a file has the path of the folder or of a parent, else None.
+    """Return a failed result if a file exists at the path of `folder` or a parent, else None.
 
-    The remedy names the environment variable `variable`.
+    `variable` is the environment variable that the remedy suggests setting.
     """
     if not (found := obstacle(folder)):
         return None
@@ -250,7 +250,7 @@ def _unfit(folder: Path) -> CheckResult | None:
             USER=os.getuid(),
             FOLDER=quoted(folder),
         )
-    # The folder itself may be private, but a copy of an open file in it would be readable.
+    # The folder itself may be private, but others could read a copy of such a file.
     if open_ones := sum(bool(stat.S_IMODE(each.st_mode) & 0o077) for each in found):
         detail = f"others can read {count(open_ones, 'file')} in it"
         if folder.stat().st_mode & 0o077:

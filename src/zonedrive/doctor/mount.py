@@ -17,7 +17,7 @@ from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 from zonedrive.translation import marked
 
-STUCK = 10  # failed attempts of one upload while the service answers; they take some minutes
+STUCK = 10  # failed attempts of one upload while the service responds; this takes some minutes
 LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
@@ -38,7 +38,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check that this user's mounts of the service respond; report whether one is the account's."""
+    """Check that the user's mounts of the service respond; report whether the account has one."""
     account = facts.account
     if account is None:
         return None
@@ -82,7 +82,7 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
 
 
 def answering(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the running daemon answers, is logged on, and has the version of this command."""
+    """Check that the running daemon responds, is logged on, and has this command's version."""
     if not facts.running:
         return None
     vitals = facts.vitals
@@ -117,7 +117,7 @@ def background(facts: DoctorFacts) -> CheckResult | None:
 
 
 def downloads(facts: DoctorFacts) -> CheckResult | None:
-    """Check that no download of a file failed recently."""
+    """Check that no file download has failed recently."""
     if facts.vitals is None:
         return None
     if not (unfetched := int(facts.vitals.get("unfetched", 0))):
@@ -143,7 +143,7 @@ def last_end(facts: DoctorFacts) -> CheckResult | None:
 
 
 def outbox(facts: DoctorFacts) -> CheckResult | None:
-    """Check that no pending change has failed or waits too long.
+    """Check that no pending change has failed or has been waiting too long.
 
     Pending changes are changes that the service does not have yet. The result also mentions
     conflict copies to review.

@@ -56,17 +56,17 @@ WITHOUT = {
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token remains valid after a logoff, until it expires",
 }
-"""Consequence for users if a table is missing from the profile."""
+"""Consequence for users if the profile has no table for an operation, keyed by operation name."""
 
 Named = tuple[str, CheckResult]
 Look = Callable[[], Awaitable[Collection[object]]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
-    """Yield a name and a result for the file, and then for every operation in OPERATIONS.
+    """Yield a name and a result for the file, and then for each table and each missing operation.
 
-    The other results are missing if the file is invalid, if there is no logon, or if the service
-    cannot be reached.
+    If the file is invalid, there are no other results. If there is no logon or the service cannot
+    be reached, the only other result is a failed result named `logon` or `service`.
     """
     try:
         profile = load_profile(file)
@@ -102,16 +102,16 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
     for name in OPERATIONS:
         tables = [table for table in profile.operations if table.split(".")[0] == name]
         yield from ((table, found[table]) for table in tables)
-        if not tables and not profile.can(name):  # moving may rename as well
+        if not tables and not profile.can(name):  # a table for `move` may also cover `rename`
             yield name, good(f"not in the profile: {WITHOUT[name]}")
 
 
 def _unnamed(wrong: ConfigError, file: str) -> str:
-    """Return the error's message without the path or name of the profile that the user gave.
+    """Return the error's message without the profile path or name that the user entered.
 
     Return a general message if the error's message starts with neither the path nor the name.
     """
-    path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
+    path = Path(os.path.expanduser(file))  # noqa: PTH111 - Path's own raises for an unknown user
     for named, shown in (
         (f"the profile {path}", "the file"),
         (str(path), "the file"),
@@ -123,7 +123,7 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    """Return True if the check runs the operation itself, with the account's logon."""
+    """Return True if the checks run the operation itself instead of only testing its address."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and is_harmless(operation)
 
@@ -144,7 +144,7 @@ def _judged(operation: Operation, verdict: ProbeVerdict) -> CheckResult:
 
 
 async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
-    """Run each read operation on an existing zone or file; return the results by operation name."""
+    """Run each read operation on an existing zone or file; return the results by table name."""
     found: dict[str, CheckResult] = {}
     wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
     if not wanted:
@@ -178,7 +178,7 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
 
 
 async def _some_file(service: HttpService) -> Entry | None:
-    """Return a file from the first FOLDERS folders, if possible one with content, or None."""
+    """Return a file from the first FOLDERS folders, preferably one with content, or None."""
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
     for _ in range(FOLDERS):

@@ -1,6 +1,6 @@
 """Report for a bug tracker, with versions, machine, settings, check results and log.
 
-This module evaluates nothing.
+This module runs no checks and does not judge the values.
 
 INVARIANT: the report contains no secret, and no name of a person, an account, a file, a zone or a
 host. Therefore no value is copied unchecked. Each value is a number, one of a few known words, a
@@ -40,7 +40,7 @@ _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
 
 
 def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
-    """Return the whole report; `checks` are the objects of `doctor.examine`."""
+    """Return the whole report; `checks` are the objects that `doctor.examine` yielded."""
     told = ["zonedrive: a report without names or secrets", ""]
     for title, found in (
         ("Versions", _versions()),
@@ -60,7 +60,7 @@ def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
 
 
 def _version(found: str) -> str:
-    """Return the version number in a text without the distributor's suffixes, or "unknown"."""
+    """Return the first version number in a text, or "unknown"; omit suffixes such as "ubuntu1"."""
     number = _VERSION.search(found)
     return number[0] if number else "unknown"
 

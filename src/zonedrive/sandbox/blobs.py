@@ -46,7 +46,8 @@ class Blobs:
     def sweep(self, known: Set[str]) -> int:
         """Remove the files that a crash left behind; return the number of removed files.
 
-        They are all files in `incoming/`, and content files whose version id is not in `known`.
+        A crash can leave files in `incoming/`, and content files of versions that are not in
+        `known`, the ids of all versions.
         """
         removed = 0
         for leftover in self._incoming.iterdir():

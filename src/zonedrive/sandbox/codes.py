@@ -19,7 +19,7 @@ from zonedrive.sandbox.database import Database
 
 STEP_SECONDS = 30
 DRIFT_STEPS = 1  # accepted clock drift, in steps
-LOOK_AHEAD = 10  # HOTP codes that a device may have generated without using them
+LOOK_AHEAD = 10  # number of consecutive HOTP codes to try, because a device may have skipped some
 
 
 class Codes:
@@ -47,7 +47,7 @@ class Codes:
         )
 
     def mailed(self, user_id: str) -> str | None:
-        """Return the last code mailed to the user, even if the code was used; None if none was."""
+        """Return the last code mailed to the user, even if already used; None if there is none."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )

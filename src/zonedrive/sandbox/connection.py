@@ -1,4 +1,4 @@
-"""HTTP connections that answer invalid input with the API's error body and can be reset.
+"""HTTP connections that can be reset, and that respond to invalid HTTP input with a JSON error.
 
 This module knows nothing about fault injection.
 """
@@ -40,7 +40,7 @@ class Connection(HttpToolsProtocol):
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
 
     def on_headers_complete(self) -> None:
-        """Record that the request's head was received completely."""
+        """Record that all headers of the request have been received."""
         self._unread = 0
         self._in_head = False
         super().on_headers_complete()
@@ -51,14 +51,14 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Record that the request was received completely."""
+        """Record that the whole request has been received."""
         self._unread = 0
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes; respond 400 to a head or trailer of more than LARGEST_HEAD bytes.
+        """Parse received bytes; respond 400 if headers or trailers exceed LARGEST_HEAD bytes.
 
-        The limit is needed because the parser keeps an incomplete request head, and the trailer of
+        The limit is needed because the parser keeps incomplete request headers, and the trailers of
         a chunked body, in memory.
         """
         self._unread += len(data)
@@ -67,7 +67,7 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Respond to invalid HTTP input with status 400 and the error `msg`, then disconnect.
+        """Respond to invalid HTTP input with status 400 and the message `msg`, then disconnect.
 
         If the response to the current request has already started, only disconnect.
         """
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
 
 
 async def _drained(transport: asyncio.Transport, raw: socket.socket) -> None:
-    """Wait, at most FLUSH_SECONDS, until the peer's kernel has received the written bytes."""
+    """Wait up to FLUSH_SECONDS until the peer's kernel has acknowledged the written bytes."""
     deadline = asyncio.get_running_loop().time() + FLUSH_SECONDS
     while asyncio.get_running_loop().time() < deadline and not transport.is_closing():
         (queued,) = struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, b"\0" * 4))

@@ -1,7 +1,7 @@
 """SQLite database below --data, with one connection that the event loop uses directly.
 
 This module knows the tables only through `schema`. INVARIANT: no `await` inside a transaction, so
-that other requests never see a part of a transaction.
+that other requests never see an incomplete transaction.
 """
 
 import os
@@ -75,7 +75,7 @@ class Database:
         return self._connection.execute(sql, values).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute one statement for each row of values."""
+        """Execute a statement once for each row of values."""
         self._connection.executemany(sql, rows)
 
     def one(self, sql: str, *values: Any) -> Row | None:

@@ -1,8 +1,8 @@
 """Files and folders in the tree of each zone, and the versions of each file.
 
-This module knows nothing about permissions. INVARIANT: a version row never changes; an entry's
-current version is its newest; `modified_us` of a file strictly increases with each version. This
-module accepts any text as a name.
+This module knows nothing about permissions. INVARIANT: a version row never changes; a file's
+current version is its newest version; `modified_us` of a file strictly increases with each version.
+This module accepts any text as a name.
 """
 
 from dataclasses import dataclass
@@ -185,7 +185,7 @@ class Entries:
     def version(self, entry_id: str, wanted: str | None) -> Version:
         """Return the version of a file with the number or id `wanted` (None: the newest version).
 
-        Raises ApiError 404 UNKNOWN_FILE_VERSION.
+        Raises ApiError 404 UNKNOWN_FILE_VERSION if there is no such version.
         """
         for version in self.versions(entry_id):
             if wanted is None or wanted in (str(version.number), version.id):
@@ -272,8 +272,8 @@ class Entries:
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
         """Move an entry to the folder `parent_id` with the name `name`.
 
-        A file keeps its `lastModified`, which is the time of its content. Raises ApiError 409 if
-        another entry of the folder has the name, 400 if a folder would be moved into itself.
+        A file keeps its `lastModified`, which is the time of its newest version. Raises ApiError
+        409 if another entry of the folder has the name, 400 if a folder would be moved into itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])

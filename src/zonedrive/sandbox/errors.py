@@ -1,7 +1,7 @@
 """Errors that prevent the sandbox from starting, and error responses of the API.
 
-This module knows nothing about endpoints. INVARIANT: every error over HTTP has the same kind of
-body, including the errors of the framework.
+This module knows nothing about endpoints. INVARIANT: the body of every HTTP error response
+has the same structure, including errors that the framework raises.
 """
 
 from http import HTTPStatus
@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 PAGES = "/api/sandbox/pages/"
-"""Path prefix of the web pages for members; a 401 makes a browser ask for the password."""
+"""Path prefix of the web pages for members; a 401 response makes a browser ask for the password."""
 
-# Error names for a status without one: an error of the framework, or an injected fault.
+# Default error name for an HTTP status, used for framework errors and injected faults.
 CODE_OF_STATUS = {
     400: "ILLEGAL_ARGUMENT",
     401: "AUTHORIZATION_FAILED",
@@ -28,7 +28,7 @@ CODE_OF_STATUS = {
     503: "NOT_AVAILABLE",
 }
 
-# Every error name of the interface; the last three come from the logon only.
+# Every error name of the API; only the logon uses the last three.
 NAMES = frozenset((
     "NONE", "CANCELLED", "FAILED", "NOT_ALLOWED", "INVALID_ACCESS", "LOAD_ERROR",
     "COMMUNICATION_ERROR", "SERVER_NOT_RESPONDING", "OFFLINE", "ILLEGAL_ARGUMENTS",
@@ -54,7 +54,7 @@ class WorldError(SandboxError):
 
 
 class ApiError(Exception):
-    """Error for a request; sent as a response with status, error name, message and data."""
+    """Error for a failed request; sent as a response with status, error name, message and data."""
 
     def __init__(self, status: int, code: str, message: str, data: str | None = None) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ def code_of(status: int) -> str:
 
 
 def error_body(code: str, message: str, data: str | None = None) -> bytes:
-    """Return the error structure as JSON, without `data` if it is None."""
+    """Return the JSON body of an error response; omit `data` if it is None."""
     body = {"error": code, "message": message}
     if data is not None:
         body["data"] = data
@@ -84,7 +84,7 @@ def error_response(
     data: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Return a response with the error structure as its body."""
+    """Return an error response with a body from `error_body`."""
     return Response(error_body(code, message, data), status, headers, media_type="application/json")
 
 

@@ -1,7 +1,7 @@
 """Fault injection, with the active faults, the requests they match, and their remaining uses.
 
 This module knows nothing about how a fault is applied to a request. Each effect in a `fault`
-command is a fault with its own count. Faults accumulate until they are cleared.
+command becomes a fault with its own use count. Faults accumulate until they are cleared.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Fault:
     """Injected fault for matching requests; `left` counts the remaining uses (None: no limit).
 
     The meaning of `amount` depends on `kind`: milliseconds (latency), seconds (stall), an HTTP
-    status (status), or bytes of a body (cut).
+    status (status), or a number of body bytes (cut).
     """
 
     kind: Kind
@@ -49,7 +49,7 @@ class Fault:
     left: int | None
 
     def meets(self, method: str, path: str) -> bool:
-        """Return True if the fault matches the request and has a use left."""
+        """Return True if the fault matches the request and has uses left."""
         return (
             self.left != 0
             and (self.method is None or self.method == method)

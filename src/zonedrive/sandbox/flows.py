@@ -42,11 +42,11 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Unfinished flows; the key is the session id in the flow's 202 response."""
+    """Unfinished logon flows, keyed by the session id in the flow's 202 response."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
-        self._done: dict[str, float] = {}  # flow that ended with a session -> time of its end
+        self._done: dict[str, float] = {}  # id of a flow that ended with a session -> end time
 
     def begin(
         self,

@@ -90,8 +90,8 @@ class Groups:
     ) -> None:
         """Set the levels of `members`; if `relative` is false, remove all other members.
 
-        With `scim`, only administrators can manage the group from then on. Raises ApiError 400 for
-        an unknown member or a group that would contain itself.
+        If `scim` is true, only administrators can manage the group from then on. Raises ApiError
+        400 for an unknown member or a group that would contain itself.
         """
         with self._database.transaction():
             if scim:
@@ -102,7 +102,7 @@ class Groups:
                 self._apply(group_id, change)
 
     def delete(self, group_id: str) -> None:
-        """Delete the group, its memberships, and the members' access to zones through it."""
+        """Delete the group, and remove the group from all zones and from all other groups."""
         with self._database.transaction():
             self._database.run("DELETE FROM zone_members WHERE member_id = ?", group_id)
             self._database.run("DELETE FROM group_members WHERE member_id = ?", group_id)

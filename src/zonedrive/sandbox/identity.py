@@ -24,7 +24,7 @@ MOST_REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Authenticated user, and the scope that limits this call."""
+    """Authenticated user, and the scope that limits the request (None: unlimited)."""
 
     user: User
     scope: Scope | None

@@ -1,4 +1,4 @@
-"""Parsing of JSON bodies, query parameters and names in requests, with the API's errors.
+"""Parsing of JSON bodies, query parameters and names in requests; invalid input raises ApiError.
 
 This module knows nothing about how the values are used.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_ARGUMENT") -> T:
-    """Return the JSON body as `shape`; unknown fields are ignored.
+    """Return the request's JSON body as a `shape` object; ignore unknown fields.
 
     Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape, and
     for a Content-Type other than application/json.
@@ -72,7 +72,8 @@ def since(request: Request) -> int:
 def boolean(request: Request, name: str, default: bool | None = None) -> bool:
     """Return a boolean query parameter, or `default` if it is missing.
 
-    Raises ApiError 400 for another value, and for a missing parameter without a default.
+    Raises ApiError 400 if the value is neither `true` nor `false`, or if the parameter is missing
+    and has no default.
     """
     value = request.query_params.get(name)
     if value is None and default is not None:
@@ -102,7 +103,7 @@ def _positive(request: Request, name: str, default: int) -> int:
 
 
 def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
-    """Return the value if it is allowed; raise ApiError 400 otherwise."""
+    """Return `value` if it is in `allowed`; otherwise raise ApiError 400, which mentions `name`."""
     if value is None or value not in allowed:
         raise bad_argument(f"{name} must be one of {', '.join(allowed)}")
     return value

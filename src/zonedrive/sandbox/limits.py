@@ -21,8 +21,8 @@ OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # path parameters of endpoint
 def check(scope: Scope | None) -> None:
     """Raise ApiError 400 for a scope with an unknown permission or an invalid limitation.
 
-    A limit that the sandbox does not know must not be accepted as if it were enforced. A scope that
-    is nested too deeply is rejected, because it could be parsed but not serialized.
+    A limitation that the sandbox does not know must not be accepted as if it were enforced. A scope
+    that is nested too deeply is rejected, because it could be parsed but not serialized.
     """
     if scope is None:
         return

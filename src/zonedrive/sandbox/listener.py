@@ -1,7 +1,7 @@
 """Listening socket that reuses its port after a restart if possible and can refuse connections.
 
 This module knows nothing about HTTP. INVARIANT: while connections are refused, this process keeps
-the port bound, so that no other process can answer there.
+the port bound, so that no other process can listen on it.
 """
 
 import asyncio

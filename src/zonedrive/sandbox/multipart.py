@@ -17,7 +17,7 @@ class UploadForm:
     """Parser of one upload form; `feed` returns the file's bytes, `finish` the file name."""
 
     def __init__(self, content_type: str) -> None:
-        """Create the parser; raise ApiError 400 if the header has no boundary."""
+        """Create the parser; raise ApiError 400 if `content_type` has no boundary."""
         _kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
         if not boundary:
@@ -48,7 +48,10 @@ class UploadForm:
             raise _broken(str(wrong)) from wrong
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Parse a chunk of the body; return the file's bytes in the chunk. Raises ApiError 400."""
+        """Parse a chunk of the body; return the file's bytes in the chunk.
+
+        Raises ApiError 400 if the form is malformed or the file name is too long.
+        """
         try:
             self._parser.write(data)
         except FormParserError as wrong:

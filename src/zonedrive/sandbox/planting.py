@@ -1,6 +1,6 @@
 """Creation and protection of entries without the API, for tests of names and rejected requests.
 
-This module knows nothing about the control socket. Any name is accepted, even a taken name.
+This module knows nothing about the control socket. Any name is accepted, even if it is taken.
 """
 
 from typing import Any

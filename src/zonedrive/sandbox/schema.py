@@ -146,4 +146,4 @@ SINCE_4 = """
 ALTER TABLE zone_log ADD COLUMN path TEXT;  -- of the entry in the zone at that time; NULL: none
 """
 
-UPGRADES = {1: SINCE_2, 2: SINCE_3, 3: SINCE_4}  # from a version to the next one
+UPGRADES = {1: SINCE_2, 2: SINCE_3, 3: SINCE_4}  # schema version -> upgrade to the next one

@@ -1,6 +1,6 @@
 """Initial users, groups, zones and content of a sandbox, created from its world file.
 
-This module knows nothing about TOML. INVARIANT: the database contains all of the data or nothing.
+This module knows nothing about TOML. INVARIANT: the database contains all of this data or none.
 If the first start was killed, the next start loads the data again.
 """
 
@@ -33,7 +33,7 @@ def with_passwords(world: World, file: Path) -> World:
         return world
     text = "".join(f"{user} {password}\n" for user, password in made.items())
     try:
-        file.unlink(missing_ok=True)  # of a first start that was killed
+        file.unlink(missing_ok=True)  # left behind by a first start that was killed
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
             written.write(text)
     except OSError as wrong:

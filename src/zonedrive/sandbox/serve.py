@@ -1,7 +1,7 @@
 """Sandbox process, which creates the deployment, runs the server and writes the ready file.
 
 This is the only module that knows all the others. INVARIANT: the ready file appears only after the
-service can answer, and is always complete.
+service accepts connections, and is always complete.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     extensions: dict[str, Any] = {}
 
     def unknown_actions(self) -> list[str]:
-        """Return the unknown permissions as 'resource.action', in the order of the request."""
+        """Return the unknown permissions as 'resource.action', in the order of `permissions`."""
         return [
             f"{resource}.{action}"
             for resource, flags in self.permissions.items()

@@ -1,7 +1,7 @@
 """Provider's pages for the sign-on form, the redirect to the client, and the final message.
 
 This module knows nothing about users' permissions. INVARIANT: a page loads no external resource,
-and runs no script except the one line below, which the content security policy names by its digest.
+and runs no script except SUBMIT, which the content security policy allows by its digest.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Visits to the provider's sign-on page in a browser, and the tokens that the visits produce.
 
-This module knows nothing about pages or passwords. A visit is one address for one sign-on. A visit
-lasts up to ten minutes, and ends with the sign-on, a cancellation, or too many wrong passwords. A
-token is valid for one logon within two minutes. A restart ends all visits and tokens.
+This module knows nothing about pages or passwords. A visit has its own URL, and allows one sign-on.
+The visit lasts up to ten minutes, and ends with the sign-on, a cancellation, or too many wrong
+passwords. A token is valid for one logon within two minutes. A restart ends all visits and tokens.
 
 INVARIANT: the return address of a visit is checked before it is stored, and never changes.
 """
@@ -34,7 +34,7 @@ class Visit:
 
 
 class SignOns:
-    """Unfinished visits, and issued tokens that are not used yet."""
+    """Unfinished visits, and issued tokens that have not been used yet."""
 
     def __init__(self) -> None:
         self._visits: dict[str, Visit] = {}
@@ -69,7 +69,7 @@ class SignOns:
 
     def _forget_old(self) -> None:
         oldest = time.monotonic() - VISIT_SECONDS
-        # Visits are kept in order of their beginning.
+        # Visits are in chronological order.
         for visit_id, visit in list(self._visits.items()):
             if visit.begun > oldest and len(self._visits) < MOST_VISITS:
                 break

@@ -1,7 +1,7 @@
-"""Certificate authority of the sandbox, stored below --data, and its server certificate.
+"""Certificate authority and server certificate of the sandbox.
 
-The authority survives restarts, so that clients can keep trusting it. Each start creates a new
-server certificate. The server accepts only TLS 1.2 or later.
+The authority is stored below --data, so that clients can keep trusting it after a restart. Each
+start creates a new server certificate. The server accepts only TLS 1.2 or later.
 """
 
 import os
@@ -16,7 +16,7 @@ from zonedrive.sandbox.errors import SandboxError
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """TLS context of the server, and the certificate authority for its clients."""
+    """TLS context of the server, and the certificate authority's file, which clients must trust."""
 
     context: ssl.SSLContext
     ca_file: Path

@@ -1,4 +1,4 @@
-"""Users, with their records and passwords, and their JSON objects in the API.
+"""User records with passwords, and their JSON form in API responses.
 
 This module knows nothing about sessions, groups or zones.
 """

@@ -48,7 +48,7 @@ class Verification:
             self._attempts.failed(name)
             return None
         if not self._codes.required():
-            # With codes, the count ends with the right code: the password is half of it.
+            # If codes are required, only a valid code resets the failure count.
             self._attempts.succeeded(name)
         return user
 
@@ -64,7 +64,8 @@ class Verification:
         if len(fitting) != 1 or self._attempts.blocked(fitting[0].id):
             self._attempts.failed(asker)
             return None
-        # A successful logon resets no count: a user could guess others' passwords in between.
+        # Do not reset the failure count of `asker`: a user could otherwise log on with their own
+        # password between guesses of other users' passwords, and would never be blocked.
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:

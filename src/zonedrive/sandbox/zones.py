@@ -1,8 +1,8 @@
 """Zones, and the permissions of their members.
 
 This module knows nothing about entries' names or content. Levels: None < Add < Modify < Manage. A
-user's own level takes precedence over the levels of groups, of which the highest counts. A group
-never has Manage.
+user's own level takes precedence; otherwise, the highest level among the user's groups counts. A
+group never has Manage.
 """
 
 import uuid
@@ -29,7 +29,7 @@ class Level(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Level | None":
-        """Return the level with the API's name `text`, or None."""
+        """Return the level with the API's name `text`, or None if there is no such level."""
         return {"None": cls.NONE, "Add": cls.ADD, "Modify": cls.MODIFY, "Manage": cls.MANAGE}.get(
             text
         )
@@ -97,7 +97,7 @@ class Zones:
         )
 
     def members(self, zone_id: str) -> list[Row]:
-        """Return the rows of the members, in the order in which they joined."""
+        """Return the members of the zone as rows, in the order in which they joined."""
         return self._database.all(
             "SELECT member_id, is_group, level FROM zone_members WHERE zone_id = ? ORDER BY rowid",
             zone_id,
@@ -127,10 +127,11 @@ class Zones:
         return Level(through_groups or 0)
 
     def enter(self, zone_id: str, user_id: str, needed: Level) -> Row:
-        """Return the zone's row if the user has at least the level `needed` for its content.
+        """Return the zone's row if the user has at least the level `needed`.
 
-        Raises ApiError: 404 UNKNOWN_ZONE; 403 INVALID_ACCESS if the user is not a member or the
-        zone is closed to this API; 403 NOT_ALLOWED if the member's level is too low.
+        Raises ApiError 404 UNKNOWN_ZONE if the zone does not exist, 403 INVALID_ACCESS if the user
+        is not a member or the zone is closed to this API, and 403 NOT_ALLOWED if the member's level
+        is too low.
         """
         zone = self._database.one("SELECT * FROM zones WHERE id = ?", zone_id)
         if zone is None:

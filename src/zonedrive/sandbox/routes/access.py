@@ -1,4 +1,4 @@
-"""Endpoints for logon requirements, sign-on addresses, logoff and new credentials."""
+"""Endpoints for logon requirements, sign-on URLs, logoff and new credentials."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -127,7 +127,7 @@ async def new_credentials(request: Request) -> Response:
 async def revalidate(request: Request) -> Response:
     """Handle POST /api/access/revalidate: always respond 400.
 
-    The API documentation does not describe its request and response bodies.
+    The API documentation does not describe the bodies of this request and its response.
     """
     await intake.no_body(request)
     raise ApiError(400, "NOT_SUPPORTED", "The sandbox does not offer revalidation")

@@ -112,7 +112,8 @@ class Attempt:
     async def answer(self) -> Response:
         """Return the response: 200 with a session, or 202 with the state of the flow.
 
-        Raises ApiError 400, 401 or 403, and Blocked.
+        Raises ApiError 400, 401 or 403 if the request is invalid or its credentials are rejected,
+        and Blocked if the user name is blocked.
         """
         self._check_organization()
         if self._body.logon_session_id:
@@ -230,7 +231,7 @@ class Attempt:
         return json_response(answer, headers=headers)
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
-        """Start or continue the flow; return a 202 response with the new `state` of the flow."""
+        """Start or continue the flow; return a 202 response with the new `state`."""
         flow_id = self._service.flows.begin(username, state, self._options, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

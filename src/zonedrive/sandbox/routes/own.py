@@ -143,7 +143,10 @@ async def set_attributes(request: Request, caller: Caller) -> Response:
 
 
 async def zone_log(request: Request, caller: Caller) -> Response:
-    """Handle GET …/log: return a page of the zone's messages since a time, newest first."""
+    """Handle GET …/log: return a page of the zone's messages, newest first.
+
+    Messages older than the query parameter `since` are omitted.
+    """
     zone_id = enter(request, caller, Level.ADD)
     limit, offset = intake.page(request)
     return json_response(
@@ -154,7 +157,7 @@ async def zone_log(request: Request, caller: Caller) -> Response:
 async def levels(request: Request, caller: Caller) -> Response:
     """Handle GET /api/sandbox/levels: return the caller's level in each zone.
 
-    A caller without an own level has the highest level of the groups that contain the caller.
+    If the caller has no own level in a zone, the highest level among the caller's groups counts.
     """
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(

@@ -1,9 +1,11 @@
 """Endpoints that create and revoke shares, and that give external parties access to them.
 
-The API documentation describes the path of the token, but neither the method nor the body. GET and
-POST therefore get the same response here. The fields of this response and all other paths are
-specific to the sandbox. A share's link leads to a page with the shared file, or with the entries of
-the shared folder.
+The API documentation gives the path of the `token` endpoint, but neither the method nor the body.
+GET and POST therefore get the same response here. The fields of this response and all other paths
+are specific to the sandbox. A share's link leads to a page with the shared file, or with the
+entries of the shared folder.
+
+In the docstrings, `…` at the start of a path means /api/sandbox/zones/<zone_id>.
 """
 
 from urllib.parse import quote

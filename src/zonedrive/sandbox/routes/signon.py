@@ -26,8 +26,8 @@ WRONG = "Unknown user or wrong password."
 async def page(request: Request) -> Response:
     """Handle GET /api/sandbox/signon: return the sign-on form.
 
-    The URL in a logon response has no return address. The query parameter `redirect` sets the
-    return address once.
+    A visit that began with a logon response has no return address yet. The query parameter
+    `redirect` sets the return address once.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:
@@ -91,7 +91,10 @@ def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Respo
 
 
 def _back(visit: Visit, fields: dict[str, str]) -> Response:
-    """Return a response that sends `fields` to the client in the URL fragment or by form post."""
+    """Return a response that sends `fields` to the client in the URL fragment or by form post.
+
+    Return a final page instead if the client did not provide a return address.
+    """
     if not visit.redirect:
         return signon_page.end(
             "Nobody waits for this sign-on", "The program named no way back.", 200

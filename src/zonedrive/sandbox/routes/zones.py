@@ -23,7 +23,7 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def enter(request: Request, caller: Caller, needed: Level) -> str:
-    """Return the id of the zone in the path; raise ApiError if the caller's level is too low."""
+    """Return the id of the zone in the path; raise ApiError as `Zones.enter` does."""
     zone_id = request.path_params["zone_id"]
     return str(deployment(request).zones.enter(zone_id, caller.id, needed)["id"])
 
@@ -62,7 +62,7 @@ async def entry(request: Request, caller: Caller) -> Response:
 
 
 async def content(request: Request, caller: Caller) -> Response:
-    """Handle GET /api/zones/<zone_id>/files/<file_id>/content: return the newest content."""
+    """Handle GET /api/zones/<zone_id>/files/<file_id>/content: return the file's newest content."""
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     row = service.entries.file(zone_id, request.path_params["file_id"])
     refuse_read(row)

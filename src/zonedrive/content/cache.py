@@ -104,9 +104,9 @@ class Cache:
         return self
 
     def stamp(self, text: str) -> str:
-        """Return the hash under which the index stores a revision or validator.
+        """Return the hash that the index stores instead of `text`, a revision or validator.
 
-        These texts may contain names. The hash is keyed if the cache has a key.
+        `text` may contain names. The hash is keyed if the cache has a key.
         """
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
@@ -125,7 +125,7 @@ class Cache:
 
     @property
     def pinned(self) -> Container[int]:
-        """Numbers of the inodes whose content is never evicted; the caller stores this set."""
+        """Numbers of the inodes whose content is never evicted; set and updated by the caller."""
         return self._quota.pinned
 
     @pinned.setter
@@ -201,7 +201,7 @@ class Cache:
         """Write a whole revision to a new content file at `path`, and return the open file.
 
         `path` must not exist. The cache need not have space for the revision. Raises the errors of
-        `Reader.read` and OSError; then no file is left at `path`.
+        `Reader.read` and OSError. On failure, no file is left behind at `path`.
         """
         reader = self.open(ino, revision, size, source)
         try:
@@ -292,7 +292,7 @@ class Cache:
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
         `manifest` is the file's manifest; an encrypted file without a manifest is not accepted. A
         caller that has just read the whole file passes the file's disk usage in bytes as `known`;
-        the file is then not checked again.
+        the file is then not opened again to verify its head and its size.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
@@ -349,7 +349,7 @@ class Cache:
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Remove files over the limit, then run downloads until `aclose` is called."""
+        """Evict files that exceed the size limit, then run downloads until `aclose` is called."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
             if victims := self._quota.excess():
@@ -452,7 +452,10 @@ class Cache:
         self._quota.idle -= row.taken
 
     def _is_bound(self, manifest: bytes) -> bool:
-        """Return True if restored older bytes would be detected, or if the cache has no key."""
+        """Return True if `manifest` is not empty, or if the cache has no key.
+
+        Without a manifest, a replacement of encrypted bytes by older bytes is not detected.
+        """
         return bool(manifest) or self._key is None
 
     def _in_use(self, ino: int) -> bool:
@@ -590,7 +593,7 @@ class Cache:
         return names
 
     def _rows_lost(self) -> None:
-        """Remove the files of lost rows, recompute the disk usage, and restore the facts."""
+        """Remove files whose rows are lost, recompute the disk usage, and rewrite the facts."""
         rows = self._index.everything()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)

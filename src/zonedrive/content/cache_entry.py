@@ -156,7 +156,7 @@ class CacheEntry:
             self.held += file.allocated + file.pending
 
     def without_disk(self) -> None:
-        """Store no more bytes on the disk, because of a disk error."""
+        """Stop storing bytes on the disk, after a disk error."""
         self._disk = False
 
     def process_arrivals(self) -> None:
@@ -285,11 +285,14 @@ class CacheEntry:
         return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
-        """Return a reference to the content file, or None; the caller closes the reference."""
+        """Return a reference to the content file, or None if there is no file.
+
+        The caller closes the reference.
+        """
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """Close the entry; return True if the bytes of `on_disk` are in a file that has a name."""
+        """Close the entry; return True if a linked file has the bytes of `on_disk`."""
         with self._lock:
             self._closed = True
         self.process_arrivals()
@@ -307,11 +310,10 @@ class CacheEntry:
     # -- in a download's thread
 
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Store `data` on the disk, or keep it in memory if that is impossible.
+        """Store `data` on the disk, or only in memory if there is no space or after a disk error.
 
-        `data` stays in memory if there is no space or after a disk error. `came` is called as soon
-        as the bytes can be read, which is before they are stored. Raises Stopped if the entry is
-        closed.
+        `came` is called as soon as the bytes can be read, which is before they are stored. Raises
+        Stopped if the entry is closed.
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)

@@ -58,7 +58,7 @@ class Row(msgspec.Struct, eq=False):
 
 
 def name_in_index(ino: int) -> str:
-    """Return the name of the row whose content is stored in the index; no file has this name."""
+    """Return the placeholder used instead of a file name for content stored in the index."""
     return f"{ino}:"
 
 
@@ -116,7 +116,7 @@ class CacheIndex:
     """Index in a SQLite file, which may disappear or be damaged at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
-        """Prepare to use the file at `path`; `lost` is called after rows were lost.
+        """Prepare to use the file at `path`; `lost` is called after rows have been lost.
 
         `key` is the account's key. Rows that were stored under another key count as damaged.
         """
@@ -336,7 +336,7 @@ class CacheIndex:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
-        """Delete all rows."""
+        """Delete all rows and the content stored in the index, but keep the facts."""
         self._write("DELETE FROM entries")
 
     def close(self) -> None:
@@ -383,15 +383,15 @@ def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> i
 def _shrink_from_now_on(db: Database) -> None:
     """Enable SQLite's auto-vacuum for a file of an earlier version, which did not use it.
 
-    If the disk has no space for that, the next start tries again. Raises StoreError for a damaged
-    file.
+    If the disk has no space for the conversion, the next start tries again. Raises StoreError if
+    the file is damaged.
     """
     if db.execute("PRAGMA auto_vacuum").fetchone()[0]:
         return
     try:
         db.execute("PRAGMA auto_vacuum = FULL")
         db.execute("VACUUM")
-    except (sqlite3.OperationalError, OSError) as wrong:  # no room for a copy: at the next start
+    except (sqlite3.OperationalError, OSError) as wrong:  # no space for a copy
         log.info("cannot make the cache index smaller (%s)", wrong)
 
 

@@ -41,13 +41,13 @@ class ContentFile:
 
     @property
     def size(self) -> int:
-        """Logical size in bytes, buffered writes included."""
+        """Logical size in bytes, including buffered writes."""
         return self._size
 
     def pread(self, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`; fewer at the end of the file, none past the end.
 
-        Raises Damaged if stored bytes fail their check.
+        Raises Damaged if stored bytes were damaged or lost; a plain file does not detect this.
         """
         with self._lock:
             return os.pread(self._open(), length, offset)
@@ -68,7 +68,7 @@ class ContentFile:
             return done
 
     def pwrite(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at `offset`, extending the file if needed; return its length.
+        """Write all of `data` at `offset`, and return its length; extend the file if needed.
 
         Raises OSError if the bytes cannot be stored. A prefix of `data` may then have been
         written; all other bytes are unchanged.
@@ -103,7 +103,7 @@ class ContentFile:
     def holes(self) -> list[tuple[int, int]]:
         """Return the ranges of bytes that may never have been written.
 
-        A plain file has no record of such ranges and returns none.
+        The result is empty for a plain file, which has no record of such ranges.
         """
         return []
 
@@ -182,8 +182,8 @@ class ContentFile:
         """Create an independent copy at `path`, and return the open copy.
 
         `path` must not exist. The copy shares disk blocks if the file system supports that. Raises
-        StoreError if the file is written to during the copy, and OSError if the copy fails; then no
-        file is left at `path`.
+        StoreError if the file is written to during the copy, and OSError if the copy fails. On
+        failure, no file is left behind at `path`.
         """
         self.flush()
         before = self._changes
@@ -264,7 +264,7 @@ def create_descriptor(path: Path) -> int:
 def copy_file(source: int, path: Path) -> None:
     """Copy the file that is open as descriptor `source` to a new file at `path` with mode 0600.
 
-    Raises OSError, including FileExistsError; then no part of the copy is left.
+    Raises OSError, including FileExistsError. On failure, no part of the copy is left behind.
     """
     target = create_descriptor(path)
     try:

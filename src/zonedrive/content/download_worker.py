@@ -1,8 +1,8 @@
-"""Download of an entry's missing bytes: the work of its thread, and its control on the event loop.
+"""Download of a cache entry's missing bytes in a thread, controlled by the event loop.
 
 `work` runs in a thread; all other public methods are called on the event loop.
 
-INVARIANT: the thread checks `stopped` and the limit between two chunks. The thread therefore reads
+INVARIANT: the thread checks `stopped` and `limit` between two chunks. The thread therefore reads
 only the requested bytes, and ends soon when the bytes are no longer needed.
 """
 
@@ -18,7 +18,7 @@ from zonedrive.content.source import Source, Stream
 from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
-LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
+LINGER = 2.0  # seconds that a download waits for another request after it has reached `limit`
 TELL_S = 0.25  # seconds after which the event loop is notified of bytes that no reader waits for
 TELL = 4 << 20  # number of such bytes after which the event loop is notified
 
@@ -55,7 +55,7 @@ class Download:
         self.paused = False
         self.stopped = False
         self.needs_confirmation = False  # the stream may be of another version
-        self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
+        self.linger = 0.0 if bounded else LINGER  # seconds to wait at `limit` for another request
         self.awaited = entry.size  # end of the bytes for which a reader waits
         # Last position of which the event loop was notified, and the time of the notification.
         self._told = start
@@ -96,8 +96,8 @@ class Download:
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
 
-        Raises the source's error, BadAnswer or Changed if the source sends too few or too many
-        bytes, and Stopped if the entry is closed.
+        Raises BadAnswer or Changed if the source sends too few or too many bytes, Stopped if the
+        entry is closed, and the source's errors.
         """
         end = self.end if self.end < self.entry.size else None
         with self.source.open(self.start, end) as stream:

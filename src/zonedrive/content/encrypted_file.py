@@ -43,7 +43,7 @@ class EncryptedFile(ContentFile):
     ) -> None:
         """Take ownership of `descriptor`; `head` is the head that is stored in the file.
 
-        `key` is the account's key. `manifest` is None for a new file, and empty if it is unknown.
+        `key` is the account's key. `manifest` is None for a new file, and b"" if it is unknown.
         Raises Damaged if the manifest belongs to another file or cannot be decoded.
         """
         super().__init__(path, descriptor)
@@ -60,7 +60,7 @@ class EncryptedFile(ContentFile):
     def create(cls, path: Path, key: bytes) -> "EncryptedFile":
         """Create and open an empty file; encrypt the file's own key under `key`.
 
-        Raises OSError, including FileExistsError; then no new file is left.
+        Raises OSError, including FileExistsError. On failure, no new file is left behind.
         """
         descriptor = create_descriptor(path)
         try:
@@ -74,7 +74,7 @@ class EncryptedFile(ContentFile):
     def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "EncryptedFile":
         """Open an existing file and repair a write that a killed process left incomplete.
 
-        `manifest` is the expected state of the file, empty if unknown. Raises OSError. Raises
+        `manifest` is the expected state of the file, b"" if unknown. Raises OSError. Raises
         Damaged if the head of the file is damaged or the manifest belongs to another file.
         """
         descriptor, writable = open_descriptor(path)
@@ -165,7 +165,7 @@ class EncryptedFile(ContentFile):
 
     def _grow(self, size: int) -> None:
         """Extend the content to `size` bytes with zeros, which are stored as holes."""
-        if not self._trimmed:  # a killed process may have left slots behind the end
+        if not self._trimmed:  # a killed process may have left slots after the end
             self._trim()
         number, used = divmod(self._size, CHUNK)
         if used:
@@ -238,7 +238,7 @@ class EncryptedFile(ContentFile):
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
         """Return the plain bytes of a chunk, excluding trailing zeros and bytes past the file size.
 
-        Raises Damaged, also for a hole if `holes` is False.
+        Raises Damaged for a damaged chunk and, if `holes` is False, for a hole.
         """
         if (dirty := self._dirty.get(number)) is not None:
             return dirty
@@ -343,9 +343,10 @@ class EncryptedFile(ContentFile):
     # -- chunks on the disk
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
-        """Return the plain bytes of a chunk from its slot, b"" for a hole. Raises Damaged.
+        """Return the plain bytes of a chunk from its slot, b"" for a hole.
 
-        If `holes` is False, a hole also raises Damaged.
+        Raises Damaged if the slot is damaged or does not hold the chunk's last write, and for a
+        hole if `holes` is False.
         """
         if self._chunks.is_there(number, slot, holes=holes):
             return self._slots.open(number, slot)

@@ -1,7 +1,7 @@
 """Single-flight downloads of one cache entry: waiting readers and the downloads that serve them.
 
-This module knows nothing about inodes, limits or the disk. All its code runs on the event loop;
-the threads belong to Download.
+This module knows nothing about inodes, size limits or the disk. All its code runs on the event
+loop; the threads belong to Download.
 
 INVARIANT: bytes that a running download will receive soon are not requested again.
 
@@ -44,13 +44,13 @@ ALIGN = 64 * 1024  # downloads begin at multiples of this, the chunk size of enc
 NEAR = 4 << 20  # bytes: readers wait for a download that is this close
 SKIP = 1 << 20  # bytes: larger ranges that are present are not downloaded again
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
-PAUSE = 0.05  # seconds after a connection that broke without one byte; doubled each time
+PAUSE = 0.05  # seconds to wait if a connection breaks before the first byte; doubled each time
 LONGEST_PAUSE = 1.0
 AGAIN = 5.0  # seconds without read-ahead after a failure
 LOOK = 0.05  # seconds between two checks for a free thread
 TURN = 2.0  # seconds: if others wait, a download with fewer than DRIP bytes in this time is stopped
 DRIP = 1024
-LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
+LEAST = 4096  # minimum progress in bytes; the kernel requests a failed page twice
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
 
 LARGE = 8 << 20  # bytes of a download after which free memory is returned to the system
@@ -98,7 +98,7 @@ class Engine:
                 each.stop()
 
     def stop_idle(self) -> None:
-        """Stop one download that waits at its limit, if no thread is free."""
+        """If no thread is free, stop one download that has received all requested bytes."""
         if self.limiter.available_tokens < 1:
             for download in self.running:
                 if download.paused and not download.stopped:
@@ -123,7 +123,7 @@ class WaitingReader:
 
 
 class Pace:
-    """Check of a waiting reader: at least LEAST bytes must arrive in each period of `seconds`."""
+    """Progress check for a waiting reader: LEAST bytes must arrive in each `seconds` seconds."""
 
     def __init__(self, seconds: float, came: int) -> None:
         self.seconds = seconds
@@ -157,10 +157,10 @@ class Fetcher:
         moved: Callable[[], None],
         over: Callable[[], None],
     ) -> None:
-        """Create a fetcher; `stamp` returns the hash of a validator that the entry stores.
+        """Create a fetcher; `stamp` returns the hash that the entry stores for a validator.
 
         `moved` is called after bytes were received. `over` is called when the source no longer has
-        this version.
+        the entry's version.
         """
         self.entry = entry
         self.source = source
@@ -307,7 +307,7 @@ class Fetcher:
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
         """Return a download that will fetch the byte at `gap`; start a new download if necessary.
 
-        Return None if MAX_DOWNLOADS are running and readers wait for all of them.
+        Return None if MAX_DOWNLOADS downloads are running and readers wait for all of them.
         """
         goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
@@ -373,15 +373,17 @@ class Fetcher:
     def _opened(self, download: Download, stream: Stream) -> bool:
         """Check an opened stream; return True if the download should continue.
 
-        The download's thread calls this method on the event loop. Raises Changed and BadAnswer.
+        The download's thread calls this method on the event loop. Raises Changed if the stream has
+        another size or validator, and BadAnswer if it begins after the requested offset.
         """
         entry = self.entry
         if download not in self._downloads:
             return False
         if stream.total is not None and stream.total != entry.size:
             raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
-        # Versions of one size can be told apart by a validator alone. Without one, only the very
-        # first stream needs no proof: the source is asked once more, now that it is open.
+        # Versions of the same size can be distinguished only by their validators. If there is no
+        # validator, every stream except the first must be confirmed: once the stream is open, the
+        # download asks the source again.
         told = stream.validator is not None and entry.validator != ""
         download.needs_confirmation = not told and (self._begun or bool(entry.present))
         self._begun = True

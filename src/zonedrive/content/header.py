@@ -9,9 +9,9 @@ Layout of the first 4096 bytes (numbers are little-endian, sizes are in bytes):
           file's key: sequence number 8, logical size 8, ranges of chunks that may be holes
     2048  second copy of the state record
 
-INVARIANT: a state record is written to the first place and then to the second, each in one write. A
+INVARIANT: a new state record replaces the first copy and then the second, each in one write. A
 process that is killed at any time therefore leaves at least one complete record, of the new or the
-former state. A single damaged record never restores an old state, because the other record holds
+previous state. A single damaged record never restores an old state, because the other record holds
 the new state.
 """
 
@@ -67,7 +67,8 @@ class Head:
     def load(cls, descriptor: int, account_key: bytes) -> "Head":
         """Read and return the head of a file.
 
-        Raises Damaged if the head fails its check or is encrypted under another key.
+        Raises Damaged if the file has no head of this version, or if the head is damaged or was
+        encrypted under another key.
         """
         page = os.pread(descriptor, HEAD_BYTES, 0)
         if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:
@@ -122,7 +123,7 @@ def _few(holes: Ranges) -> Ranges:
     """Return `holes`, or one range that contains all of them if there are more than MAX_HOLES.
 
     All chunks in that range then count as possible holes. Existing chunks are still read and
-    checked, but without a manifest a lost chunk cannot be distinguished from a hole.
+    verified, but without a manifest a lost chunk cannot be distinguished from a hole.
     """
     if len(holes) <= MAX_HOLES:
         return holes

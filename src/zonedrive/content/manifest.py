@@ -6,7 +6,8 @@ stored apart from the file: encrypted, in the database row that names the file.
 
 Each write of a chunk has its own nonce (see `slots`): 8 random bytes, chosen each time a file is
 opened for writing, then a counter of 4 bytes. The manifest holds the nonce of each chunk. Chunks
-written in sequence have consecutive nonces, so a file that was written once needs only one run.
+written in sequence have consecutive nonces, so a file that was written once, from start to end,
+needs only one run.
 
 A process that is killed after it recorded a manifest may have written more chunks. Their nonces
 begin at `floor`; no older chunk can have such a nonce.
@@ -17,7 +18,7 @@ and the holes come from the head, and every valid chunk is accepted.
 
 This module knows nothing about how chunks are stored or where a manifest is kept.
 
-INVARIANT: with a manifest, `Chunks` has a nonce for a chunk if and only if it is on the disk.
+INVARIANT: with a manifest, `Chunks` has nonces for exactly the chunks that are on the disk.
 """
 
 import os

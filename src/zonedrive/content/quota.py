@@ -30,9 +30,9 @@ class Quota:
     """Accounting and limit of the cache's disk usage."""
 
     def __init__(self, directory: Path, limit: int, index: CacheIndex) -> None:
-        """Start with a usage of 0; the caller sets `idle` to the disk usage of all rows.
+        """Create a quota of `limit` bytes for the cache folder `directory`.
 
-        `limit` is in bytes.
+        The usage is 0 until the caller sets `idle` to the disk usage of all rows.
         """
         self.limit = limit
         self.pinned: Container[int] = ()
@@ -49,13 +49,13 @@ class Quota:
         return max(0, self._most())
 
     def usage(self) -> int:
-        """Return the bytes on the disk plus the bytes granted for writing."""
+        """Return the number of bytes on the disk, plus those granted for writing."""
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
         """Grant `entry` between `need` and `want` bytes; return False if there is no space.
 
-        Evicted files are removed before the return. Call this in a thread.
+        Evicted files are removed before this method returns. Call this in a thread.
         """
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
@@ -68,9 +68,10 @@ class Quota:
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Grant from `need` to `want` bytes, or none; return their number and the evicted files.
+        """Grant between `need` and `want` bytes, or 0 if there is no space.
 
-        The caller counts the granted bytes as used, and removes the evicted files before it writes.
+        Returns the number of granted bytes and the evicted files. The caller counts the granted
+        bytes as used, and removes the evicted files before it writes.
         """
         free, victims = self._evict(want if need <= self.limit else 0)
         granted = want if free >= want else free if free >= need else 0

@@ -1,4 +1,4 @@
-"""Set of byte positions, stored as half-open ranges.
+"""Set of positions, such as byte offsets or chunk numbers, stored as half-open ranges.
 
 This module knows nothing about files. The operations must stay fast with tens of thousands of
 ranges, which random reads cause.
@@ -14,7 +14,7 @@ _PAIR = struct.Struct("<QQ")
 
 
 class Ranges:
-    """Set of byte positions, stored as ranges from `start` up to, not including, `end`."""
+    """Set of positions, stored as ranges from `start` up to, not including, `end`."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         """Create the set of all positions in `pairs` of (start, end)."""
@@ -37,7 +37,7 @@ class Ranges:
         if start >= end:
             return
         low = bisect_left(self._ends, start)  # the first range that touches or follows
-        high = bisect_right(self._starts, end)  # the first range that lies wholly behind
+        high = bisect_right(self._starts, end)  # the first range that starts after `end`
         if low < high:
             start, end = min(start, self._starts[low]), max(end, self._ends[high - 1])
         self._starts[low:high] = [start]

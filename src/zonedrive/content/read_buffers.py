@@ -23,12 +23,12 @@ from typing import Final
 from zonedrive import memory
 from zonedrive.content.content_file import Buffer
 
-RECENT = 8 << 20  # bytes of recent chunks of one content
-_MOST_CHUNKS = 64  # maximum number of recent chunks of one content, if the chunks are small
+RECENT = 8 << 20  # bytes of recent chunks of one entry
+_MOST_CHUNKS = 64  # maximum number of recent chunks of one entry, if the chunks are small
 PIECE = 64 * 1024  # bytes up to which small chunks that cannot be stored are joined
-CAPACITY = 32 << 20  # bytes that cannot be stored, of all contents
-_MOST = 16 << 20  # bytes that cannot be stored, of one content; more than all its read-ahead
-_LEAST = 1 << 20  # minimum read-ahead in bytes of one content, however many contents there are
+CAPACITY = 32 << 20  # maximum bytes that cannot be stored, of all entries together
+_MOST = 16 << 20  # maximum bytes that cannot be stored, of one entry; more than its read-ahead
+_LEAST = 1 << 20  # minimum read-ahead in bytes of one entry, however many entries there are
 AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
 
@@ -48,7 +48,7 @@ class MemoryBudget:
     """Limit on the memory for bytes that cannot be stored on the disk, shared by all entries."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        """Limit the total to `capacity` bytes."""
+        """Create a budget of `capacity` bytes for all entries together."""
         self.capacity = capacity
         self.holders: set[RecentChunks] = set()  # buffers with bytes that cannot be stored
 
@@ -111,7 +111,8 @@ class RecentChunks:
     def keep(self, offset: int) -> None:
         """Record that the chunk at `offset` cannot be stored on the disk.
 
-        Older chunks that cannot be stored are dropped if their total exceeds the limits.
+        Older such chunks are dropped while their total size exceeds the limit of this entry or the
+        budget of all entries.
         """
         chunk = self._unstored_at(offset)
         if chunk is None:
@@ -119,7 +120,7 @@ class RecentChunks:
         self._chunks.remove(chunk)
         self._held -= len(chunk.data)
         self.kept_bytes += len(chunk.data)
-        # The buffer that holds the bytes can be much larger.
+        # Copy the bytes, because the buffer that holds them can be much larger.
         data, buffer = bytes(chunk.data), chunk.data
         last = self._kept[-1] if self._kept else None
         if last is not None and last.end == offset and len(last.data) + len(data) <= PIECE:

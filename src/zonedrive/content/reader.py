@@ -20,7 +20,7 @@ EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fet
 STEP = 4 << 20  # bytes after which a reader with the largest window requests more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
 FILL_STEP = 8 << 20
-_TRIES = 16  # a memory window may drop bytes before the reader is scheduled
+_TRIES = 16  # bytes held only in memory may be dropped before the reader is scheduled
 
 
 class Reader:
@@ -44,7 +44,10 @@ class Reader:
         return True
 
     def file(self) -> ContentFile | None:
-        """Return a reference to the content file, or None; the caller closes the reference."""
+        """Return a reference to the content file, or None if there is no file.
+
+        The caller closes the reference.
+        """
         return None
 
     def available(self, offset: int, length: int) -> Buffer | None:

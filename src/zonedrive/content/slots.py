@@ -14,7 +14,7 @@ This module knows nothing about the choice of nonces.
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.
 
-INVARIANT: `repair` changes only a chunk that has the nonce of the redo log and fails its check.
+INVARIANT: `repair` changes only a chunk that has the nonce of the redo log and cannot be decrypted.
 """
 
 import os
@@ -34,8 +34,8 @@ _WHOLE = _LENGTH.pack(CHUNK)
 SLOT_HEAD = NONCE_BYTES + _LENGTH.size
 SLOT = SLOT_HEAD + CHUNK + TAG_BYTES
 _EMPTY = bytes(SLOT_HEAD)
-_INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
-_OUT_OF = hasattr(AESGCM, "decrypt_into")  # not in older versions
+_INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions of cryptography
+_OUT_OF = hasattr(AESGCM, "decrypt_into")  # not in older versions of cryptography
 _NUMBER = struct.Struct("<Q")
 _LOG = HEAD_BYTES
 _CHUNKS = HEAD_BYTES + 68 * 1024  # offset of the slot of chunk 0, page-aligned
@@ -177,7 +177,7 @@ class Slots:
         """Decrypt whole chunks from `number` on into `into`.
 
         The expected nonces are consecutive from `nonce` on. Decryption stops at the first slot that
-        has another nonce or fails its check. Returns the number of decrypted chunks.
+        has another nonce or cannot be decrypted. Returns the number of decrypted chunks.
         """
         count = len(into) // CHUNK if _OUT_OF else 0
         for index in range(count):
@@ -197,7 +197,7 @@ class Slots:
         return count
 
     def open(self, number: int, slot: Buffer) -> bytes:
-        """Decrypt a slot and return its plain bytes. Raises Damaged if the slot fails its check."""
+        """Decrypt a slot and return its plain bytes. Raises Damaged if it cannot be decrypted."""
         length = _LENGTH.unpack_from(slot, NONCE_BYTES)[0] if len(slot) >= SLOT_HEAD else CHUNK
         if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
             nonce = bytes(slot[:NONCE_BYTES])

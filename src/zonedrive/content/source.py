@@ -51,8 +51,8 @@ class Source(Protocol):
     def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Stream]:
         """Open a stream at `offset`. Raises the source's error if that fails.
 
-        The source may leave out the bytes from `end` on, so that the connection can be reused. With
-        None, the stream continues to the end of the file.
+        The source may leave out the bytes from `end` on, so that the connection can be reused. If
+        `end` is None, the stream continues to the end of the file.
         """
 
     async def confirm(self) -> None:

@@ -240,7 +240,7 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a hard link to a generation's file for the inode `other`, with the same record.
+        """Create a hard link to a generation's file for the inode `other`, and copy its record.
 
         Call this in a transaction. Raises OSError.
         """
@@ -274,7 +274,7 @@ class Spool:
             self._delete_rows()
 
     def tidy(self) -> None:
-        """Delete the manifest rows of deleted files; after an error, the next start does so."""
+        """Delete the manifest rows of deleted files; if this fails, the next start tries again."""
         with contextlib.suppress(OSError, StoreError):
             self._delete_rows()
 

@@ -35,7 +35,7 @@ class EintrTimer(trio.abc.Instrument):
         self.after_io_wait(0)
 
     def __exit__(self, *_raised: object) -> None:
-        """Stop the timer and restore the former signal handler."""
+        """Stop the timer and restore the previous signal handler."""
         trio.lowlevel.remove_instrument(self)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)

@@ -63,10 +63,10 @@ def _tell(batch: list[Invalidation]) -> None:
             _tell_one(change)
         except OSError as refused:
             # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
-            # The others come with a session that is ending.
+            # The other numbers occur while a session is ending.
             if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
                 log.warning("the kernel rejected the invalidation %r (%s)", change, refused)
-        except Exception:  # the others are still sent
+        except Exception:  # the other invalidations are still sent
             log.exception("cannot send the invalidation %r to the kernel", change)
 
 

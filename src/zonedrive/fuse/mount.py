@@ -60,7 +60,7 @@ class Session:
         self._invalidations = invalidations
         self._source = source
         self._supervisor = supervisor or Supervisor()
-        self._device: str | None = None  # device number of the mount in the kernel's table
+        self._device: str | None = None  # device number of the mount in the kernel's mount table
         self._telling = trio.CancelScope()
         self.ended = trio.Event()
 
@@ -88,7 +88,7 @@ class Session:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
 
         The task reports as started after the mount has answered a stat. Raises MountError if the
-        mount does not answer. Sets the event `ended` at the end.
+        mount does not answer. Sets the event `ended` when it returns or raises an error.
         """
         try:
             async with trio.open_nursery() as watching:

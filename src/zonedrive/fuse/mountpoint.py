@@ -1,7 +1,7 @@
 """Mount points: existing mounts, checks of a folder before a mount, and detaching.
 
 This module knows nothing about pyfuse3, accounts or the daemon. Facts about mounts come from the
-kernel's table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
+kernel's mount table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
 import errno
@@ -68,7 +68,7 @@ def mounts(table: Path = TABLE) -> list[Mount]:
 
 
 def _unescaped(field: bytes) -> bytes:
-    """Decode the octal escapes of space, tab, newline and backslash in a field of the table."""
+    """Decode the octal escapes of space, tab, newline and backslash in a mount table field."""
     return re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), field)
 
 
@@ -130,7 +130,7 @@ def _target(path: Path) -> str | None:
 def check(path: str) -> Path:
     """Check that the folder `path` can be a mount point, and return its absolute path.
 
-    If a killed daemon left a dead mount there, detach this mount first. Raises MountError with the
+    If a killed daemon left a dead mount at the folder, detach it first. Raises MountError with the
     reason if the folder cannot be a mount point.
     """
     folder = absolute(path)

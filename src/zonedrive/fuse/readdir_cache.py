@@ -1,4 +1,4 @@
-"""Cache of directory listings in the kernel's format, which need not be encoded at each read.
+"""Cache of directory listings in the kernel's format, so that reads need not encode them again.
 
 This module does not know why a folder changes. After a change, the file system returns a new list
 of names.
@@ -62,10 +62,7 @@ class Listings:
         self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 
     def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
-        """Add the entries from `start` on to the reply until it is full.
-
-        Return the number of the next entry.
-        """
+        """Add entries from `start` on until the reply is full; return the next entry's number."""
         reply = pyfuse3.readdir_reply
         while True:
             if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):

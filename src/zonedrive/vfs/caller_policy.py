@@ -40,7 +40,7 @@ class CallerPolicy:
         self._proc = proc
 
     def guarded(self, pid: int, flags: int = 0) -> bool:
-        """Return True if the process or thread `pid` is on the list.
+        """Return True if the process or thread `pid` is on the `guard` list.
 
         `flags` are the flags of the program's open(2). A `pid` of 0 means an unknown process.
         Unknown and ended processes are not on the list.
@@ -64,7 +64,7 @@ class CallerPolicy:
         return name.rstrip(b"\n").decode("utf-8", "replace")
 
     def _names(self, pid: int) -> Iterator[str]:
-        """Yield the program's names: its file, its argv[0], and the script that it runs."""
+        """Yield the names of the program's file, of its argv[0], and of the script that it runs."""
         folder = self._proc / str(pid)  # for a thread, these files describe its process
         file = ""
         try:

@@ -44,10 +44,10 @@ class FetchFailures:
         cache.fetched.add(self.note)
 
     def note(self, ino: int, error: RemoteError | None) -> None:
-        """Record and log a failed fetch of the inode's content; `error` None clears the record.
+        """Record and log a failed fetch of an inode's content, or clear the record if it succeeded.
 
-        Failures while the service is unreachable or requires a logon are ignored, because the
-        service state already explains them.
+        `error` is None after a successful fetch. Failures while the service is unreachable or
+        requires a logon are ignored, because the service state already explains them.
         """
         is_away = isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online"
         if is_away:
@@ -62,9 +62,10 @@ class FetchFailures:
         self._reasons[ino] = error.line() if is_told else ""
 
     def recent(self) -> list[tuple[Inode, str]]:
-        """Return the files with a failure and still incomplete content, with the reason of each.
+        """Return the incomplete files whose last fetch failed, each with the reason of the failure.
 
-        The file that failed last is at the end.
+        Failures that the errno explains well enough are left out. The file that failed last is at
+        the end.
         """
         found = []
         for ino, reason in list(self._reasons.items()):

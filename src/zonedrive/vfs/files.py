@@ -32,7 +32,7 @@ from zonedrive.vfs.write_sessions import WriteSessions
 log = logging.getLogger(__name__)
 
 KEEP_S = 20.0
-PAGED = 10_000  # files whose kernel pages are known; the pages of other files are dropped at open
+PAGED = 10_000  # files whose cached kernel pages have a known version; open drops those of others
 
 
 class Files:
@@ -149,7 +149,7 @@ class Files:
         if not self._handles[handle].writable or session is None:
             return
         # A shell that redirects to a file truncates it, and closes a duplicate of the descriptor
-        # before the program writes. The former content is kept until the last close.
+        # before the program writes. The previous content is kept until the last close.
         if session.is_only_emptied:
             return
         await self.sessions.save(opened)
@@ -165,8 +165,9 @@ class Files:
     async def save_new(self, inode: Inode) -> None:
         """Commit the bytes of `inode` if it is a new file that is open and was never saved.
 
-        A rename gives such a file a row, and perhaps the entry of another file: after a crash, it
-        would have neither content. Raises OSError or StoreError.
+        A rename stores a database row for such a file, and may let the file replace another one.
+        Without the commit, a crash would then lose the content of both files. Raises OSError or
+        StoreError.
         """
         opened = self._state.opened.get(inode.ino)
         is_unsaved = inode.is_new and not inode.generation
@@ -174,7 +175,7 @@ class Files:
             await self.sessions.save(opened)
 
     async def fsync(self, handle: int) -> None:
-        """Sync written bytes and their record to the disk. Raises OSError or StoreError.
+        """Sync written bytes and their database record to the disk. Raises OSError or StoreError.
 
         With the setting `fsync = service`, also wait for the upload, and raise its error.
         """
@@ -241,11 +242,11 @@ class Files:
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Write all of `data` at `offset`, or at the end with O_APPEND; return its length.
+        """Write all of `data` at `offset`, or with O_APPEND at the end; return its length.
 
         Raises OSError: EFBIG above the largest file size, ENOSPC on a full disk, or ESTALE if the
-        file has a newer version. Also raises the service's error if the former content cannot be
-        fetched.
+        file has a newer version. Also raises the service's error if the previous content cannot
+        be fetched.
         """
         which = self._handles[handle]
         session = await self._session(which)
@@ -259,7 +260,7 @@ class Files:
             self._state.spool.require_room(len(data))
             session.file.pwrite(offset, data)
         session.refused = 0
-        if which.number != which.file.number:  # the kernel wrote into pages of the former version
+        if which.number != which.file.number:  # the kernel wrote into pages of the earlier version
             self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)
         return len(data)
@@ -340,7 +341,7 @@ class Files:
     async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
         """Return the session that the handle writes to; begin a session if there is none.
 
-        Raises OSError (ESTALE) if the handle may have read a former version, and the errors of
+        Raises OSError (ESTALE) if the handle may have read an earlier version, and the errors of
         `WriteSessions.begin`.
         """
         while (session := which.file.session) is None or session.frozen:
@@ -351,8 +352,8 @@ class Files:
     def _end(self, opened: OpenFile) -> None:
         """Store written bytes after the last writer has closed the file.
 
-        If that fails, restore the former content and raise the error. After a failed write, restore
-        the former content without an error, because the program already got one.
+        If that fails, restore the previous content and raise the error. After a failed write,
+        restore the previous content without an error, because the program already got one.
         """
         if opened.session is None:
             return

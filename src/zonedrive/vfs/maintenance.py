@@ -10,7 +10,7 @@ from zonedrive.state import repair
 from zonedrive.state.local_state import LocalState
 
 QUIET_S = 60.0  # seconds after the start in which only programs use the disk
-PAUSE_S = 0.05  # seconds between two steps, so that programs are not delayed
+PAUSE_S = 0.05  # seconds after each deletion, so that programs are not delayed
 
 
 async def upkeep(state: LocalState) -> None:

@@ -54,7 +54,7 @@ class Listed(msgspec.Struct, frozen=True):
     """Names in a folder that has not changed since reading began."""
 
     ino: int
-    names: list[str]  # the dots first; the same list object while the folder is unchanged
+    names: list[str]  # "." and ".." first; the same list object while the folder is unchanged
     timeout: float  # seconds that the kernel may cache names and attributes
 
 
@@ -211,7 +211,8 @@ class Namespace:
         """Create an empty file and open it for writing; return the handle and the stat fields.
 
         If the file was created since the kernel's lookup, open the existing file, or with O_EXCL
-        raise FileExistsError. Also raises PermissionError, OSError, and the errors of `folder`.
+        raise FileExistsError. Also raises PermissionError if the folder permits no new files, and
+        the errors of `folder`, `Files.open` and `Files.create`.
         """
         state = self._state
         if not flags & os.O_EXCL:
@@ -234,7 +235,8 @@ class Namespace:
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
         """Create a folder and return its stat fields.
 
-        Raises FileExistsError, PermissionError, NotSupported, and the errors of `folder`.
+        Raises FileExistsError, PermissionError if the parent folder permits no new entries,
+        NotSupported if the profile cannot make folders, and the errors of `folder`.
         """
         state = self._state
         folder, wanted = await self._free_place(parent, name)
@@ -412,8 +414,9 @@ class Namespace:
     ) -> None:
         """Raise an error if `inode` cannot be moved to `name` in `folder`.
 
-        If `aside` is true, the move goes through a temporary name. Raises PermissionError,
-        NotSupported, or OSError (EXDEV, EINVAL).
+        If `aside` is true, the move goes through a temporary name. Raises PermissionError for a
+        zone, NotSupported if the profile cannot rename or move the entry, or OSError: EINVAL for a
+        move of a folder into itself, or EXDEV if programs should copy the entry instead.
         """
         state = self._state
         if inode.kind is Kind.ZONE or folder.ino == ROOT:

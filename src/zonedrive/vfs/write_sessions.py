@@ -52,7 +52,8 @@ class WriteSessions:
     def begin_new(self, opened: OpenFile) -> None:
         """Begin the session of a file that was just created.
 
-        The empty file is stored at its last close, even if nothing is written. Raises OSError.
+        The file is stored at its last close, even if it is still empty. Raises OSError if the file
+        cannot be created in the spool.
         """
         generation = self._state.next_generation()
         file = self._state.spool.create(opened.ino, generation)
@@ -161,7 +162,7 @@ class WriteSessions:
         return state.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
-        """Refresh the listing of the file's folder after the service got another version."""
+        """Refresh the listing of the file's folder after the service received another version."""
         folder = self._state.inodes.find(inode.parent)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
@@ -169,7 +170,7 @@ class WriteSessions:
     async def keep(self) -> None:
         """Commit sessions that only append, such as those of logs, every KEEP_S seconds.
 
-        A session that rewrites its file is not committed: if the daemon is killed, the former
+        A session that rewrites its file is not committed: if the daemon is killed, the previous
         content is better than half of the new content. Runs until cancelled.
         """
         while True:
@@ -231,7 +232,7 @@ class WriteSessions:
         Otherwise a power cut could leave a record that is newer than the bytes.
 
         If the commit fails, or a write of the session has failed, the save is refused: an
-        incomplete save must not replace the former content, even if space is free again. Raises
+        incomplete save must not replace the previous content, even if space is free again. Raises
         OSError or StoreError.
         """
         session = opened.session
@@ -279,9 +280,9 @@ class WriteSessions:
         self._close(opened, session)
 
     def abandon(self, opened: OpenFile) -> None:
-        """End the session and restore the former content, because written bytes are not stored.
+        """End the session and restore the previous content, because a write could not be stored.
 
-        A new file becomes empty. Content that was committed during the session counts as former
+        A new file becomes empty. Content that was committed during the session counts as previous
         content.
         """
         state, session = self._state, opened.session

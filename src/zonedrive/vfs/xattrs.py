@@ -47,7 +47,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
 def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
     """Return all attributes of an inode by full name; a value is "" if the service gives none.
 
-    `version` is the number of the file's version; an unknown version, "", is left out.
+    `version` is the file's version number; the attribute is left out if `version` is "".
     """
     known = {
         "id": inode.remote_id or "",

@@ -78,7 +78,7 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return commands that start the program `words` outside the daemon, the best one first.
+    """Return commands that run the command line `words` outside the daemon, the best one first.
 
     Each command exits at once. `session` is the environment of the user's service manager, or {}.
 

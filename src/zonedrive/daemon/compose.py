@@ -82,8 +82,8 @@ def _profile(account: Account, settings: Settings) -> Profile:
     """Return the profile that the settings or the last logon select.
 
     If a profile from the administrator is invalid, log the error and return the published profile.
-    The mount then works, but pending changes that need other operations wait. Raises ProfileError
-    if a profile that the user selected is invalid.
+    The mount then works, but changes that the published profile does not support stay pending.
+    Raises ProfileError if a profile that the user selected is invalid.
     """
     name = settings.profile or account.profile
     try:

@@ -53,7 +53,7 @@ class Server:
         self._is_over = False
 
     def listen(self) -> None:
-        """Create the socket, and replace a socket that a killed daemon left.
+        """Create the socket, and replace a socket that a killed daemon left behind.
 
         If a daemon is already listening at the path, the socket gets another name in the same
         folder. Raises ZonedriveError if the folder belongs to another user, who could replace the
@@ -62,7 +62,7 @@ class Server:
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
-        """Create the socket at `path`, unless the current socket file still exists in its folder.
+        """Create the socket at `path`, unless the current socket file exists in the same folder.
 
         The folder of the socket may have been removed, for example. Existing connections stay open.
         After `hide`, this method does nothing. Raises the same errors as `listen`.

@@ -27,7 +27,7 @@ from zonedrive.paths import AccountPaths
 
 # Environment variables of a service manager, which monitors the parent, not the daemon.
 MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-END_SECONDS = 10.0  # maximum wait for the end of the process of a lost mount
+END_SECONDS = 10.0  # maximum wait for the exit of a daemon whose mount has failed
 LOOK_SECONDS = 0.02
 START_SECONDS = 120.0  # maximum duration of a start: a keyring may ask the user for its password
 
@@ -46,7 +46,7 @@ class Pipe:
         self._say({"ok": True})
 
     def failed(self, error: Exception) -> None:
-        """Report the error that ended the start; do nothing after an earlier report."""
+        """Report the error that made the start fail; do nothing after an earlier report."""
         self._say(protocol.refusal(error))
 
     def close_others(self) -> None:
@@ -181,8 +181,9 @@ def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> No
 def exit_code(pid: int, seconds: float) -> int | None:
     """Wait for a child process; return its exit status, or None if it still runs after `seconds`.
 
-    After a signal, the status is the negative number of the signal. The kernel reports the status
-    only once, and never if SIGCHLD is ignored. Return 0 if the status is not available.
+    If a signal has terminated the process, the status is the negative signal number. The kernel
+    reports the status only once, and never if SIGCHLD is ignored. Return 0 if the status is not
+    available.
     """
     end = time.monotonic() + seconds
     while True:

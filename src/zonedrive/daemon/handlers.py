@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 SAY_SECONDS = 0.5  # interval between progress reports of a waiting command
 AWAY_SECONDS = 60.0  # seconds that `sync` without a timeout waits for an unreachable service
-# Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service.
+# A service is silent if no response arrives during a `sync` that waits for at least this time.
 SILENT_SECONDS = 1.0
 AWAY = marked("it is sent automatically when the service is back")
 HELD = 20  # maximum number of open files reported by path
@@ -57,7 +57,7 @@ class Request(msgspec.Struct, frozen=True):
     path: str = ""
     timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in seconds
     seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_PAUSE_S)] | None = None
-    most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # number of uploads or files
+    most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # maximum number of uploads or files
     now: bool = False
     zone: str | None = None
     entries: list[str] = []  # ids or names
@@ -129,10 +129,10 @@ class Commands:
     def _local_only(self, places: list[Place], roots: list[int] | None) -> Message:
         """Return data about files that are never uploaded.
 
-        `places` are the places at the requested paths, and `roots` their inode numbers (None: the
-        whole mount). `named` in the result describes the places that are local-only or virtual.
-        `local` has the number of other local-only `files` below `roots`, and the `path` of one of
-        these files.
+        `places` are the requested paths with their entries, and `roots` the inode numbers of these
+        entries (None: the whole mount). `named` in the result describes the requested entries that
+        are local-only or virtual. `local` has the number of other local-only `files` below `roots`,
+        and the `path` of one of these files.
         """
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
@@ -218,9 +218,9 @@ class Commands:
         The path may be in `.versions`. `zone` is the id of the zone, or "" for the root of the
         mount. `id` is the id of the entry, or "" if the service does not have the entry; `unknown`
         is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
-        of the zone at the beginning of the path. `waits`: the entry's latest change is not uploaded
-        yet. `stays`: the entry is never uploaded. `virtual`: the path is in `.versions`, so it is
-        not the entry's own path.
+        of the zone at the beginning of the path. `waits` is True if the file's latest change has
+        not been uploaded yet, and `stays` if the entry is never uploaded. `virtual` is True if the
+        path is in `.versions`, and therefore not the entry's own path.
         """
         try:
             place = await self._place(request.path)
@@ -269,7 +269,7 @@ class Commands:
         return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
-        """Return the paths of entries in the mount, by entry id.
+        """Return the paths of entries in the mount, keyed by entry id.
 
         The request has the id of the `zone`, and the ids of the `entries`. Entries that are not in
         the mount are left out.
@@ -409,8 +409,8 @@ class Commands:
         """Wait for uploads and for programs that use the mount, then unmount.
 
         Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing, do
-        not wait. Return when everything is closed. `users` lists the programs that still used the
-        mount, and `left` counts the changes that are not uploaded.
+        not wait. Return when everything is closed. `users` lists the programs that were still
+        using the mount, and `left` counts the changes that are not uploaded.
         """
         with trio.move_on_after(request.timeout or 0.0):
             if not request.now:
@@ -444,7 +444,7 @@ class Commands:
     # ---- pause ----
 
     async def _pause(self, request: Request, say: Say) -> Message:
-        """Pause the uploads for the request's `seconds`, or until `resume` if there are none.
+        """Pause the uploads for the request's `seconds`, or until `resume` if they are missing.
 
         When the pause has begun, wait up to PUT_BACK_SECONDS for the running uploads to finish or
         to return to the queue. Return the counts of pending changes (`left`), and the number of
@@ -565,7 +565,7 @@ class Commands:
         return [await self._place(path) for path in request.paths]
 
     async def _place(self, path: str) -> Place:
-        """Return the place at a path, which is absolute or relative to the mount point.
+        """Return the `Place` of a path, which is absolute or relative to the mount point.
 
         Raises ZonedriveError if the path is outside the mount or does not exist.
         """
@@ -579,7 +579,7 @@ class Commands:
             raise ZonedriveError(f"{path} does not exist") from wrong
 
     async def _inodes(self, request: Request) -> dict[str, Inode]:
-        """Return the inodes at the request's `paths`, by path.
+        """Return the inodes at the request's `paths`, keyed by path.
 
         Raises ZonedriveError if there are no paths, or if a path is not an entry that can be
         pinned.

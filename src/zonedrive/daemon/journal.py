@@ -113,7 +113,7 @@ def _inode(record: logging.LogRecord) -> int | None:
 def _error(record: logging.LogRecord) -> BaseException | None:
     """Return the exception of a log record, or None.
 
-    The exception is the `extra` value "error", the exception of the traceback, or an argument.
+    The exception is the `extra` value "error", the one in `exc_info`, or a message argument.
     """
     raised = record.exc_info[1] if record.exc_info else None
     args = record.args if isinstance(record.args, tuple) else ()

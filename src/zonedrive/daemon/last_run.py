@@ -76,7 +76,7 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     mountpoint: str
     boot: str = ""
     seen: str = ""  # time of the last activity, recorded at the next start
-    at: str = ""  # the end, if the daemon could record it: time, reason, reason without names
+    at: str = ""  # `at`, `why`, `kind`: time, reason, reason without names, if recorded
     why: str = ""
     kind: str = ""
 

@@ -1,7 +1,8 @@
 """Data of an account on this machine: pending changes, their data key, and the offline status.
 
-This module works without a daemon, and sends no request to the service. Results without file names
-need no key and no logon, because the commands `logon` and `logoff` use them too.
+This module works without a daemon, and sends no request to the service. Functions whose results
+contain no file names need neither the data key nor a logon, because the commands `logon` and
+`logoff` call them too.
 
 INVARIANT: only `hold`, `begin_pause` and `end_pause` change files.
 INVARIANT: the account's lock is never held while the user is asked to unlock a keyring, so that a
@@ -221,7 +222,7 @@ def end_pause(paths: AccountPaths) -> bool:
 
 
 def disk_problem(paths: AccountPaths) -> str:
-    """Return a message with problem and remedy if the state folder is unusable, else ""."""
+    """Return the problem and its remedy as text if the state folder is unusable, else ""."""
     if said := read_only(paths.state):
         return said
     try:
@@ -233,7 +234,7 @@ def disk_problem(paths: AccountPaths) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """Return a message with problem and remedy if the file system is read-only, else ""."""
+    """Return the problem and its remedy as text if the file system is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {marked(READ_ONLY)}"
     return ""

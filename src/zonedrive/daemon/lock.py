@@ -1,7 +1,8 @@
 """Lock that allows one daemon per account, and signals to the process that holds the lock.
 
 The kernel releases the lock when the process ends. The lock file names the holder, for error
-messages and signals. A signal is sent if the holder's control socket is missing or does not answer.
+messages and signals. Commands send a signal to a daemon whose control socket is missing or does
+not answer.
 
 INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
 killed daemon may belong to another process by now.
@@ -100,7 +101,7 @@ class Lock:
                         f" {self._account}",
                         remedy="end that command, for example a 'zonedrive status', and try again",
                     ) from held
-            except OSError as wrong:  # a network file system without locks
+            except OSError as wrong:  # for example a network file system without lock support
                 raise MountError(
                     f"{self._path} cannot be locked ({wrong.strerror})",
                     remedy="set XDG_STATE_HOME to a folder on a disk of this machine",
@@ -227,13 +228,13 @@ def _is_shared(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks, where no daemon is
+    except OSError:  # no lock support, so no daemon is running
         pass
     return True
 
 
 def _is_only_read(descriptor: int) -> bool:
-    """Return True if no process holds the lock exclusively, as a daemon does."""
+    """Return True if no process holds the lock exclusively; daemons hold it exclusively."""
     if not _is_shared(descriptor):
         return False
     with suppress(OSError):

@@ -52,7 +52,7 @@ class LogonMonitor:
         self._woken.set()
 
     def look(self) -> None:
-        """Check now whether a renewal is due; call this after a suspend, when timers stop."""
+        """Check now whether a renewal is due; call this after a suspend, which stops timers."""
         self._woken.set()
 
     # ---- a logon that has ended ----
@@ -126,8 +126,8 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
-        `refused` is the error of a rejected renewal. A session is too short for a reminder, so its
-        user is notified only if `refused` is given.
+        `refused` is the error of a rejected renewal. A session is too short for a reminder, so the
+        user of a session is notified only if `refused` is given.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
@@ -158,7 +158,7 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return the time in nanoseconds before its expiry at which to renew the bearer token.
+    """Return how many nanoseconds before its expiry the bearer token must be renewed.
 
     If a renewal is not `possible`, the result is for the reminder to the user instead.
     """

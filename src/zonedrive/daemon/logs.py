@@ -34,7 +34,7 @@ HIDDEN = "…"
 # Values that identify nobody and may therefore appear in the anonymous file.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# Loggers that report every request, with its address.
+# Loggers that report every request with its URL.
 _CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
 
 

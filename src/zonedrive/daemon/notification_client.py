@@ -87,7 +87,7 @@ class Desktop:
         self._bus: DBusConnection | None = None
         self._replies: dict[int, _Reply] = {}  # by serial number
         self._shown: dict[int, Notification] = {}  # by the number that the service assigned
-        self._tokens: dict[int, str] = {}  # activation token for the next click, by that number
+        self._tokens: dict[int, str] = {}  # activation token for the next click, by the same number
 
     async def run(self) -> None:
         """Keep the connection open and run the actions of clicked buttons, until cancelled."""
@@ -123,12 +123,12 @@ class Desktop:
         return answer[0] if answer else ()
 
     async def select_files(self, uris: Sequence[str], token: str) -> bool:
-        """Select files in the file manager; return False if no file manager does that."""
+        """Select files in the file manager; return False if no file manager can do that."""
         answer = await self._call(FILE_MANAGER, "ShowItems", "ass", (list(uris), token))
         return answer is not None
 
     async def session_environment(self) -> dict[str, str]:
-        """Return the environment of the user's service manager, {} if there is no such manager."""
+        """Return the environment of the user's service manager, or {} if there is none."""
         question = Properties(SERVICE_MANAGER).get("Environment")
         answer = await self._answer(question)
         pairs = answer[0][1] if answer else ()
@@ -251,7 +251,7 @@ class Notification:
     async def show(
         self, title: str, text: str, buttons: Sequence[Button] = (), without: str = ""
     ) -> bool:
-        """Show the notification, or replace its content; return True if a desktop accepted it.
+        """Show the notification or replace its content; return True if the service accepted it.
 
         A click on the notification itself counts as a click on the first button. `without` is added
         to the text if the desktop shows no buttons.

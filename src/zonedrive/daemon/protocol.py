@@ -62,7 +62,7 @@ def decode(line: bytes) -> Message:
 
 
 UNKNOWN = "there is no command {!r}"
-"""Error text of a daemon for a command that it does not know, for example of a later version.
+"""Error text of a daemon for an unknown command, for example a command of a later version.
 
 The text must not change: the command line recognizes an older daemon by this text, which version
 0.1.0 also sends.
@@ -85,7 +85,7 @@ def refusal(error: Exception) -> Message:
 
 
 def raised(message: Message) -> ZonedriveError:
-    """Return the exception that `message`, an answer with "error", reports."""
+    """Return the exception that is described by `message`, an answer that contains "error"."""
     kind = getattr(errors, str(message.get("kind")), ZonedriveError)
     if not (isinstance(kind, type) and issubclass(kind, ZonedriveError)):
         kind = ZonedriveError
@@ -107,7 +107,7 @@ def address(path: Path) -> Iterator[str]:
 
 
 class ForeignSocketError(ZonedriveError):
-    """Error for a program of another user that is listening at the daemon's address.
+    """Error raised if another user's program is listening at the daemon's address.
 
     Nothing was sent to that program.
     """
@@ -140,10 +140,11 @@ def is_trusted(uid: int) -> bool:
 
 
 def connect(path: Path, seconds: float) -> socket.socket:
-    """Return a connection to the daemon at `path`, with a timeout of `seconds`, without waiting.
+    """Connect to the daemon at `path` without waiting, and return the connection.
 
-    Raises OSError if no process is listening at `path`, BlockingIOError if the listen queue is
-    full, and ForeignSocketError if the listening process belongs to another user.
+    `seconds` is the timeout for sending and receiving on the connection. Raises OSError if no
+    process is listening at `path`, BlockingIOError if the listen queue is full, and
+    ForeignSocketError if the listening process belongs to another user.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -56,7 +56,7 @@ class Start:
 
     paths: AccountPaths
     folder: str  # as given; checked here
-    options: tuple[str, ...]  # the texts of all -o
+    options: tuple[str, ...]  # the arguments of all -o options
     foreground: bool = False
 
 
@@ -250,9 +250,9 @@ class Daemon:
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
-        """Unmount at the first termination signal; exit at once at the second one.
+        """Unmount on the first termination signal; exit at once on the second one.
 
-        At LISTEN, check the control socket.
+        On the signal LISTEN, recreate the control socket if it is missing.
         """
         async for number in signals:
             name = signal.Signals(number).name

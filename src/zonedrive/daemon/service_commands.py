@@ -65,8 +65,8 @@ def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
 def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
     """Return the JSON objects of the members of the zone with the id, name or folder `wanted`.
 
-    Raises NotSupported, before any request, if the profile cannot list members. Raises the errors
-    of `chosen`.
+    Raises NotSupported before any request is sent if the profile cannot list members. Raises the
+    errors of `chosen`.
     """
 
     async def listed(service: HttpService) -> list[Member]:
@@ -84,10 +84,10 @@ def change_member(
     """Set the access level of a member of the zone `wanted`; return the member's id.
 
     If `level` is None, remove the member. `who` is the id or the name of the member. If `new`,
-    `who` is the id of a user or group that is not a member yet. Raises NotSupported, before any
-    request, if the profile lacks the operation. Raises AlreadyExists if `new` is true and `who` is
-    already a member, and NotFound if no member or several members match. Also raises the errors of
-    `chosen`.
+    `who` is the id of a user or group that is not a member yet. Raises NotSupported before any
+    request is sent if the profile lacks the operation. Raises AlreadyExists if `new` is true and
+    `who` is already a member, and NotFound if no member or several members match. Also raises the
+    errors of `chosen`.
     """
 
     async def change(service: HttpService) -> str:
@@ -215,7 +215,7 @@ def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[s
     """
     names, found = dict(known), []
     for zone in sorted(zones, key=lambda each: each.id):
-        if zone.accessible and zone.id not in names:  # the name it gets when it is listed
+        if zone.accessible and zone.id not in names:  # the future name of its folder
             names[zone.id] = local_name(
                 zone.name, zone.id, frozenset(names.values()), show=zone_name
             )

@@ -26,7 +26,7 @@ from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
 
-CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less
+CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less time
 PROGRESS_SECONDS = 2.0  # interval between updates during uploads
 POLL_SECONDS = 5.0  # interval between checks of a locked keyring
 ANSWER_SECONDS = 5.0  # timeout of a call on the bus
@@ -167,8 +167,8 @@ def wait_for_unlock(notifier: Notifier, why: str) -> None:
     """Wait until the default collection of the session's keyring is unlocked.
 
     Before each check, extend the service manager's start timeout. `why` is the reason in the status
-    line. Call this function only under a service manager; without one, the user sees the error
-    instead.
+    line. Call this function only if a service manager runs the daemon. Otherwise, report the error
+    to the user instead of waiting.
     """
     log.info("waiting: %s", why)
     while True:

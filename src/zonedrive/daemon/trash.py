@@ -89,8 +89,8 @@ class Trash:
     async def _restore(self, wanted: list[str]) -> list[dict[str, Any]]:
         """Restore the entries `wanted`, given by id, name or path.
 
-        Return the `path` of each restored entry, and in `left` the number of entries inside it that
-        stay in the trash because they were deleted separately.
+        Return an object for each restored entry: its `path`, and in `left` the number of entries
+        inside it that stay in the trash because they were deleted separately.
         """
         done: dict[str, str] = {}
 
@@ -121,7 +121,7 @@ class Trash:
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
     def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
-        """Return the number of entries in the trash that were inside each restored entry, by id."""
+        """Return how many entries in the trash were inside each restored entry, keyed by its id."""
         above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
@@ -146,7 +146,7 @@ class Trash:
         """Call `work` for each entry in `wanted`, folders first, and return the results.
 
         If an entry is missing or ambiguous, raise an error before the first call. If a later call
-        fails, the error names the results so far, after the word `done`.
+        fails, the error message lists the results of the earlier calls, after the word `done`.
         """
         if not wanted:
             raise ZonedriveError("the request names no entries")

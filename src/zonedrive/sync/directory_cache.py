@@ -116,7 +116,7 @@ class DirectoryCache:
         folder = self._state.inodes.find(ino)
         if folder is None or folder.is_new:
             return self._state.settings.refresh
-        # A stale answer is given while the service is slow or unreachable. Without a minimum, the
+        # A stale listing is used while the service is slow or unreachable. Without a minimum, the
         # kernel would look up each name of a large folder again. Changes are announced to the
         # kernel anyway.
         least = min(STALE_S, self._state.settings.refresh)
@@ -242,7 +242,7 @@ class DirectoryCache:
         )
 
     def hidden(self, folder: int, name: str) -> Entry | None:
-        """Return the hidden entry that has this name on the service in the folder, or None.
+        """Return the hidden entry of the folder that has this name on the service, or None.
 
         An entry is hidden if a local file has the same name, or if the listing does not identify
         the entry.
@@ -250,7 +250,7 @@ class DirectoryCache:
         return self._hidden.get(folder, {}).get(name)
 
     def notice(self) -> str:
-        """Return one line about entries that cannot be shown, or ""."""
+        """Return one line about entries that cannot be shown, or "" if there are none."""
         inodes = self._state.inodes
         unshown = {
             ino: number
@@ -469,7 +469,7 @@ class DirectoryCache:
     def _merged(self, ino: int, flight: _Listing) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
-        # Without the time of a suspend: a slow service is trusted longer, an old answer is not.
+        # Excludes time in suspend, so that a suspend does not prolong the trust in a listing.
         self._took_s[ino] = (time.monotonic_ns() - flight.asked_ns) / 1e9
         self._state.listing_merged.notify(ino)
 

@@ -8,8 +8,7 @@ INVARIANT: an inode has at most one running step.
 INVARIANT: only the executor ends an intent, after its step has succeeded. A failed step postpones
 the intent.
 
-INVARIANT: during a pause, only the steps that a caller has asked for (`preferred`) start, and the
-steps that these depend on.
+INVARIANT: during a pause, only requested steps (`preferred`) and their dependencies start.
 """
 
 import logging
@@ -40,18 +39,18 @@ BIG = 4 << 20
 SMALL = 256 << 10
 FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
-CHANGED_RETRY_S = 0.5  # first pause of the later retries
+CHANGED_RETRY_S = 0.5  # pause before the first of the later retries
 LONGEST_RETRY_S = 15.0
-WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
+WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
-FIRST_FAILED_RETRY_S = 4.0  # if the user may have to act; the cause may be gone
+FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
-FOR_OVERDUE = 2  # concurrent steps
-LOOK_S = 0.5  # between two checks for overdue steps
+FOR_OVERDUE = 2  # concurrent overdue steps during that time
+LOOK_S = 0.5  # interval between checks for overdue steps
 LOOK_AHEAD = 100  # blocked steps to skip in the search for a step that can start
 CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops the timers
 CALM = 4.0  # pause after a check, in multiples of its duration
@@ -72,7 +71,10 @@ def _overload(error: Exception) -> Unavailable | None:
 
 
 def _until_end(pause: Pause) -> float:
-    """Return the seconds after which to check if the pause is over; infinity if it has no end."""
+    """Return the number of seconds after which to check whether the pause is over.
+
+    Return infinity if the pause has no end.
+    """
     return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
@@ -108,7 +110,7 @@ class Dispatcher:
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
         self._unwritable = False  # the last write to the database failed
         self._impatient = 0  # number of callers that wait for all uploads
-        self._queue: deque[Step] = deque()  # of the last folding: startable, best first
+        self._queue: deque[Step] = deque()  # startable steps of the last folding, best first
         self._looked = float("-inf")  # time of the last folding (monotonic seconds)
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._nursery: trio.Nursery | None = None
@@ -139,7 +141,7 @@ class Dispatcher:
         return self.is_paused and ino not in self._running and ino not in self._chosen
 
     def is_quiet(self) -> bool:
-        """Return True if no step is running, apart from the steps of `preferred`."""
+        """Return True if no step is running, apart from steps requested with `preferred`."""
         return self._running.keys() <= self._chosen
 
     def wake(self) -> None:
@@ -167,8 +169,8 @@ class Dispatcher:
 
         While a step is running or a program is writing, return False. If `vain` is given, `vain`
         temporary errors in a row count as a failure of a step, and `vain` rejections in a row
-        because of overload count as a failure of all steps. With `only`, examine only the steps of
-        these inodes, and the steps that they depend on.
+        because of overload count as a failure of all steps. If `only` is given, examine only the
+        steps of these inodes, and the steps that they depend on.
         """
         now, running = time.time_ns(), self.running
         if only is None:
@@ -243,7 +245,7 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """Make the steps due that wait after a temporary error, because another step succeeded.
+        """After a successful step, make all steps due that wait after a temporary error.
 
         Steps that the service rejected because of overload keep their pauses.
         """
@@ -337,8 +339,8 @@ class Dispatcher:
     def _start(self) -> None:
         """Start the steps of the queue that are still up to date, as far as the limits allow.
 
-        The queue may be older than the intents. It is not computed again after each step, because
-        this takes a long time with many intents.
+        The queue may be older than the intents, because computing it again after each step would
+        take a long time if there are many intents.
         """
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}

@@ -28,7 +28,7 @@ class Executor:
         self._state = state
         self._service = service
         self._folders = folders
-        # Inodes whose last step failed because of the known remote state.
+        # Inodes whose last step failed, perhaps because the known remote state is wrong.
         self._mistaken: set[int] = set()
         self._reconciler = Reconciler(state, service, folders)
         self._names = RemoteNamespace(state, service, folders, self._reconciler)
@@ -103,7 +103,7 @@ class Executor:
                 await self._names.delete(step.intent, inode)
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
-        """Return other inodes that an unanswered move may have moved to this inode's place."""
+        """Return other inodes that an unanswered move may have given this folder and name."""
         state = self._state
         folder = state.inodes.find(inode.parent)
         if folder is None or folder.remote_id is None:
@@ -114,8 +114,8 @@ class Executor:
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Make a parked file local-only, because the file cannot keep its remote entry.
 
-        A parked file has been renamed to a local-only name, while its entry stayed. A later step
-        deletes the entry, unless a coworker has moved it.
+        A parked file has been renamed to a local-only name, while its remote entry kept its name.
+        A later step deletes the entry, unless a coworker has moved it.
         """
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
 GATHER_S = 0.02
-ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
+ROWS = 500  # rows changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
 
 
 class LocalChanges:
@@ -38,7 +38,7 @@ class LocalChanges:
         self.local = state.local
 
     def with_local_changes(self) -> Iterable[int]:
-        """Return the numbers of the inodes for which `local` may return changes."""
+        """Return the inode numbers for which `local` may return changes."""
         state = self._state
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
@@ -49,7 +49,7 @@ class LocalChanges:
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Record whether a coworker has moved the entry of a parked file.
 
-        `folder` (remote id) and `name` are the place of the entry in a listing.
+        `folder` (remote id) and `name` are those of the entry in a listing.
         """
         if (folder, name) == (inode.remote_parent, inode.remote_name):
             self._state.moved_parked.discard(inode.ino)

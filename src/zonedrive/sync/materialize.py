@@ -42,7 +42,7 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
 async def bring_bytes(
     state: LocalState, service: Service, successor: Inode | None, former: Inode | None
 ) -> None:
-    """Copy the cached content of `successor` into the spool, before it replaces `former`.
+    """Copy the cached content of `successor` into the spool before `successor` replaces `former`.
 
     With local bytes, `successor` can take over the entry of `former` on the service. Does nothing
     if the cache does not have the whole content, or if `former` has no entry. Raises the errors of

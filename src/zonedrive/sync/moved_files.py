@@ -73,7 +73,7 @@ class MovedFiles:
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
     def place(self, inode: Inode) -> Snapshot[object]:
-        """Return a snapshot of the place of a file; the snapshot is stale after a move.
+        """Return a snapshot of a file's folder and name; the snapshot is stale after a move.
 
         Take the snapshot before the request, so that a response from before a move by this client
         is ignored.
@@ -105,7 +105,8 @@ class MovedFiles:
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.
 
-        Return None if the folder or a folder above is deleted, removed locally, or too deep.
+        Return None if the folder or a folder above is deleted, removed locally, or nested too
+        deeply.
         """
         state, above = self._state, remote_id
         unknown: list[Entry] = []

@@ -52,7 +52,7 @@ class OverloadLimit:
         return self._clock()
 
     def time_left(self) -> float:
-        """Return the seconds until a step may start, 0 if it may start now."""
+        """Return the number of seconds until a step may start, or 0 if it may start now."""
         return max(0.0, self._closed_until - self._clock())
 
     def rejected(self, began: float, running: int, retry_after: float | None) -> None:

@@ -41,9 +41,9 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
 
-BATCH = 200  # contents folded at a time
+BATCH = 200  # maximum number of content-only intents folded at a time
 LARGE = 256 << 10  # bytes
-LARGE_ONES = 20  # most larger contents in a batch
+LARGE_ONES = 20  # maximum number of intents with larger content in a batch
 
 
 Chains = dict[tuple[str, str], tuple[int, ...]]
@@ -139,7 +139,11 @@ def fold(
 def _gives_up(
     view: InodeView, wanted: Collection[Place], taken: Collection[Place], deleted: Collection[int]
 ) -> bool:
-    """Return True if a parked file must give up its remote entry."""
+    """Return True if a parked file must give up its remote entry.
+
+    New files may take over the entries at the places `wanted`. Steps need the places `taken` for
+    other entries, and delete the folders `deleted`.
+    """
     if view.moved and view.origin not in wanted:
         return True
     return view.origin is not None and (view.origin in taken or view.origin[0] in deleted)
@@ -165,7 +169,11 @@ def _step(
     inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
-    """Return the step for one intent, with an empty `after`, or None if no step is possible."""
+    """Return the step for one intent, with an empty `after`, or None if no step is possible.
+
+    `inherited` maps places to entries that a new file may take over. `wanted` contains the places
+    of new files with content.
+    """
     if intent.parked:
         return None
     if view.new and intent.gone:
@@ -321,7 +329,7 @@ def with_prerequisites(steps: Sequence[Step], inos: Collection[int]) -> set[int]
 
 
 def _ordered_due(due: Collection[int], first: Collection[int], only: bool) -> Iterator[int]:
-    """Yield the due inodes, first those in `first`; with `only`, yield no other inodes."""
+    """Yield the due inodes, first those in `first`; if `only` is true, yield no others."""
     yield from (ino for ino in first if ino in due)
     if not only:
         yield from (ino for ino in due if ino not in first)
@@ -402,10 +410,10 @@ class Planner:
         self._intents = intents
         self._views = views
         self._folded = Snapshot(self._basis)  # what the newest folding was based on
-        self._origins: dict[int, tuple[Place, int]] = {}  # of names: place, inode there now
-        self._blocked: set[int] = set()  # contents that must wait for others
-        self._blocks: dict[int, set[int]] = {}  # by inode: contents that wait for its step
-        self.names_due: int | None = None  # next due time of a name (wall clock)
+        self._origins: dict[int, tuple[Place, int]] = {}  # of names: remote place, new file there
+        self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
+        self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step
+        self.names_due: int | None = None  # next due time of an intent on names (wall clock)
 
     def everything(self) -> list[Step]:
         """Return the steps of all intents."""
@@ -433,7 +441,7 @@ class Planner:
 
         The second value is True if more uploads are due than the result includes. `busy` contains
         the inodes with a running step, whose uploads are left out. The uploads of `first` come
-        before all others; with `only`, other uploads are left out.
+        before all others; if `only` is true, other uploads are left out.
         """
         agenda = self._intents.agenda
         before, self._folded = self._folded, Snapshot(self._basis)

@@ -54,7 +54,7 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 After any other error, the request had no effect.
 """
 
-LOOK_BACK = 6  # newest versions of a file that are searched for one with a lost response
+LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -111,7 +111,8 @@ class ContentComparison:
     ) -> bool:
         """Return True if a version on the service has the same bytes as `file`.
 
-        `version` is by default the current version. Raises Damaged, and the errors of the download.
+        `version` is by default the current version. Raises Damaged if `file` is
+        damaged, and the errors of the download.
         """
         transfer = self._service.transfer
 
@@ -143,7 +144,7 @@ class Reconciler:
         self.comparison = ContentComparison(state, service)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
 
-    # ---- one request to one place at a time ----
+    # ---- one request at a time per folder and name ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
         """Wait until the running request for this folder (remote id) and name ends; return True.
@@ -182,10 +183,10 @@ class Reconciler:
     async def make_durable(self) -> None:
         """Flush the database, so that a power cut cannot undo the record of a conflict or exchange.
 
-        Without the record of a conflict, the conflict would be found again. The name of a conflict
-        copy contains the time, so its content would be sent a second time. After an exchange of
-        names, only the record contains the final name of an entry with a temporary name. An OSError
-        is logged.
+        Without the record of a conflict, the conflict would be detected again. The name of a
+        conflict copy contains the time, so its content would be sent a second time. After an
+        exchange of names, only the record contains the final name of an entry with a temporary
+        name. An OSError is logged.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -245,7 +246,7 @@ class Reconciler:
         return await current_entry(self._service, request.zone, request.remote_id or "")
 
     async def _entries(self, request: PendingRequest) -> list[Entry]:
-        """Return the entries of the request's folder; none if the folder was deleted meanwhile."""
+        """Return the entries of the request's folder, or [] if the folder was deleted meanwhile."""
         try:
             return await self._service.listing(request.zone, request.folder)
         except NotFound:
@@ -308,7 +309,7 @@ class Reconciler:
         return await self.comparison.is_what_was_sent(request, file_id, version)
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
-        """Return another file with the name of the request that has the sent bytes, or None."""
+        """Return another remote file that has the request's name and the sent bytes, or None."""
         for entry in await self._entries(request):
             if entry.name != request.name or entry.id == request.remote_id:
                 continue
@@ -346,7 +347,7 @@ class Reconciler:
     ) -> bool:
         """Return True if the content to upload is already on the service, below a newer version.
 
-        Then record the upload as done. Also return True if the intent has changed meanwhile.
+        In that case, record the upload as done. Also return True if the intent has changed.
 
         A power cut can undo the records of a request and its response; the newer version may also
         be by this client. The search ends at the base of the edit, because older versions cannot
@@ -439,7 +440,10 @@ class Reconciler:
             state.resolved(request)
 
     def _has_successor(self, request: PendingRequest) -> bool:
-        """Return True if a new file at the request's place can take over the entry there."""
+        """Return True if a new local file can take over the remote entry of the request.
+
+        Such a file has the request's folder and name.
+        """
         inodes = self._state.inodes
         folder = inodes.by_remote(request.zone, request.folder)
         found = None if folder is None else inodes.child(folder.ino, request.name)

@@ -89,7 +89,7 @@ class RemoteNamespace:
         if found is None:
             raise Changed("the entry with this name is gone on the service") from taken
         if other is not None and other is not inode and state.intents.get(other.ino) is not None:
-            if other.ino not in state.in_flight:  # its place was not known, or it has left
+            if other.ino not in state.in_flight:  # its name was unknown, or it has been moved
                 remote_operations.record_blocking_place(state, other, parent.entry_id, name)
             raise Changed("another entry still has this name and is moved first") from taken
         return found
@@ -97,9 +97,9 @@ class RemoteNamespace:
     async def move(self, intent: Intent, inode: Inode, *, aside: bool = False) -> None:
         """Move the entry on the service; if the service rejects the move, undo it locally.
 
-        With `aside`, only move the entry to a temporary name, so that another entry can get its
-        name. A later step moves the entry to its final name. Raises the rejection if the rollback
-        is not possible.
+        If `aside` is true, only move the entry to a temporary name, so that another entry can get
+        its name. A later step moves the entry to its final name. Raises the rejection if the
+        rollback is not possible.
         """
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
@@ -284,9 +284,9 @@ class RemoteNamespace:
         await self._deleted(inode)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> None:
-        """Give an entry with a temporary name its own name, or `instead` if that name is taken.
+        """Rename an entry from its temporary name to its own name, or `instead` if that is taken.
 
-        The default of `instead` is the name of a conflict copy. Raises AlreadyExists if both names
+        `instead` is by default the name of a conflict copy. Raises AlreadyExists if both names
         are taken.
         """
         if not is_aside(inode.remote_name):
@@ -368,7 +368,7 @@ class RemoteNamespace:
 
 
 def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:
-    """Return the error for a 404 response about existing entries: the endpoint is missing."""
+    """Return the error for a 404 response although the entries exist: no such endpoint."""
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",

@@ -30,7 +30,7 @@ class VersionSource:
         )
 
     async def confirm(self) -> None:
-        """Do nothing, because a former version never changes."""
+        """Do nothing, because a stored version never changes."""
 
 
 class CurrentSource(VersionSource):

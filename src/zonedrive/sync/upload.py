@@ -41,7 +41,7 @@ PIECE = 512 << 10  # bytes per read from the spool and per write to the connecti
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
 TINY = 128 << 10  # bytes sent without a thread: handing over costs more than sending
-STEPS = 8  # pieces per second with a limit
+STEPS = 8  # pieces per second if the upload speed is limited
 SAVE_AGAIN = "save the file again, or delete it"
 KEPT_HERE = "the file is kept on this computer; rename it, or see 'zonedrive doctor'"
 
@@ -109,7 +109,7 @@ class Uploader:
         self._bodies: dict[int, Body] = {}
 
     def sent(self, ino: int) -> int:
-        """Return the number of bytes of the inode's running upload that were sent.
+        """Return the number of bytes that the inode's running upload has sent so far.
 
         A small file is sent at once, so the result is 0 until its response arrives.
         """
@@ -208,7 +208,8 @@ class Uploader:
     async def _whole(self, intent: Intent) -> ContentFile:
         """Open the bytes to upload; after a crash, also check them for damage.
 
-        Raises Damaged, and FileNotFoundError if the bytes are gone.
+        Raises Damaged if the bytes are damaged or incomplete, and FileNotFoundError if they are
+        gone.
         """
         state, which = self._state, (intent.ino, intent.generation)
         try:
@@ -237,7 +238,7 @@ class Uploader:
     ) -> None:
         """Send the bytes and record the response; do nothing if the intent has changed.
 
-        Also do nothing if the entry of the intent has changed. Raises StoreError if a policy
+        Also do nothing if the inode's remote id has changed. Raises StoreError if a policy
         forbids the upload.
         """
         reconciler = self._reconciler
@@ -294,8 +295,9 @@ class Uploader:
     async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
         """Check that no other entry in the remote folder has the name.
 
-        An upload identifies its file by name, so two entries of one name are ambiguous. Raises
-        AmbiguousName, or Changed if the entries are about to be renamed or moved.
+        An upload identifies its file by name, so two entries with one name are ambiguous. Raises
+        AmbiguousName if another entry has the name, and Changed if the file was moved on the
+        service, or if a local change is about to move or delete the other entry.
         """
         state = self._state
         folder = state.inodes.by_remote(inode.zone, folder_id)
@@ -323,7 +325,7 @@ class Uploader:
         """Return the other inodes with this remote name, as `_others_named` does.
 
         Raises Changed if one of these inodes is to be moved or deleted. The entry of a parked file
-        is neither, unless `inode` is a new file, which takes over the entry.
+        does not count, unless `inode` is a new file, which takes over the entry.
         """
         others = await self._others_named(inode, folder, name)
         for each in others:
@@ -395,7 +397,7 @@ class Uploader:
         return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the service's entry that has this name under another local name, or None."""
+        """Return the remote entry with this name that has another local name, or None."""
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

@@ -8,7 +8,7 @@ from zonedrive.cli import sigint
 
 
 def main() -> None:
-    """Run the command that the arguments of the process name, and exit."""
+    """Run the command given in the process arguments, and exit."""
     sigint.quiet()
     from zonedrive.cli.main import main as command
 

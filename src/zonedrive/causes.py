@@ -30,7 +30,7 @@ class Cause(IntEnum):
     REFUSED = 2  # the service rejected the change
     LOCAL = 3  # this machine: a full or broken disk, damaged bytes
     SERVICE = 4  # the service cannot be reached, fails temporarily, or requires a logon
-    CHANGED = 5  # the entry changed on the service or locally: it is decided again
+    CHANGED = 5  # the entry changed on the service or locally; the change is planned again
     UNEXPECTED = 6  # an error in zonedrive itself
 
     @property
@@ -79,7 +79,7 @@ def cause_of(error: Exception) -> Cause:
     """
     error = errors.first_of(error)
     if isinstance(error, OSError) and not error.errno:
-        return Cause.UNEXPECTED  # not of the disk: the code raised it without a number
+        return Cause.UNEXPECTED  # not a disk error: raised by code, without an errno
     cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
     if cause is Cause.REFUSED and not getattr(error, "status", 0):
         return Cause.LOCAL  # raised without a request to the service
@@ -106,12 +106,12 @@ def line_of(error: Exception) -> str:
 
 
 def label(cause: Cause) -> str | None:
-    """Return the name of the cause in the daemon's answers (in lower case), or None for NONE."""
+    """Return the cause's lower-case name for the daemon's answers, or None for NONE."""
     return cause.name.lower() if cause else None
 
 
 def count(causes: Iterable[Cause]) -> dict[str, int]:
-    """Return the number of failed changes for each cause that is a failure, by its label."""
+    """Count the failed changes by cause, and return the counts keyed by the cause's label."""
     found = Counter(cause for cause in causes if cause.is_failure)
     return {cause.name.lower(): number for cause, number in found.items()}
 

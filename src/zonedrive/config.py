@@ -56,7 +56,8 @@ LOCAL_ONLY = (
 # program, of a script, or of a plug-in run by kioslave5 or kioworker (which also copy files for the
 # user). If a program does this among other work, the thread's name follows after a slash. GLib
 # uses O_NOATIME only for files that it opens to detect their type, because a name can be ambiguous
-# (*.png and *.json are two types each on some systems). If that fails, it uses the name.
+# (*.png and *.json are two types each on some systems). If GLib cannot open the file, it uses the
+# name.
 GUARD = (
     "tumblerd", "gdk-pixbuf-thumbnailer", "totem-video-thumbnailer", "ffmpegthumbnailer",
     "evince-thumbnailer", "papers-thumbnailer", "atril-thumbnailer", "xreader-thumbnailer",
@@ -101,7 +102,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     refresh: float = 10.0  # seconds a folder listing is trusted
     cache_size: int = 10 << 30  # bytes on disk
     encrypt: bool = True  # content and names at rest
-    connections: int = 32  # most concurrent requests, and most concurrent uploads
+    connections: int = 32  # maximum number of concurrent requests, and of concurrent uploads
     upload_limit: int = 0  # bytes per second, 0: none
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine
@@ -305,7 +306,7 @@ def _of_organization(
 
 
 def _require_certificates(path: Path, where: str) -> None:
-    """Raise ConfigError if the file at `path` has no certificates that can be read."""
+    """Raise ConfigError if the file at `path` has no readable certificates."""
     import ssl  # most commands do not need it
 
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -279,7 +279,7 @@ class Database:
 
 
 class Transaction:
-    """Context manager of `Database.transaction`. A generator would take twice the time."""
+    """Context manager of `Database.transaction`. A generator function would take twice the time."""
 
     __slots__ = ("_database", "_outermost")
 
@@ -404,7 +404,7 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
             for each in (path, log):
                 shutil.copyfile(each, Path(folder, each.name))
             connection = _connected(Path(folder, path.name), stack)
-            # Its index is in memory, so that nothing needs the folder any more.
+            # The index of the log is then in memory, so the folder is no longer needed.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA schema_version").fetchone()
             return connection

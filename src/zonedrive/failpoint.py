@@ -115,7 +115,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reached(place: Place) -> None:
-    """Kill the process if `arm` has set this place and the process has reached it often enough."""
+    """Kill the process if `arm` has chosen `place` and the process has reached it often enough."""
     if place is _deadly:
         _die(place)
 

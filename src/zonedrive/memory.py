@@ -48,7 +48,7 @@ def large(count: int) -> memoryview:
 
 
 class Buffers:
-    """Pool of buffers of one size, for any thread; `give_back` frees the unused buffers."""
+    """Thread-safe pool of buffers of one size; `give_back` frees the unused buffers."""
 
     def __init__(self, size: int) -> None:
         self._size = size  # bytes

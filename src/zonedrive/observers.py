@@ -1,4 +1,4 @@
-"""Lists of observers, which are functions that an object calls at each of its events."""
+"""Lists of observers, which are functions that an object calls on each of its events."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec
@@ -7,13 +7,13 @@ P = ParamSpec("P")
 
 
 class Observers(Generic[P]):
-    """List of functions to call at each event of one kind."""
+    """List of functions to call on each event of one kind."""
 
     def __init__(self) -> None:
         self._functions: list[Callable[P, None]] = []
 
     def add(self, function: Callable[P, None]) -> None:
-        """Register `function` to be called at each later event."""
+        """Register `function` to be called on every later event."""
         self._functions.append(function)
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -222,7 +222,7 @@ class AccountPaths:
 
     @property
     def option(self) -> str:
-        """Command line option for this account, after a space; "" for the default account."""
+        """Command-line option for this account, after a space; "" for the default account."""
         return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
 
     @property
@@ -237,7 +237,7 @@ class AccountPaths:
 
     @property
     def content(self) -> Path:
-        """Folder of the cached bytes of files on the service."""
+        """Folder of the cached content of remote files."""
         return self.cache / "content"
 
     @property
@@ -268,7 +268,7 @@ def no_folder(found: Path) -> ConfigError:
 
 
 def _way_around(found: Path) -> str:
-    """Return a remedy for a file or folder that prevents the use of a folder of zonedrive."""
+    """Return a remedy for the path `found`, which makes one of zonedrive's folders unusable."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders that you own"
@@ -356,7 +356,7 @@ def private_dir(path: Path) -> Path:
 
 
 def require_room(folder: Path) -> None:
-    """Raise OSError with `folder` as its file name if SMALL bytes cannot be stored there.
+    """Raise OSError with `folder` as its file name if it has no room for SMALL bytes.
 
     A missing folder is not created; its nearest existing parent is tested.
     """
@@ -370,7 +370,7 @@ def require_room(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in `folder` are safe from a power cut. Raises OSError."""
+    """Flush changes to the directory entries of `folder` to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

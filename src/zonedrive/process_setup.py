@@ -73,7 +73,7 @@ def open_closed_streams() -> None:
 
 
 def forbid_dumps() -> None:
-    """Prevent core files, crash handlers and debuggers of this user from reading the memory.
+    """Prevent core files, crash handlers and this user's debuggers from reading the process memory.
 
     The resource limit alone is not enough, because a kernel that pipes core dumps to a program
     ignores the limit. fusermount3 is a separate program and not affected.

@@ -3,7 +3,7 @@
 A clause that names a command or an option becomes a sentence and, if the window can do the same, a
 button.
 
-A table maps the words of such clauses to sentences; the first matching row decides.
+`_rows` maps patterns for such clauses to sentences; the first matching row decides.
 """
 
 import re
@@ -39,12 +39,12 @@ def in_window(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def replaced(clause: str) -> Row | None:
-    """Return the row of the table for a clause that names a command, or None."""
+    """Return the first row of `_rows` whose pattern matches the clause, or None."""
     return next((row for row in _rows() if re.search(row[0], clause)), None)
 
 
 def _rows() -> list[Row]:
-    """Return the table. A row is a pattern, the sentence for a matching clause, and the buttons."""
+    """Return the rows, each a pattern, the sentence for a matching clause, and the buttons."""
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [

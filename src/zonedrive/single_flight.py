@@ -3,7 +3,7 @@
 The first caller begins a flight before its first await; later callers wait for the same flight. Use
 this only in the thread of the event loop.
 
-INVARIANT: all callers that wait for a flight are woken when the flight ends, also after a failure.
+INVARIANT: all callers that wait for a flight are woken when the flight ends, even after a failure.
 """
 
 from collections.abc import Iterator

@@ -99,7 +99,7 @@ class Failure(msgspec.Struct, eq=False):
 
 
 class Supervisor:
-    """Runner of background tasks that records their failures."""
+    """Supervisor of background tasks, which runs the tasks and records their failures."""
 
     def __init__(self) -> None:
         self._failures: dict[Task, Failure] = {}

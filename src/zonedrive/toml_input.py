@@ -62,7 +62,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return `words`, with a long text shortened in the middle, because its end may name a line."""
+    """Return `words`, shortened in the middle if too long, because the end may name a line."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2

@@ -1,6 +1,6 @@
 """Turns for fast transfer threads, so that only one of these threads works at a time.
 
-A fast transfer takes the interpreter lock some thousand times a second. If several fast transfers
+A fast transfer takes the interpreter lock a few thousand times a second. If several fast transfers
 worked at once, the event loop, which answers the kernel, would wait too long for that lock. Slow
 transfers need no turn.
 

@@ -22,7 +22,7 @@ _JOINED = (
     re.compile(r"(\d.*?)(, )(\d.+)"),
     re.compile(r"(\d+|\S*[/:]\S*)( )(.+)"),
 )
-"""Lines of several texts: groups are a text, a separator, a text, and what follows."""
+"""Patterns of lines that join several texts; the groups are texts and separators in turn."""
 
 
 def marked(text: str) -> str:
@@ -38,7 +38,7 @@ _WORDS = frozenset(
 
 
 class _Catalogue(gettext.GNUTranslations):
-    """Catalogue that also translates texts with values, and errors of the operating system."""
+    """Catalogue that also translates filled-in texts, and errors of the operating system."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
@@ -56,7 +56,7 @@ class _Catalogue(gettext.GNUTranslations):
         return [(_pattern(text), self.gettext(text)) for text in found]
 
     def line(self, line: str) -> str:
-        """Return the translation of a line of a command; a part without one stays as it is."""
+        """Translate a line that a command prints; parts that have no translation stay unchanged."""
         if (whole := self.gettext(line)) != line:
             return whole
         first, _, rest = line.partition(": ")
@@ -77,7 +77,7 @@ class _Catalogue(gettext.GNUTranslations):
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern of the lines that a text with placeholders becomes."""
+    """Return a pattern that matches the text with any values in its placeholders."""
     parts = _PLACEHOLDER.split(text)
     parts[::2] = map(re.escape, parts[::2])
     parts[1::2] = [f"(?P<{name}>{_VALUES.get(name, '.*?')})" for name in parts[1::2]]
@@ -86,7 +86,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @cache
 def _catalogue() -> gettext.NullTranslations:
-    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; else an empty one."""
+    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG, or an empty catalogue."""
     return gettext.translation("zonedrive", LOCALE, class_=_Catalogue, fallback=True)
 
 

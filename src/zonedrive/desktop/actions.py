@@ -62,7 +62,7 @@ def copy_link(paths: list[str]) -> None:
 
 
 def show(page: str) -> Callable[[list[str]], None]:
-    """Return the action that opens a page of the window."""
+    """Return the action that opens the window at `page`."""
 
     def start(paths: list[str]) -> None:
         words = [] if page == "overview" else ["--page", page, paths[0]]
@@ -95,7 +95,7 @@ ACTIONS: dict[str, Callable[[list[str]], None]] = {
 
 
 def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
-    """Send a request to the daemons of these paths, and return the answers.
+    """Send a request to each daemon whose mount contains any of `paths`; return the answers.
 
     Raises Failed if a daemon does not answer.
     """

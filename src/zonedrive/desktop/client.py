@@ -366,7 +366,7 @@ class Client:
         """Store the changes that a daemon reports for entries with known states.
 
         With `everything`, query all known states of the mount again. The mount point counts as
-        changed with each report, because of `Daemon.counts`.
+        changed with every report, because its state depends on `Daemon.counts`.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state

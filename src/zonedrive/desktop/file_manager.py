@@ -71,7 +71,7 @@ class States:
         return bool(self._changed)
 
     def menu(self, module: Any, files: list[Any], kind: str = "Selection") -> list[Any]:
-        """Return the menu items of these entries, as objects of the file manager's `module`.
+        """Return the menu items for `files`, as objects of the file manager's `module`.
 
         Return [] if an entry is not in a mount or its daemon is not connected. `kind` distinguishes
         the menu of the selection from the menu of the open folder, because Nautilus identifies the
@@ -151,7 +151,7 @@ def emblem_provider(module: Any) -> type:
                 file.add_emblem(name)
 
         def get_file_items(self, *arguments: Any) -> list[Any]:
-            """Return the menu of the selected files, which are the last of the arguments.
+            """Return the menu of the selected files, which are the last argument.
 
             Nautilus before version 43 passes a window as the first argument.
             """

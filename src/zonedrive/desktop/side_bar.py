@@ -15,7 +15,7 @@ BUS_PATH = "/org/zonedrive/Desktop"
 
 
 def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
-    """Return the status of an account, a name of CloudProviders.AccountStatus, and its text."""
+    """Return the name of an account's CloudProviders.AccountStatus, and a text for the user."""
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)
     if link == "logon-required":
@@ -50,7 +50,7 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
 
 
 class SideBar:
-    """Accounts of all mounts, exported for side bars."""
+    """D-Bus object that lists the mounted accounts for file managers' side bars."""
 
     def __init__(
         self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]

@@ -40,7 +40,7 @@ HEADERS = {
 
 
 class OwnProtocol(H11Protocol):
-    """HTTP protocol for one connection, which closes the connection of another user unread."""
+    """HTTP protocol for one connection; aborts the connection of another user before reading."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection that a process of this user opened; abort any other connection."""
@@ -65,7 +65,7 @@ class OwnProtocol(H11Protocol):
 
 
 class Keys:
-    """Session secret of the window, and the start addresses that were not used yet."""
+    """Session secret of the window, and the start addresses that have not been used yet."""
 
     def __init__(self) -> None:
         self._session = secrets.token_urlsafe(32)
@@ -107,10 +107,7 @@ class Guard:
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request to the app, unless it opens a one-time start URL or is rejected.
-
-        Answer these requests here.
-        """
+        """Answer a request that uses a start address or is rejected; pass others to the app."""
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:

@@ -80,7 +80,7 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection and the mount, except for the end of the logon."""
+        """Notices about the connection and the mount, but not about a logon that has ended."""
         reason = "" if self.state == "logon-required" else self.status.get("reason")
         return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
 
@@ -212,7 +212,7 @@ def mounted_on(name: str) -> Path | None:
 
 
 def member_link(account: AccountView, path: str) -> str:
-    """Return the web link for zone members to the entry at `path` of the mount, or "" if none."""
+    """Return the zone members' web link to the entry at `path`, or "" if there is none."""
     if not account.can("member_link"):
         return ""
     request = {"command": "link", "path": path}
@@ -238,7 +238,7 @@ def pin(account: AccountView, path: str) -> None:
 def room(account: AccountView) -> int:
     """Return the free space, in bytes, of the disk with the account's cache.
 
-    The folder of the cache may be deleted at any time.
+    If the cache folder does not exist, use its nearest existing parent folder.
     """
     cache = AccountPaths(account.name).cache
     disk = os.statvfs(next(each for each in (cache, *cache.parents) if each.exists()))

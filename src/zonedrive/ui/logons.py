@@ -220,7 +220,7 @@ class Dialogue:
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
         """Ask the user to choose one of `offers` or user name and password; return the choice.
 
-        Returns None for user name and password. Raises CredentialsRefused if the user chooses no
+        Return None for user name and password. Raises CredentialsRefused if the user chooses no
         method.
         """
         ways = [_("User name and password"), *map(_described, offers)]
@@ -236,7 +236,7 @@ class Dialogue:
         return int(answer)
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to keep a logon as `user` instead of `expected`; return True for yes."""
+        """Ask the user whether to keep a logon as `user` instead of `expected`; True means yes."""
         text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
             found=user or "?", expected=expected
         )

@@ -218,7 +218,7 @@ class Window:
         return template.render({"views": accounts.views(), "at_login": self._at_login})
 
     async def _do(self, request: Request) -> Response:
-        """Run a simple command of one account, named in the path of the request."""
+        """Run a simple command for an account; the URL path names both."""
         name, what = _name(request), request.path_params["what"]
         form = await request.form()
         return await anyio.to_thread.run_sync(self._done, name, what, form)
@@ -353,7 +353,7 @@ class Window:
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
-        """Respond once the logon has another question or has ended, so that its page is reloaded.
+        """Respond once the logon has another question or has ended, so that its page reloads.
 
         Respond after QUESTION_SECONDS seconds in any case.
         """
@@ -724,7 +724,7 @@ def meanings() -> dict[str, str]:
 
 
 def labels() -> dict[str, dict[str, str]]:
-    """Return the translated label of each fixed value of a setting, by setting and value."""
+    """Return the translated label of each fixed value of a setting, keyed by setting and value."""
     yes, no = translated("Yes"), translated("No")
     return {
         "close": {"background": no, "wait": yes},
@@ -755,7 +755,8 @@ def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
 def _mounted(name: str, folder: Path) -> commands.Outcome:
     """Mount an account on `folder`, and return the result of the command.
 
-    If `folder` is the default folder and the account has a systemd unit, start the unit instead.
+    If `folder` is the default folder and the account has a systemd unit, start the unit instead; if
+    the unit does not start, mount as usual.
     """
     if session_start.has_unit(name) and folder == accounts.default_folder(name):
         done = session_start.start_unit(name)
@@ -800,7 +801,7 @@ def _text(form: FormData, key: str, *, strip: bool = True) -> str:
 
 
 def _lines(text: str) -> str:
-    """Return the text of a form with the line ends of this system, and each line stripped."""
+    """Return a form's text with Unix line ends, and without white space around each line."""
     return "\n".join(line.strip() for line in text.splitlines()).strip()
 
 

@@ -1,6 +1,6 @@
 """Error messages of the window, each with the failure, a remedy, and buttons for the remedy.
 
-A table maps each class of errors to its message; the most specific class decides.
+`_known` maps each error class to its message; the most specific class decides.
 """
 
 import errno
@@ -77,7 +77,7 @@ def of_check(check: Mapping[str, str]) -> Problem:
 
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
-    """Return the problem with the reason why an upload is not on the service yet, or None."""
+    """Return the problem that prevents an upload, or None if the upload has no error."""
     said = {
         "refused": _("The service refuses it. Another name or folder may help."),
         "local": _("A problem of this computer keeps it from being sent."),
@@ -92,7 +92,7 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
 
 
 def _known() -> Mapping[type[Exception], Problem]:
-    """Return the problem for each class of errors."""
+    """Return the problem for each error class."""
     kept = _("What you have saved is kept on this computer.")
     ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", "", (LOG_ON,), 403)
     unreachable = Problem(
@@ -201,7 +201,7 @@ def _known() -> Mapping[type[Exception], Problem]:
 
 
 def _of_code() -> Mapping[str, str]:
-    """Return a sentence about a rejected logon for each error code of the service."""
+    """Return a sentence about a rejected logon for each of the service's error codes."""
     blocked = _("The user is blocked for a while, after too many failures.")
     return {
         "AUTHORIZATION_FAILED": _("The user name or the password is wrong."),
@@ -232,7 +232,7 @@ def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem
 
 
 def check_name(name: str) -> str:
-    """Return the translated title of a check of `zonedrive doctor`."""
+    """Return the translated title of the check `name` of `zonedrive doctor`."""
     return {
         "fuse device": _("FUSE device"),
         "user": _("User"),

@@ -35,7 +35,7 @@ REQUEST = 4096  # bytes
 def run(page: str, *, browser: bool) -> str:
     """Open the window at the path `page`, and serve the window until all pages are closed.
 
-    Without `browser`, print the address instead of opening a browser. Return "" at the end. If
+    Without `browser`, print the address instead of opening a browser. Return "" afterwards. If
     another process of this user already serves the window, open a page of that process and return a
     message for the user. Raises ZonedriveError if that process does not answer.
     """
@@ -141,7 +141,10 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 
 
 class Presence:
-    """Count of open pages, each of which keeps a request open, and time of the server's end."""
+    """Number of open pages, and the time at which the server shuts down if no page is open.
+
+    A page with scripts keeps a request open as long as the page is open.
+    """
 
     def __init__(self) -> None:
         self._open = 0
@@ -158,12 +161,15 @@ class Presence:
             self._end = time.monotonic() + CLOSED_SECONDS
 
     def used(self) -> None:
-        """Postpone the server's end after a request; a page without scripts is not counted."""
+        """Keep the server running for at least QUIET_SECONDS seconds after a request.
+
+        An open page without scripts is not counted as open.
+        """
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
 
     def expect(self) -> None:
-        """Postpone the server's end, because a page is about to be opened."""
+        """Keep the server running for at least FIRST_SECONDS seconds, so that a page can open."""
         self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
 
     def is_over(self) -> bool:
@@ -178,7 +184,7 @@ def _open(address: str, browser: bool, wait: float = 60.0) -> None:
     temporary page that leads the browser to the address is deleted.
     """
     commands = browser_commands(os.environ) if browser else []
-    # A page of ours leads to the address: every user can read the arguments of a command.
+    # A temporary page leads to the address, because all users can read a command's arguments.
     with leading_to(address) as page:
         if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
             time.sleep(wait)  # the browser reads the page

@@ -121,7 +121,7 @@ def _entry(name: str) -> Path:
 def _escaped(folder: Path, special: str) -> str:
     """Return the path with a backslash before each character of `special`.
 
-    The first character of `special` is the backslash itself.
+    The first character of `special` must be the backslash.
     """
     place = os.fspath(folder)
     for char in special:

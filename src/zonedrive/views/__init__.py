@@ -5,7 +5,7 @@ virtual           virtual entries, which are not on the service, and their opera
 versions          the folder `.versions` with the former versions of files
 desktop_trash     the trash folder of file managers
 volume_info       the name and the icon of the mount for file managers
-trash             deletion into the service's trash, and restore
-status_report     the data for `status`, `sync` and `conflicts`, and about a path
+trash             operations on the service's trash
+status_report     the data for `status`, `sync` and `conflicts`, and about single paths
 entry_states      the states of entries for file managers
 """

@@ -1,11 +1,12 @@
 """Trash folder of file managers, which deletes an entry on the service when it is moved there.
 
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
-the trashed entries, and its folder `info` holds a note for each entry with the former path and the
-time. If the profile can delete, the mount has this folder, and moving a remote entry into `files`
-deletes the entry on the service, which moves the entry to the service's trash (`zonedrive trash`).
+the trashed entries, and its folder `info` holds a note for each entry with the original path and
+the deletion time. If the profile can delete, the mount has this folder, and moving a remote entry
+into `files` deletes the entry on the service, which moves the entry to the service's trash
+(`zonedrive trash`).
 
-`files` shows the entries that were moved into it since the mount began, without their bytes.
+`files` shows the entries that were moved into it since the mount started, without their bytes.
 Programs can list and restore these entries: an entry that is moved out of `files` is restored on
 the service. Removing an entry from `files`, as programs do to empty the trash, only hides the
 entry.

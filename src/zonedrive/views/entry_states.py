@@ -67,7 +67,7 @@ class EntryStates:
 
     @property
     def changed(self) -> trio.Event:
-        """Event that is set at the next change of a state, and then replaced.
+        """Event that is set on the next change of a state, and then replaced.
 
         Get the event before you read the states; otherwise you can miss a change.
         """
@@ -115,7 +115,7 @@ class EntryStates:
         return found
 
     def _candidates(self, conflicts: set[int]) -> Iterator[Inode]:
-        """Yield every inode that may be in one of the states URGENCY."""
+        """Yield every inode that may be in one of the states listed in URGENCY."""
         state = self._state
         changed = {intent.ino for intent in state.intents.pending()}
         written = {ino for ino, opened in state.opened.items() if opened.session is not None}

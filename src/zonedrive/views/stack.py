@@ -1,6 +1,6 @@
-"""The file system as `fuse` calls it, and its background work.
+"""File system that `fuse` calls, and its background tasks.
 
-Each operation goes to the layer that has the entry: the virtual entries, or else the tree.
+Each operation is passed to the layer that has the entry: the virtual layer, or else the tree.
 """
 
 import contextlib
@@ -62,14 +62,14 @@ class FileSystem:
         self._delivery = Executor(state, service, self._folders)
         state.cache.pinned = self.pins = Pins(state)
         self.keeping = PinFetcher(state, service, self._folders, self.pins)
-        # Metadata and content have pools of their own; a step uses one connection at a time.
+        # Metadata and content use separate connection pools; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             state,
             InodeViews(state),
             self._delivery,
             state.settings.transfers,
             quiet=min(QUIET_S, state.settings.settle),
-            # With a limit, tiny files have threads as well, of which there are only so many.
+            # With an upload limit, tiny files also need threads, whose number is limited.
             most=0 if state.settings.upload_limit else state.settings.connections,
         )
         self._siblings = FilePrefetch(state, service, self._folders, callers)
@@ -110,13 +110,13 @@ class FileSystem:
             task_status.started()
 
     async def _list_zones_at_start(self) -> None:
-        """List the zones at the start, to learn the connection state before the first request."""
+        """List the zones once, to learn the connection state before a program's first request."""
         self._preconnect()
         with contextlib.suppress(ZonedriveError, OSError):
             await self._folders.refresh(self._state.inodes.get(ROOT), time.monotonic_ns())
 
     def _preconnect(self) -> None:
-        """Open a connection for downloads in advance, because connecting takes long."""
+        """Open a connection for downloads in advance, because connecting takes time."""
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
@@ -126,7 +126,7 @@ class FileSystem:
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
-        """Store unsaved bytes and close all files, the cache and the service after the unmount."""
+        """After the unmount, store unsaved bytes and close all files, the cache and the service."""
         self._files.close_all()
         self._virtual.close_all()
         self._state.spool.tidy()
@@ -138,7 +138,7 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Return the attributes of the entry `name`, which is an inode of the tree or virtual."""
+        """Return the attributes of the entry `name`, which is in the tree or virtual."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
@@ -180,7 +180,7 @@ class FileSystem:
         (self._virtual if handle >= VIRTUAL else self._names).releasedir(handle)
 
     async def fsyncdir(self, handle: int) -> None:
-        """Make earlier name changes survive a power cut."""
+        """Flush earlier changes to directory entries to the disk."""
         await trio.to_thread.run_sync(self._state.database.flush)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
@@ -207,7 +207,7 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the attributes of an inode; they stay unchanged for an open former version."""
+        """Return the attributes of an inode; those of an open former version never change."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
@@ -228,10 +228,10 @@ class FileSystem:
     ) -> Attr:
         """Set size, permission bits, owner and times.
 
-        Permission bits and times are stored locally (access times until the mount ends), because
+        Permission bits and times are stored locally (access times only until unmount), because
         the service cannot store them. Raises PermissionError (EPERM) for another owner, for the
-        mount point, and for permissions that the service's protection forbids; IsADirectoryError
-        for the size of a folder.
+        mount point, and for permissions that the service's protection forbids. Raises
+        IsADirectoryError if the size of a folder would be set.
         """
         state = self._state
         if ino >= VIRTUAL:
@@ -289,13 +289,13 @@ class FileSystem:
         await self.removexattr(ino, name)
 
     async def removexattr(self, ino: int, name: bytes) -> None:
-        """Raise OSError with the errno of `setxattr`."""
+        """Raise the same OSError as `setxattr`."""
         if ino >= VIRTUAL:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be changed")
 
     async def statfs(self) -> tuple[int, int]:
-        """Return total and free bytes of the local disk, because the service reports no quota."""
+        """Return the local disk's total and free bytes, because the service reports no quota."""
         disk = shutil.disk_usage(self._state.database.path.parent)
         return disk.total, self._state.spool.room()
 

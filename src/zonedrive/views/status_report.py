@@ -43,7 +43,7 @@ NOT_YET = marked("it is not there yet")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Path in the mount and its entry, either a stored or a virtual entry."""
+    """Path in the mount, with the tree entry or virtual entry at the path."""
 
     path: str  # relative to the mount point
     inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
@@ -151,13 +151,13 @@ class StatusReport:
     def left(self) -> dict[str, int]:
         """Return the counts of pending changes: `files`, `changes` and `bytes`, as in `work`.
 
-        This also works after the stores were closed.
+        This also works after the stores have been closed.
         """
         return _counts(self._waiting())
 
     @property
     def changed(self) -> trio.Event:
-        """Event that is set at the next change of the outbox, and then replaced.
+        """Event that is set on the next change of the outbox, and then replaced.
 
         Get the event before you read the outbox; otherwise you can miss a change.
         """
@@ -193,7 +193,7 @@ class StatusReport:
     def waiting(self) -> set[int]:
         """Return the inodes with pending changes, and negated numbers of rolled-back changes.
 
-        A rolled-back change is included until it was reported to the user.
+        A rolled-back change is included until it has been reported to the user.
         """
         taken_back = {-each.number for each in self._state.refusals.unacknowledged()}
         return {intent.ino for intent in self._state.intents.pending()} | taken_back
@@ -215,11 +215,11 @@ class StatusReport:
         return self._status.copies()
 
     def unacknowledged(self) -> set[int]:
-        """Return the inodes of the conflict copies that were not reported to the user yet."""
+        """Return the inodes of the conflict copies that have not been reported to the user yet."""
         return self._state.intents.conflicts.unacknowledged()
 
     def tell(self, copies: Iterable[int]) -> None:
-        """Record that the conflict copies `copies`, inode numbers, were reported to the user.
+        """Record that the conflict copies `copies` (inode numbers) have been reported to the user.
 
         Raises OSError or StoreError if the database cannot be written.
         """
@@ -301,7 +301,7 @@ class StatusReport:
         """Return path and error of each unreported change that was rejected and rolled back.
 
         Only changes of the inodes `roots` and below them are returned. A returned change counts as
-        reported afterwards. If `roots` contains ROOT, this also works after the stores were closed.
+        reported afterwards. If `roots` contains ROOT, this also works on closed stores.
         """
         below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:

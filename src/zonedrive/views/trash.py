@@ -1,9 +1,9 @@
 """Operations on the service's trash, for the trash folder of file managers and `zonedrive trash`.
 
 Programs use unlink(2) and rmdir(2) for single entries and for many purposes. A deletion in this
-module, in contrast, takes a folder with its content, is sent at once and can be undone. The entries
-below the folder keep their rows until the service has deleted the folder, so that these entries can
-be distinguished from entries that coworkers add in the meantime.
+module, in contrast, includes the content of a folder, is sent at once and can be undone. The
+entries below the folder keep their database rows until the service has deleted the folder, so that
+these entries can be distinguished from entries that coworkers add in the meantime.
 
 INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
 INVARIANT: a deleted entry keeps its identity and history, even if another entry takes its name.
@@ -35,7 +35,7 @@ PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 
 
 class TrashedEntry(msgspec.Struct, frozen=True):
-    """Inode, name and last known state of a deleted entry."""
+    """Deleted entry, with its inode number, its name and its last known state on the service."""
 
     ino: int
     name: str  # in the mount
@@ -44,7 +44,7 @@ class TrashedEntry(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class TrashOperations:
-    """Deletion of entries into the service's trash, and their restore."""
+    """Operations that move entries to the service's trash and restore them."""
 
     _state: LocalState
     _service: Service
@@ -58,10 +58,11 @@ class TrashOperations:
     async def delete(self, parent: int, name: str) -> TrashedEntry:
         """Delete the entry `name` of the folder `parent`, and everything in the entry.
 
-        Raises OSError: EXDEV if a part of the entry is only local or was rejected by the service
-        (programs then offer to delete the entry permanently), EBUSY if a program is writing to a
-        part or has renamed the entry, ENETUNREACH or EBUSY if a part is not uploaded yet and the
-        upload does not end soon. Raises PermissionError for a zone or a protected entry.
+        Raises OSError: EXDEV if the entry or anything below it exists only locally or was rejected
+        by the service (programs then offer to delete the entry permanently), EBUSY if a program is
+        writing to any of these files or has renamed the entry, ENETUNREACH or EBUSY if an upload
+        of any of these files does not end soon. Raises PermissionError for a zone or a protected
+        entry.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -88,7 +89,7 @@ class TrashOperations:
     async def _all_sent(self, inode: Inode) -> None:
         """Wait up to PATIENCE_S seconds until the entry and everything below it is uploaded.
 
-        Raises OSError, as `delete` describes. If an upload fails again, raises OSError at once.
+        Raises OSError as described in `delete`; if an upload fails again, raises it at once.
         """
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
@@ -103,7 +104,7 @@ class TrashOperations:
             raise OSError(errno.EBUSY, "a part of the entry is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
-        """Return True if the last upload of a part of the entry failed and no retry is running."""
+        """Return True if an upload of the entry or anything below it failed and is not running."""
         intents = [self._state.intents.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
@@ -116,7 +117,7 @@ class TrashOperations:
     def _unsent(self, inode: Inode) -> list[Inode]:
         """Return the inodes of the entry and everything below it that are not uploaded.
 
-        Raises OSError, as `delete` describes.
+        Raises OSError as described in `delete`.
         """
         state = self._state
         suspects = {*state.inodes.without_origin(), *(each.ino for each in state.intents.all())}
@@ -141,12 +142,12 @@ class TrashOperations:
         return None if inode is None or inode.parent == NOWHERE else inode
 
     async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
-        """Restore an entry on the service, and move it to the folder `parent` as `name`.
+        """Restore the entry `gone` on the service, and move it to the folder `parent` as `name`.
 
         The service restores the entry in its former place; if needed, the entry is then moved.
-        Raises OSError: EEXIST if `name` or the former name is in use, EXDEV if the folder is in
+        Raises OSError: EEXIST if `name` or the former name is in use, EXDEV if `parent` is in
         another zone, ENETUNREACH or EBUSY if the service has not deleted the entry yet, EBUSY if
-        the name was taken during the restore. Raises NotSupported and the service's errors.
+        the former name was taken during the restore. Raises NotSupported and the service's errors.
         """
         state, entry = self._state, gone.entry
         folder = await self._names.folder(parent)
@@ -248,10 +249,10 @@ class TrashOperations:
         return _entry(inode)
 
     async def show(self, entry: Entry) -> str:
-        """Refresh the listing with a restored entry, so that the mount shows the entry at once.
+        """Refresh the listing of a restored entry's folder, so that the mount shows the entry.
 
         Return the entry's path in the mount, or only its name if its folder was never listed.
-        Raises the service's error.
+        Raises the service's errors if the listing fails.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(entry.zone_id, entry.parent_id)

@@ -103,8 +103,8 @@ class VersionList:
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
         """Store the versions, newest first.
 
-        `revision` is the file's revision at the time `asked_s` of the request, in seconds since
-        boot.
+        `asked_s` is the time of the request, in seconds since boot, and `revision` is the file's
+        revision at that time.
         """
         self.versions = versions  # newest first
         self.revision = revision
@@ -411,7 +411,7 @@ class _FormerVersion(Node):
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """Return the file's inode if its cached content is complete and is this version."""
+        """Return the file's inode if its cached content is this complete version, else None."""
         file = self._history.file
         if file is None or not file.revision or file.revision != self._version.revision:
             return None

@@ -186,7 +186,7 @@ class VirtualLayer:
     # ---- lookup ----
 
     def root(self, parent: int, name: bytes) -> Node | None:
-        """Return the virtual entry `name` of a folder of the tree, or None."""
+        """Return the virtual root `name` of the tree folder `parent`, or None if there is none."""
         root = self._roots.get(name)
         if root is None:
             return None
@@ -198,7 +198,7 @@ class VirtualLayer:
         return root.open(parent)
 
     def has(self, parent: int, name: bytes) -> bool:
-        """Return True if the entry `name` of the folder is virtual, or would be virtual."""
+        """Return True if the entry `name` of the folder is virtual, or would be if it existed."""
         return parent >= VIRTUAL or (name in self._roots and self.root(parent, name) is not None)
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
@@ -342,11 +342,11 @@ class VirtualLayer:
         return node
 
     def _same(self, node: Node) -> Node:
-        """Return the node object in use for the inode number of `node`, or `node` if none is."""
+        """Return the node object in use for the inode number of `node`, or else `node` itself."""
         return self._known.setdefault(node.ino, node)
 
     def _hold(self, node: Node) -> Attr:
-        """Increment the kernel's lookup count of a node, and return the attributes."""
+        """Increment the kernel's lookup count of a node, and return the node's attributes."""
         node = self._same(node)
         self._held[node.ino] = node, self._held.get(node.ino, (node, 0))[1] + 1
         return self._attr(node)

@@ -35,7 +35,7 @@ class _File(Node, Content):
     mode = stat.S_IFREG | 0o444
 
     def __init__(self, state: LocalState, text: bytes) -> None:
-        # With the text, because the bytes of an inode number never change.
+        # The number depends on the text, because the bytes of an inode number never change.
         super().__init__(number(state.database.identity, "volume info", text.decode()))
         self._text = text
         self.size = len(text)

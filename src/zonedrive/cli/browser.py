@@ -2,8 +2,7 @@
 
 This module knows nothing about the content of a URL.
 
-INVARIANT: the browser's command line contains the path of a private file, never the address of a
-sign-on.
+INVARIANT: the browser's command line contains the path of a private file, never the sign-on URL.
 INVARIANT: pasted text is not echoed, because it may contain credentials.
 """
 
@@ -89,13 +88,13 @@ class BrowserPrompt:
 
     @property
     def can_confirm(self) -> bool:
-        """True if `confirm` can ask the user, because standard input is a terminal."""
+        """True if standard input is a terminal, so that `confirm` can ask the user."""
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
         """Ask whether to accept a sign-on as `user` instead of `expected`; return True for yes.
 
-        Input that was typed before the question is discarded.
+        Discard input that was typed before the question.
         """
         found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
@@ -130,8 +129,8 @@ class BrowserPrompt:
         """Ask the user to open `address`, and pass pasted lines to `take` until it accepts a line.
 
         `take` returns "" for an accepted line, otherwise the reason why the line is rejected.
-        `back` is the beginning of the URL at which the browser ends; `name` is the name of the
-        sign-on method. Also returns at the end of input.
+        `back` is the beginning of the browser's final URL; `name` is the name of the sign-on
+        method. The method also returns at the end of input.
         """
         self.asked = True
         if self._wanted_here:
@@ -160,9 +159,9 @@ class BrowserPrompt:
 def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     """Return the commands that can open a URL, best first, each as a list of words.
 
-    The commands come from $BROWSER or, if $BROWSER is not set, from the desktop. `%s` in a command
-    stands for the URL. Without $BROWSER, text browsers are not used, because they would take over
-    the terminal.
+    The commands come from $BROWSER, where `%s` in a command stands for the URL. If $BROWSER is not
+    set, return the desktop's commands, but no text browsers, because they would take over the
+    terminal.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []
@@ -190,7 +189,7 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Open the address with the first command that works; return False if no command works.
+    """Open `address` with the first command that works; return False if no command works.
 
     The command runs in a thread, because the browser may contact the listener before the command
     ends.
@@ -205,7 +204,7 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
 def opened_by(
     commands: Sequence[Sequence[str]], address: str, environment: Mapping[str, str]
 ) -> bool:
-    """Open the address with the first command that works; return False if no command works."""
+    """Open `address` with the first command that works; return False if no command works."""
     return any(_runs(command, address, environment) for command in commands)
 
 
@@ -304,12 +303,13 @@ def _unseen(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leading_to(address: str) -> Iterator[Path | None]:
-    """Yield the path of a private page that redirects to `address`; None if no folder is private.
+    """Yield the path of a page that redirects to `address` and that only this user can read.
 
-    The end of the `with` block deletes the page. A browser command gets the page instead of
-    `address`, because all users of a machine can read the arguments of all processes. The page is
-    in the home folder if possible, under a name without a leading dot, because confined browsers
-    (snap) cannot read hidden folders, /tmp or the runtime folder.
+    Yield None if there is no private folder for the page. The page is deleted at the end of the
+    `with` block. A browser command gets the path of the page instead of `address`, because all
+    users of a machine can read the arguments of all processes. The page is in the home folder if
+    possible, in a folder whose name does not begin with a dot, because confined browsers (snap)
+    cannot read hidden folders, /tmp or the runtime folder.
     """
     folder = _private_folder()
     if folder is None:

@@ -1,7 +1,7 @@
 """Client of the control socket, and lookup of the daemon that serves a path.
 
-INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
-the request may take. A busy daemon is not mistaken for a hanging daemon.
+INVARIANT: a hung daemon is detected within a few seconds, whatever was requested and however long
+the request may take. A busy daemon is not mistaken for a hung daemon.
 INVARIANT: this module accesses no file in a mount.
 """
 
@@ -27,7 +27,8 @@ from zonedrive.paths import (
 )
 
 ASK_SECONDS = 90.0
-# Maximum time in seconds between a daemon's start and first answer, or last answer and end.
+# Maximum time in seconds from a daemon's start to its first response, or from its last response to
+# its end.
 BETWEEN_SECONDS = 20.0
 LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
 SLICE_SECONDS = 0.5  # length in seconds of one slice of a wait
@@ -35,7 +36,7 @@ QUIET_SECONDS = 3.0  # seconds of silence before each test whether the daemon is
 SIGN_SECONDS = 2.0  # maximum duration of that test in seconds
 # Maximum duration of that test in seconds while the daemon computes or waits for its disk.
 WORKING_SECONDS = 30.0
-# Longest silence in seconds of a daemon that has removed its socket and closes its stores.
+# Longest silence in seconds of a daemon that has removed its socket and is closing its stores.
 CLOSING_SECONDS = 60.0
 
 
@@ -102,8 +103,9 @@ def asked_or_stored(
 ) -> Message:
     """Return the daemon's response, or the result of `stored` if the account is not mounted.
 
-    `stored` raises AlreadyRunning while a daemon is starting or ending. Both functions are then
-    called again, for up to BETWEEN_SECONDS. Raises the errors of both functions.
+    `ask_daemon` sends the request to the daemon. `stored` raises AlreadyRunning while a daemon is
+    starting or ending; in this case, call both functions again, for up to BETWEEN_SECONDS. Raises
+    the other errors of both functions, and ConfigError if the account's folders cannot be used.
     """
     end = time.monotonic() + BETWEEN_SECONDS
     while True:
@@ -125,9 +127,12 @@ def stream(
     """Send a request and yield each message of the daemon's response.
 
     The last message contains "done". `timeout` is the maximum time without a message, in seconds
-    (None: no limit). Raises NoDaemon (NotLoggedOn if the account is not logged on either),
-    NotResponding, DaemonTimeout, EarlierDaemon, Unconnectable, DaemonExited,
-    protocol.ForeignSocketError, or the error that the daemon reports.
+    (None: no limit). Raises NoDaemon if the account is not mounted (NotLoggedOn if it is not logged
+    on either), Unconnectable or NotResponding if a daemon is running but cannot be reached or does
+    not respond, DaemonTimeout if no message arrives within `timeout`, EarlierDaemon if the daemon
+    does not know the command, DaemonExited if the daemon exits before the last message,
+    protocol.ForeignSocketError if a program of another user listens at the socket, and the error
+    that the daemon reports.
     """
     with _connected(paths) as connection:
         try:
@@ -193,7 +198,7 @@ def _reached(paths: AccountPaths) -> socket.socket:
     The lock file contains the path of the daemon's socket. If the daemon of an account with the
     same name in another XDG_STATE_HOME listens at this socket, the socket counts as missing. Raises
     OSError if the socket is missing, TimeoutError if the daemon does not accept the connection, or
-    protocol.ForeignSocketError.
+    protocol.ForeignSocketError if a program of another user listens at the socket.
     """
     who = _daemon(paths)
     if who is None:  # no daemon has announced its socket
@@ -327,7 +332,7 @@ def received(
 
 
 def _require_life(paths: AccountPaths, quiet: float) -> None:
-    """Test whether a daemon that was silent for `quiet` seconds hangs; if so, raise TimeoutError.
+    """Raise TimeoutError if a daemon that has been silent for `quiet` seconds no longer responds.
 
     The test uses a second connection, because responses on one connection arrive in order.
     """
@@ -351,8 +356,10 @@ def _require_life(paths: AccountPaths, quiet: float) -> None:
 def connect(path: Path, pid: int | None) -> socket.socket:
     """Return a connection to the daemon at the socket `path`; `pid` is the daemon's process id.
 
-    `_slices` defines the time limit. Raises OSError if no process listens at the socket,
-    TimeoutError if the process does not accept the connection, or protocol.ForeignSocketError.
+    Wait for up to SIGN_SECONDS, or for up to WORKING_SECONDS while the daemon computes or waits for
+    its disk. Raises OSError if no process listens at the socket, TimeoutError if the process does
+    not accept the connection within this time, or protocol.ForeignSocketError if the process
+    belongs to another user.
     """
     connection = None
     slices = _slices(pid)

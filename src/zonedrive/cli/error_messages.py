@@ -27,7 +27,7 @@ INTERRUPTED = 130
 DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
 """Environment variable with the number of a file descriptor to which an error is written.
 
-The descriptor is the writing end of a pipe that the window reads.
+The descriptor is the write end of a pipe that the window reads.
 """
 
 _REMEDIES = {
@@ -59,7 +59,7 @@ def exit_code(error: Exception) -> int:
 def line(error: Exception) -> str:
     """Return the error's cause and remedy in one line.
 
-    The details of an unexpected error are written to a file for a bug report.
+    Write the details of an unexpected error to a file for a bug report.
     """
     if isinstance(error, ZonedriveError):
         if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
@@ -73,7 +73,7 @@ def line(error: Exception) -> str:
 
 
 def pass_on(error: ZonedriveError, descriptor: int) -> None:
-    """Write `error`, with its class, to a file descriptor as a message of the control protocol."""
+    """Write `error` and its class to a file descriptor, as a message of the control protocol."""
     from zonedrive.daemon import protocol
 
     os.write(descriptor, protocol.encode(protocol.refusal(error)))
@@ -82,7 +82,7 @@ def pass_on(error: ZonedriveError, descriptor: int) -> None:
 def _refused(wrong: OSError) -> str:
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
-        # On Python 3.13, the rest of the buffer would fail and be reported again.
+        # On Python 3.13, flushing the rest of the buffer would fail and be reported again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return unwritten(wrong)
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():

@@ -18,7 +18,7 @@ from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
 from zonedrive.translation import marked
 
-WIDE = 110  # minimum columns of a terminal for a table with the zones' ids, which are for programs
+WIDE = 110  # minimum terminal width, in columns, at which the table includes the zones' ids
 
 
 @click.command()
@@ -159,7 +159,7 @@ def trash(
     rows = (
         {
             "zone": one["zone"],
-            # the root of the zone is a slash
+            # the root of a zone is shown as a slash
             "was in": "?" if one.get("parent") is None else one["parent"] or "/",
             "name": one["name"] + ("/" if one["folder"] else ""),
             time: text_output.when(one[time]) if one[time] else "",
@@ -306,7 +306,7 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 def _here(one: Message) -> str:
     """Return a string such as `3 of 12 files available offline (1.2 MiB of 3.4 MiB)`.
 
-    If all files are available, the text has only the totals.
+    If all files are available, the string contains only the totals.
     """
     files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:

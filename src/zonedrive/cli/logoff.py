@@ -85,7 +85,10 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
 
 
 def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:
-    """Raise ZonedriveError if `here` has files in lost+found, or `local_only` files of the user."""
+    """Raise ZonedriveError if logoff would delete files that exist only on this machine.
+
+    `here` counts the files in lost+found and the user's files with local_only names.
+    """
     if here.lost:
         raise ZonedriveError(
             saved(here.lost),
@@ -102,11 +105,11 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 
 
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
-    """Return a text, such as "; dropped 1 file in lost+found", about the data that logoff deletes.
+    """Return a string, such as "; dropped 1 file in lost+found", that names the data to be deleted.
 
     Returns "" if logoff deletes only copies of data on the service. The caller prevents daemons
-    from starting, so that no data is added. Without `discard`, raises ZonedriveError if data would
-    be lost, because a daemon may have saved data since the first check.
+    from starting, so that no data is added. If `discard` is false, raises ZonedriveError if data
+    would be lost. This repeats the first check, because a daemon may have saved data since then.
     """
     try:
         here = local_data.only_here(paths)
@@ -180,7 +183,7 @@ async def _end_at_service(account: Account, store: SecretStore) -> None:
             access.carry(Secret(bearer.secret))
             if await revoke(access, load_profile(account.profile), bearer):
                 return
-            # A token without an id was made elsewhere, and others may use it.
+            # A token without an id was created elsewhere, and other programs may use it.
             own = bearer.kind == "session" or bearer.id
             failure = await end_session(access) if own else None
     except ZonedriveError as wrong:

@@ -135,7 +135,7 @@ class LogonOptions:
 
 @contextlib.contextmanager
 def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
-    """Convert a ConfigError in the `with` block to BadOption, unless `given` is None.
+    """Convert a ConfigError raised in the `with` block to BadOption, unless `given` is None.
 
     `given` is the user's value of `option`, or of the command's argument if `option` is "".
     """
@@ -261,7 +261,7 @@ def logon(**options: Any) -> None:
             text_output.complain("the sign-on in the browser was cancelled")
         raise
     mounted: Message = {}
-    with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
+    with contextlib.suppress(ZonedriveError):  # a mount that waits for the logon continues at once
         mounted = control_client.ask(paths, {"command": "logged-on"}, timeout=5)
     text_output.say(
         f"logged on to {done.base_url} as {text_output.word(done.user_id)} ({enrolment.kept})"
@@ -304,7 +304,7 @@ class Terminal:
         self._password_stdin = password_stdin
         self._code_stdin = code == STDIN
         self._code = None if self._code_stdin else code
-        # Lines of standard input that were not read yet, by name.
+        # Names of the inputs whose lines of standard input have not been read yet, in order.
         self._ahead = ["password", "new password"] if password_stdin else []
         if self._code_stdin:
             self._ahead.insert(1 if password_stdin else 0, "code")
@@ -353,10 +353,11 @@ class Terminal:
         return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self, kind: str) -> Secret | None:
-        """Return the value of --code, or None if --code is missing or `-`.
+        """Return the one-time code that was given before the service asks for a code, or None.
 
-        For `-`, return the code if its `kind` is ServiceMail and standard input already has bytes
-        after the password. Such a code comes from an earlier logon.
+        This is the value of --code. For `--code -`, read the code from standard input if its `kind`
+        is ServiceMail and there already is input after the password. Such a code was mailed for an
+        earlier logon.
         """
         if self._code:
             return Secret(self._code.strip())

@@ -144,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     process_setup.open_closed_streams()
     process_setup.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
-    # fusermount3 and stat are in defpath; an empty part would mean the working directory.
+    # fusermount3 and stat are in defpath; an empty entry would mean the working directory.
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
-    # Warnings are for a daemon's log; Python would print them between a command's lines.
+    # Warnings are for a daemon's log; Python would print them between a command's output lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
     given = (
         [process_setup.decode_argument(word) for word in sys.argv[1:]]
@@ -222,7 +222,7 @@ def _is_of_mount_8(given: Sequence[str]) -> bool:
 
 
 def _narrow() -> int | None:
-    """Return the terminal width (at least 20) if it is below click's minimum, else None."""
+    """Return the terminal width (at least 20) if it is less than LEAST_COLUMNS, else None."""
     columns = shutil.get_terminal_size().columns
     return max(20, columns) if columns < LEAST_COLUMNS else None
 

@@ -56,7 +56,7 @@ def list_members(zone: str, account: str, as_json: bool) -> None:
       type   User or Group
       level  Add, Modify, Manage or another level of the service
     """
-    # Not a static import: it is needed only here, and takes a part of a second.
+    # Not a static import: it takes a fraction of a second, and few commands need it.
     from zonedrive.daemon import service_commands
 
     found = service_commands.members(AccountPaths(account), zone)

@@ -23,7 +23,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Metrics:
-    """Metrics of several accounts, grouped by the name of the metric as the format requires."""
+    """Metrics of several accounts, grouped by metric name, as the Prometheus format requires."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}  # by the name of the metric

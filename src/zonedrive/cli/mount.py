@@ -25,9 +25,9 @@ UNMOUNT_SECONDS = 60.0
 NOW_SECONDS = 25.0  # longest silence in seconds of a daemon told to end at once; closing takes less
 # Longest silence in seconds of a daemon that waits for uploads: only closing is silent.
 SILENT_SECONDS = 45.0
-# Time in seconds for a hanging daemon to end normally; saved data is already on the disk.
+# Time in seconds for a hung daemon to end normally; saved data is already on the disk.
 HUNG_SECONDS = 5.0
-CLOSING_SECONDS = 30.0  # time in seconds for a daemon without a reachable socket to end normally
+CLOSING_SECONDS = 30.0  # time in seconds for a daemon with an unreachable socket to end normally
 
 
 @click.command()

@@ -36,7 +36,7 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
 class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
     """Parameter type for a local path, with completion in the shell.
 
-    The path is not accessed. click.Path would access the path, and block in a hanging mount.
+    The path is not accessed. click.Path would access the path, and block on a hung mount.
     """
 
     name = "path"

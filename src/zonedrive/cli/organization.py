@@ -19,7 +19,7 @@ LEVELS = ("Manage", "Access", "None")
 
 
 def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """Call `question` with the directory of users and groups; return its result.
+    """Call `question` with the directory of users, groups and tokens, and return the result.
 
     Raises the errors of `question`, and NotLoggedOn if the account is not logged on.
     """
@@ -58,7 +58,7 @@ def list_users(account: str, as_json: bool) -> None:
 def _levels(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> "dict[str, Level]":
-    """Return the level of each member, by member id, from the values `ID=LEVEL` of an option.
+    """Parse the values `ID=LEVEL` of an option, and return the level of each member by member id.
 
     Raises click.UsageError for an invalid value.
     """

@@ -72,6 +72,6 @@ def _remedy() -> str:
     """Return a remedy with the command that installs the sandbox's dependencies."""
     wanted = [one for one in metadata.requires("zonedrive") or () if "sandbox" in one]
     names = sorted(found[0] for one in wanted if (found := re.match(r"[\w.-]+", one)))
-    if "dist-packages" in __file__:  # Debian's, where pip refuses
+    if "dist-packages" in __file__:  # Debian's package, where pip refuses to install
         return f"run 'sudo apt install {' '.join(f'python3-{name}' for name in names)}'"
     return f"run '{sys.executable} -m pip install {' '.join(names)}'"

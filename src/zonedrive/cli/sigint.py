@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C before a command begins and after its end, which exits without output.
+"""Handling of Ctrl-C outside a command: the process exits at once and without output.
 
 During a command, Ctrl-C raises KeyboardInterrupt as usual. During the import of a command,
 KeyboardInterrupt would print a traceback. If the parent process has set SIGINT to be ignored,

@@ -51,11 +51,11 @@ ENDED = {"mountpoint": None, "pid": None, "state": "offline"}
 NOT_SENDING = {
     "offline": "the service cannot be reached: cached files can be read, and changes wait and are"
     " sent when it is back",
-    "logon-required": "",  # said in the first line
+    "logon-required": "",  # the first line explains this state
 }
-"""Explanation of each state but `online`."""
+"""Explanations for the states in which no changes are sent, by state."""
 
-# Names of pending changes that have no bytes.
+# Display names of the pending changes that have no content, by type of change.
 CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
 
 
@@ -141,8 +141,8 @@ class Look:
     def again(self, former: Status) -> Status:
         """Return the current status; `former` is the previous status.
 
-        If the daemon does not respond, returns `former` with "unknown_since" and "unknown". After
-        the end of the daemon, returns the status from the stored state.
+        If the daemon does not respond, returns `former` with the members "unknown_since" and
+        "unknown". After the daemon has ended, returns the status from the stored state.
         """
         try:
             found = self._asked()
@@ -177,7 +177,7 @@ class Look:
 
 
 def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
-    """Add the number of pending changes to the message of `silent`, if the number can be read."""
+    """Add the number of pending changes to the message of the error `silent`, if it is known."""
     from zonedrive.daemon.local_data import backlog
 
     with contextlib.suppress(ZonedriveError, OSError):
@@ -226,9 +226,9 @@ def _room(lines: int) -> int:
 
 @contextlib.contextmanager
 def _screen() -> Iterator["Live | None"]:
-    """Yield the terminal's alternate screen, or None if standard output cannot be redrawn.
+    """Yield a live view on the alternate screen, or None if standard output cannot be redrawn.
 
-    The end of the `with` block restores the terminal.
+    The terminal is restored at the end of the `with` block.
     """
     if not text_output.can_redraw(sys.stdout):
         yield None
@@ -305,7 +305,7 @@ def _lines(found: Status, *, part: bool) -> Iterator[tuple[str, str]]:
 
 
 def _notes(found: Status) -> Iterator[tuple[str, str]]:
-    """Yield lines about problems, their remedies, and the requested paths, each with its style."""
+    """Yield lines (text, style) about problems, their remedies, and the requested paths."""
     if died := found.get("died"):
         mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
         yield last_run.line_of(died), "bold red"
@@ -341,7 +341,7 @@ def verdict(found: Status, *, part: bool) -> str:
         if lost := found.get("lost", 0):
             return saved(lost)
         return f"everything{' there' if part else ''} is on the service"
-    # Without a daemon `files` may be missing; an ended daemon may report more than waits.
+    # If no daemon is running, `files` may be missing; a daemon's last status may count too many.
     files = min(waiting, outbox.get("files", waiting))
     left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
     said = f"{unsent(left)} {verb(waiting)} only on this machine"

@@ -175,7 +175,7 @@ def report_rejected(last: Message) -> None:
 
 
 def print_failures(failed: list[Message], more: str) -> None:
-    """Print one line for each of the first LINES failures, and one with the number of the others.
+    """Print the first LINES failures, one per line, and a line with the number of further failures.
 
     `more` completes the last line after the words "3 more files".
     """

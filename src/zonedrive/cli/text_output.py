@@ -123,14 +123,14 @@ def show_records(items: Sequence[Mapping[str, object]], *, in_json: bool, empty:
     rows = [{name: _cell(item.get(name)) for name in used} for item in items]
     longest = [max(cell_len(clean(row[name])) for row in (*rows, {name: name})) for name in used]
     if sum(longest) + 3 * len(used) > width():
-        click.echo()  # as before a table
+        click.echo()  # a table also begins with an empty line
         put(_blocks(rows))
     else:
         put(grid(rows))
 
 
 def line(text: str, style: str = "") -> None:
-    """Print one line, folded in a narrow terminal; `style` is a rich style, for terminals only."""
+    """Print one line, folded in a narrow terminal, with the rich style `style` if on a terminal."""
     put(words(text, style))
 
 
@@ -198,7 +198,7 @@ def asking() -> Iterator[None]:
 
 
 def word(text: str) -> str:
-    """Return a name from another source, shortened to at most WORD characters."""
+    """Return `text`, a name from another source, shortened to at most WORD characters."""
     return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
 
 
@@ -241,7 +241,7 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def _cell(value: object) -> str:
-    """Return a JSON value of the service as one line of text."""
+    """Return a JSON value from the service as one line of text."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, bool):

@@ -199,7 +199,7 @@ def _revoke(account: str, token_id: str) -> None:
 
 
 def _own_id(account: str) -> str | None:
-    """Return the id of the account's token, or None for a session or a token without a known id."""
+    """Return the id of the account's token, or None for a session or if the id is unknown."""
     from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.secrets import open_store
 

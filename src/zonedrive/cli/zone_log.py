@@ -22,7 +22,7 @@ from zonedrive.paths import AccountPaths
 
 POLL_SECONDS = 5.0  # minimum interval between two requests of --follow
 CALM = 10  # minimum interval as a multiple of the duration of the last request
-LATE_NS = 60 * 10**9  # maximum delay of a message in the log, in ns, with which it is still found
+LATE_NS = 60 * 10**9  # maximum delay in ns after which --follow still finds a late message
 FIRST = 10  # number of messages that --follow shows first
 FIRST_NS = 7 * 86_400 * 10**9  # maximum age of these messages in ns
 BATCH = 5000  # ids in one request to the daemon
@@ -100,7 +100,7 @@ class ZoneLog:
         return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
 
     def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:
-        """Return the messages of one zone in `answer` that concern this log's path and user.
+        """Return the messages in `answer`, the log of one zone, that concern `place` and `user`.
 
         The `path` of a returned message is a path in the mount. `folder` is the folder name of the
         zone in the mount.

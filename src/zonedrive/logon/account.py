@@ -28,12 +28,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
-    sign_on: tuple[str, ...] = ()  # option of the sign-on in a browser, if there was one
+    sign_on: tuple[str, ...] = ()  # option that selects the browser sign-on, if one was used
     keeps_password: bool = False  # the password is stored, for renewals of the logon
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
-        """Return the account from its account file, or from the copy if the file is damaged.
+        """Return the account from its account file, or from the file's copy if the file is damaged.
 
         Raises NotLoggedOn if the account was never logged on, and ConfigError if the copy cannot be
         read either or the base URL is invalid.
@@ -93,7 +93,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         file is damaged, so that the uploads are not assigned to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
-        paths.account_copy.unlink(missing_ok=True)  # never one of another user's
+        paths.account_copy.unlink(missing_ok=True)  # never keep the copy of another user's file
         write_private(paths.account_file, text)
         write_private(paths.account_copy, text)
 

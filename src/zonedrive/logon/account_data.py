@@ -19,9 +19,9 @@ from zonedrive.paths import AccountPaths
 class Backlog(msgspec.Struct, frozen=True):
     """Number and size of the pending changes, which the service does not have yet."""
 
-    files: int = 0  # everything that waits
+    files: int = 0  # number of all pending changes
     bytes: int = 0
-    changes: int = 0  # those among `files` that have no content to upload
+    changes: int = 0  # number of those among `files` that have no content to upload
 
     def __str__(self) -> str:
         return unsent(msgspec.structs.asdict(self))

@@ -1,11 +1,11 @@
-"""Authentication of sync and async httpx clients by a bearer token, replaced after a rejection.
+"""Authentication of httpx clients with a bearer token that is replaced after a rejection.
 
 A bearer token is the token or session id in the Authorization header. This module knows nothing
 about the logon: the creator of a BearerAuth provides a function that renews the bearer token.
 
-INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
-another bearer token than the rejected bearer token (a renewed bearer token, or the bearer token of
-a later logon).
+INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with a
+bearer token other than the rejected one (a renewed bearer token, or the bearer token of a later
+logon).
 INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
 request says nothing about the bearer token.
 INVARIANT: a rejected bearer token is sent to the service again only after a wait that grows from
@@ -37,7 +37,7 @@ LONGEST_SECONDS = 900.0
 THREADS = 16  # maximum number of threads that load or renew a bearer token
 TURN_SECONDS = 40.0  # longer than a renewal takes, see `renewal.PROCESS_SECONDS`
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
-AGREED_NS = 5 * 10**9  # clocks with this difference agree: a Date has whole seconds, and is late
+AGREED_NS = 5 * 10**9  # a smaller difference is ignored: a Date has whole seconds, and arrives late
 _YEAR_9999 = 253_370_764_800 * 10**9
 
 REJECTED = "the service does not accept the logon, or it has ended"
@@ -74,8 +74,8 @@ class Bearer(msgspec.Struct, frozen=True):
     secret: str
     kind: Literal["token", "session"]
     expires_ns: int = 0  # the service's time; 0: not known
-    id: str = ""  # the token's id, which is no secret
-    began_ns: int = 0  # when it was given, the service's time; 0: not known
+    id: str = ""  # the token's id, which is not a secret
+    began_ns: int = 0  # time of issue, the service's time; 0: not known
 
     @property
     def until(self) -> str:
@@ -172,7 +172,7 @@ class BearerAuth(httpx.Auth):
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
         self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
-        self._shown = False  # whether the refused bearer token is being sent to the service again
+        self._shown = False  # True while the refused bearer token is sent to the service again
         self._known: Bearer | None = None
         self._refused: Bearer | None = None  # the last refused bearer token, until one is accepted
         self._wait = 0.0  # seconds between the last refusal and the next attempt with it
@@ -183,7 +183,7 @@ class BearerAuth(httpx.Auth):
     ) -> Generator[httpx.Request, httpx.Response, None]:
         """Authenticate a request of a worker thread.
 
-        After a 401 response, the request is repeated once if another bearer token is available.
+        After a 401 response, repeat the request once if another bearer token is available.
         """
         bearer = self.usable() or self.find()
         _authorize(request, bearer)
@@ -230,7 +230,7 @@ class BearerAuth(httpx.Auth):
         return self._known or self._refused
 
     def find(self) -> Bearer:
-        """Return a bearer token that the service may accept: in use, stored or renewed.
+        """Return the bearer token in use, or else a stored or renewed one that may be accepted.
 
         Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is no such
         bearer token, or after waiting TURN_SECONDS for another thread.
@@ -341,7 +341,7 @@ class _Ended(NotLoggedOn):
             remedy=f"run '{command or 'zonedrive logon URL'}'",
             status=httpx.codes.UNAUTHORIZED,
         )
-        self.says_more = bool(command)  # than the response from the service
+        self.says_more = bool(command)  # True if the remedy says more than the service's response
 
 
 def _authorize(request: httpx.Request, bearer: Bearer) -> None:

@@ -93,7 +93,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
     bearer: Bearer
     user_id: str
     password: Secret | None
-    way: tuple[str, ...] = ()  # the option that chooses the same sign-on in a browser
+    way: tuple[str, ...] = ()  # option that selects the same browser sign-on again
 
 
 class Flow:
@@ -163,8 +163,8 @@ class Flow:
     def _first_code(self) -> Secret | None:
         """Return the one-time code to send with the password, or None.
 
-        The service sends a code by mail only after this step. The user may have a code from an
-        earlier logon, which becomes invalid if this step has no code.
+        The service sends a code by mail only after this step. The user may have a code from the
+        mail of an earlier logon; that code becomes invalid if this step sends no code.
         """
         if given := self._ask.given_code(self._needs.code_kind):
             return given
@@ -245,8 +245,8 @@ class Flow:
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
         """Raise CredentialsRefused for an unexpected user, unless the local user confirms the name.
 
-        End the session before the error is raised. This check is against an attacker who answers
-        instead of the user's own browser: the attacker could log this account on under the
+        End the session before the error is raised. This check protects against an attacker who
+        answers instead of the user's own browser: the attacker could log this account on under the
         attacker's name, and would receive the user's files. At a first logon without a user name,
         there is no expected user, and the last line of the logon shows who signed on.
         """
@@ -385,7 +385,7 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
     access.carry(Secret(token.secret))
     try:
         await access.check()
-    except NotLoggedOn as refused:  # not the error of a request with the password
+    except NotLoggedOn as refused:  # the token was rejected, not the password
         raise BadAnswer("the service does not accept the token that it has just given") from refused
     finally:
         access.carry(Secret(session.bearer.secret))

@@ -66,7 +66,7 @@ from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import marked
 
-LONGEST = 4 << 20  # maximum size of a certificate file in bytes; a system's has 200 KB
+LONGEST = 4 << 20  # maximum size of a certificate file in bytes; the system's file has 200 KB
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -79,7 +79,7 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None  # None: as at the last logon to the same service, else published
     default_ca_file: str | None = None  # the organization's, if a previous logon has none
     default_profile: str = "published"
-    token_days: int | None = 90  # None: keep the session alone
+    token_days: int | None = 90  # None: keep only the session
     save_password: bool = False
 
     def within(self, shared: Organization) -> "LogonRequest":
@@ -305,7 +305,7 @@ class Logon:
         return wanted
 
     def _change(self, profile: Profile) -> PasswordChange | None:
-        """Return the means to change the password.
+        """Return the operation and the callbacks for a password change.
 
         Return None if no user can be asked, or if the profile does not define the operation.
         """
@@ -316,8 +316,8 @@ class Logon:
     def _usable_store(self) -> SecretStore:
         """Return an accessible secret store for the new token.
 
-        If the keyring cannot be used, return a file store, or raise StoreError if the account has
-        local data, because the key of this data is in the keyring. Also raises StoreError if
+        If the keyring cannot be used, return a file store. Raises StoreError if the account has
+        local data in this case, because the data's key is in the keyring. Also raises StoreError if
         systemd provides the token.
         """
         store = self._open_store(self._paths)
@@ -353,8 +353,9 @@ class Logon:
     async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
         """Return a new token if a token is requested and the service creates it, else the session.
 
-        Raises CredentialsRefused if the service rejects the session, or ends the token together
-        with the session. If the logon is cancelled, end the session or the token, if known.
+        A token that the user provided is returned unchanged. Raises CredentialsRefused if the
+        service rejects the session, or ends the token together with the session. If the logon is
+        cancelled, end the session or the token, if known.
         """
         days = self._request.token_days
         if self._token is not None:

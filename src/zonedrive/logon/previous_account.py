@@ -33,7 +33,7 @@ class LocalDataQueries:
     local_data: Callable[[AccountPaths], LocalData]
     running: Callable[[AccountPaths], bool]  # True if a daemon is running
     needs_key: Callable[[AccountPaths], bool]  # True if local data is encrypted
-    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from starting
+    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # prevents daemons from starting
 
 
 class PreviousAccount:

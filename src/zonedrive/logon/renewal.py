@@ -1,7 +1,7 @@
 """Renewal of a logon with the stored password, for the daemon.
 
 This module does not read the password. The separate process `renewal_worker` reads the password,
-and the memory of this process is freed when the process exits.
+so that the memory with the password is freed when that process exits.
 
 INVARIANT: after a rejection, no renewal is attempted before the user has logged on again. While the
 service blocks the user, no renewal is attempted.
@@ -29,7 +29,7 @@ from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # maximum duration of a renewal, with the wait for another process's renewal
 PROCESS_SECONDS = SECONDS + 5  # maximum duration of the renewal process
-LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
+LATER_SECONDS = 15.0  # wait before the next attempt if the service did not respond
 
 
 class RenewalRequest(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
 
-It runs as a separate process that exits at once, so that the memory with the password is freed. The
-process reads a RenewalRequest from standard input and writes an Outcome to standard output. It
+The renewal runs in a separate, short-lived process, so that the memory with the password is freed.
+The process reads a RenewalRequest from standard input and writes an Outcome to standard output. It
 never asks the user and writes nothing else.
 
 INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
@@ -253,7 +253,7 @@ def _is_final(refused: RemoteError, *, sent: bool) -> bool:
 
 
 async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
-    """Revoke the token `former`, which is no longer used, if the profile supports this.
+    """Revoke the unused token `former` if the profile supports this.
 
     If the token cannot be revoked, it remains valid until it expires.
     """

@@ -6,7 +6,7 @@ Secrets in use: `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and
 
 The store of an account is the first available of these: the file that an earlier logon wrote, a
 keyring that responds, a new file. So an account always finds its secrets where its logon stored
-them, even in a session without a keyring. If the secrets are in a keyring that does not respond
+them, even in a session that has no keyring. If the secrets are in a keyring that does not respond
 now, the secrets count as unavailable, and no new secrets are created.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
@@ -129,7 +129,7 @@ class FileStore(SecretStore):
             self._write(path, kept)
 
     def destroy(self) -> None:
-        """Delete the files with all secrets; works on a full disk. Raises StoreError."""
+        """Delete the files with all secrets, even on a full disk. Raises StoreError."""
         for path in (self._home(PASSWORD), self._path):
             self._write(path, {})
 
@@ -178,7 +178,7 @@ class CredentialsStore(SecretStore):
     """Secret store with the read-only credentials that systemd passes to a unit as files.
 
     Secrets that systemd does not provide are in the account's own store, `beside`. The credential
-    of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
+    with the secret `bearer` of the account `work` is called `zonedrive.work.bearer`.
     """
 
     kind: Kind = "credentials"

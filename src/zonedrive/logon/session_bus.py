@@ -90,7 +90,7 @@ def _names() -> Iterator[str]:
 def _own_socket(path: str) -> Path | None:
     """Return the path of the socket at `path`, with links resolved.
 
-    Return None if a user other than this user could have created the socket.
+    Return None if there is no socket at `path`, or if another user could have created it.
     """
     try:
         real = Path(path).resolve()

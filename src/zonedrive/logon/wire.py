@@ -38,7 +38,7 @@ class Requirements(msgspec.Struct, frozen=True):
     code: bool = False  # a one-time code is always required
     code_kind: str = ""  # None, TOTP, HOTP, ServiceMail
     organization: str = ""
-    can_save: bool = True  # whether the password may be kept
+    can_save: bool = True  # the password may be saved
     idp: bool = False  # everybody signs on at an identity provider
     offers: tuple[Offer, ...] = ()
 
@@ -82,7 +82,7 @@ def requirements(body: bytes, doing: str) -> Requirements:
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
     """Return the sign-on methods in `items`, without duplicates.
 
-    If there are none, return the method `alone`, or an empty list if `alone` is "".
+    If `items` has none, return only the method `alone`, or an empty list if `alone` is "".
     """
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
@@ -92,7 +92,7 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
 
 
 def sign_on_uri(body: bytes, doing: str) -> str:
-    """Return the address of a browser sign-on in the response `body`.
+    """Return the address of a browser sign-on, parsed from the response `body`.
 
     Raises BadAnswer if the address is missing or not safe for a browser.
     """
@@ -117,7 +117,7 @@ def browser_address(address: str, doing: str) -> str:
 
 
 def outcome(body: bytes, doing: str) -> Outcome:
-    """Return the result of a logon request in the response `body`.
+    """Return the result of a logon request, parsed from the response `body`.
 
     Raises BadAnswer if the body has neither a result nor a next step.
     """

@@ -39,7 +39,7 @@ FORM: Final = b"application/x-www-form-urlencoded"
 
 
 class Exchange:
-    """One HTTP/1.1 request of a local browser, and the response, which closes the connection.
+    """One HTTP/1.1 request from a local browser and its response; then the connection is closed.
 
     `method` is "" until the request is complete.
     """
@@ -136,7 +136,7 @@ class Listener:
     async def farewell(self) -> None:
         """Wait up to FAREWELL_SECONDS until the browser shows the result.
 
-        Return at once if the browser itself did not send the answer.
+        Return at once if the answer did not come from the browser, but was pasted by the user.
         """
         if self._by_browser:
             with trio.move_on_after(FAREWELL_SECONDS):
@@ -200,7 +200,7 @@ class Listener:
                 refused, self._refused = self._refused, None
                 refused()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
-            pass  # the browser disconnected, or the client was no browser
+            pass  # the browser disconnected, or the client was not a browser
         finally:
             self._connections -= 1
             with trio.move_on_after(1, shield=True):

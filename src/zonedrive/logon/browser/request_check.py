@@ -2,8 +2,8 @@
 
 This module knows nothing about the purpose of a request.
 
-Every page in a browser on this machine and every local user can reach the listener. A request of a
-foreign page is rejected: the page cannot guess the paths, and its Origin header is different. Its
+Every page in a browser on this machine and every local user can reach the listener. A request from
+a foreign page is rejected: the page cannot guess the paths, and its Origin header is different. Its
 Host header is different too if the page uses a name that resolves to 127.0.0.1. A connection of
 another user is rejected, because the kernel reports the owner of the connection.
 
@@ -24,7 +24,7 @@ import trio
 IPV4_TABLE: Final = Path("/proc/net/tcp")
 IPV6_TABLE: Final = Path("/proc/net/tcp6")  # also has the IPv6 sockets with IPv4 connections
 MAPPED: Final = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address in IPv6 form
-# Without an inode a socket was closed already, and the kernel may show root in place of its owner.
+# Inode number of a closed socket, for which the kernel may show root instead of the owner.
 CLOSED: Final = "0"
 LOCAL, REMOTE, OWNER, INODE = 1, 2, 7, 9  # columns
 ESTABLISHED, CLOSE_WAIT = 1, 8  # states in which the other side has not given up its port
@@ -94,7 +94,7 @@ def _written(address: Address, *, mapped: bool) -> str:
 def _is_anybody(found: set[int]) -> bool:
     """Return True if `found` has the id that stands for all users outside the user namespace.
 
-    Return True also if this cannot be determined.
+    Also return True if this cannot be determined.
     """
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:

@@ -67,17 +67,18 @@ class Person(Protocol):
         """
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask the user to choose one of `offers` or user name and password.
+        """Ask the user to choose between user name and password, and the methods `offers`.
 
-        Return None for user name and password, or if the user cannot be asked.
+        Return the chosen offer. Return None for user name and password, or if the user cannot be
+        asked.
         """
 
     @property
     def can_confirm(self) -> bool:
-        """True if a user at a terminal can be asked to confirm the name."""
+        """True if `confirm` can ask the user."""
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask the user; return True if the user wants to continue as `user`, not as `expected`.
+        """Ask whether to accept a sign-on as `user` instead of `expected`; return True for yes.
 
         `user` is the name of the user who signed on in the browser, "" if unknown.
         """
@@ -105,8 +106,8 @@ class Browser:
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
         """Prepare the sign-on of the user `person`.
 
-        `profile` is the name of the profile, and `way` the profile's table `sign_on`, or None if
-        the profile has no such table.
+        `profile` is the name of the profile. `way` is the profile's table `sign_on`, or None if the
+        profile has no such table.
         """
         self._profile, self._sign_on, self.person = profile, way, person
 
@@ -135,8 +136,8 @@ class Browser:
         """Let the user sign on, call `logon` with the returned fields, and return its outcome.
 
         `where` is the chosen method, or an address that the service returned. Raises NotSupported
-        if the profile is not suitable, CredentialsRefused if the sign-on fails or takes too long,
-        BadAnswer if the returned fields are not usable, and the errors of `logon`.
+        if the profile does not define this sign-on, CredentialsRefused if the sign-on fails or
+        takes too long, BadAnswer if the returned fields are not usable, and the errors of `logon`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

@@ -53,7 +53,7 @@ def own_environment() -> dict[str, str]:
     """Return the environment for a child process, without references to another user's session."""
     found = dict(os.environ)
     if is_foreign():
-        del found[VARIABLE]
+        found.pop(VARIABLE, None)
     with contextlib.suppress(OSError, KeyError):
         if Path(found["XDG_RUNTIME_DIR"]).stat().st_uid != os.geteuid():
             del found["XDG_RUNTIME_DIR"]  # libraries look for a bus there

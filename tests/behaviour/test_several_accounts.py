@@ -84,7 +84,7 @@ def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> 
     said = machine.run("doctor", "--account", "work").stdout
     assert "run 'zonedrive logon URL --account work'" in said
     machine.log_on(deployment, profile="sandbox", options=("--account", "work"))
-    said = machine.run("conflicts", "--account", "work").stderr
+    said = machine.run("sync", "--account", "work").stderr
     assert "run 'zonedrive mount DIR --account work'" in said
 
 

@@ -14,6 +14,7 @@ Each test runs with Nautilus and with Thunar:
 Dolphin has a menu only: `test_the_menu_in_dolphin`. `packaging/rollout-tour` installs the packages.
 """
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -173,6 +174,7 @@ def test_keeping_history_link_and_share(mounted: Mounted, person: Person) -> Non
     person.choose("notes.txt", "Keep on this computer")
     inside = f"{mounted.root.name}/notes.txt"
     eventually(lambda: pins(mounted.machine) == [inside], what="the file is kept")
+    eventually(lambda: os.getxattr(path, "user.zonedrive.state") == b"cached", what="it is here")
     with mounted.deployment.faulty(down=True):
         assert path.read_bytes() == world.SEED["notes.txt"]
         person.picture("kept")

@@ -66,19 +66,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin the share of each worker with tests of windows, which take longest.
+    """Begin the shares of two workers with the tests of windows, which take longest.
 
     Each worker begins with an equal part of the tests, in their order. The end of the run would
-    otherwise wait for a few tests of windows.
+    otherwise wait for a few tests of windows. More than two at once slow each other down.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     first = [item for item in items if str(item.path).startswith(WINDOWS)]
     of_windows = set(first)
     others = iter([item for item in items if item not in of_windows])
-    total = len(items)
+    total, shares = len(items), min(2, workers)
     items.clear()
     for number in range(workers):
-        items += first[number::workers]
+        items += first[number::shares] if number < shares else []
         items += islice(others, total * (number + 1) // workers - len(items))
 
 

@@ -80,6 +80,17 @@ def test_a_deleted_open_file_can_be_created_again(machine: Machine) -> None:
     assert state.invalidations.receive.receive_nowait() == InodeChanged(inode.ino, attr_only=False)
 
 
+def saved(state: LocalState, inode: Inode) -> Session:
+    """Commit ten bytes as the file's content; return the session, whose file is open."""
+    generation = state.next_generation()
+    file = state.spool.create(inode.ino, generation)
+    file.pwrite(0, b"0123456789")
+    session = Session(generation, file, inode.revision, 0, inode.revision)
+    file.flush()
+    local_operations.commit_content(state, inode, session)
+    return session
+
+
 @pytest.mark.parametrize(
     ("size", "other", "is_sent", "shrinks"),
     [(5, False, True, True), (10, False, True, False), (11, False, True, False),
@@ -90,20 +101,15 @@ def test_a_record_never_names_more_bytes_than_the_file_has(
 ) -> None:
     """A cut shrinks the record of these bytes before the file, never that of others."""
     state, inode = machine.state, machine.file()
-    generation = state.next_generation()
-    file = state.spool.create(inode.ino, generation)
-    file.pwrite(0, b"0123456789")
-    session = Session(generation, file, inode.revision, 0, inode.revision)
-    file.flush()
-    local_operations.commit_content(state, inode, session)
+    session = saved(state, inode)
     if not is_sent:
         with state.transaction():
             state.intents.drop(inode.ino)
     if other:
         with state.transaction():
-            state.inodes.update(inode, generation=generation + 1)
+            state.inodes.update(inode, generation=session.generation + 1)
     local_operations.shrink_content(state, inode, session, size)
-    file.close()
+    session.file.close()
     assert inode.size == (size if shrinks else 10)
     intent = state.intents.get(inode.ino)
     assert (intent is not None) == is_sent
@@ -114,17 +120,12 @@ def test_a_record_never_names_more_bytes_than_the_file_has(
 def test_a_cut_of_bytes_that_were_sent_does_not_send_them_again(machine: Machine) -> None:
     """The cut file is sent when the program has written the rest; its rename is independent."""
     state, inode = machine.state, machine.file()
-    generation = state.next_generation()
-    file = state.spool.create(inode.ino, generation)
-    file.pwrite(0, b"0123456789")
-    session = Session(generation, file, inode.revision, 0, inode.revision)
-    file.flush()
-    local_operations.commit_content(state, inode, session)
+    session = saved(state, inode)
     with state.transaction():
         state.intents.drop(inode.ino)
     machine.rename(inode, "renamed")
     local_operations.shrink_content(state, inode, session, 5)
-    file.close()
+    session.file.close()
     assert inode.size == 5
     assert (machine.intent(inode).place, machine.intent(inode).generation) == (True, 0)
 

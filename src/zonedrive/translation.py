@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOCALE = Path(__file__).parent / "locale"
+LONGEST = 600  # characters; a longer line has names or messages that take too much time
+DEEPEST = 6  # texts within texts
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _VALUES = {"n": "[0-9]+", "verb": "is|are"}
 """Patterns of the values of some placeholders."""
@@ -55,25 +57,30 @@ class _Catalogue(gettext.GNUTranslations):
         )
         return [(_pattern(text), self.gettext(text)) for text in found]
 
-    def line(self, line: str) -> str:
-        """Translate a line that a command prints; parts that have no translation stay unchanged."""
+    def line(self, line: str, depth: int = DEEPEST) -> str:
+        """Translate a line that a command prints; parts that have no translation stay unchanged.
+
+        The parts of the line are themselves translated as lines, down to `depth` levels.
+        """
         if (whole := self.gettext(line)) != line:
             return whole
+        if not depth or len(line) > LONGEST:
+            return line
         first, _, rest = line.partition(": ")
         if first and rest and self.gettext(first) != first:
-            return f"{self.gettext(first)}: {self.line(rest)}"
+            return f"{self.gettext(first)}: {self.line(rest, depth - 1)}"
         for pattern, text in self._forms:
             if found := pattern.fullmatch(line):
                 values = found.groupdict()
-                return text.format_map({name: self._value(values[name]) for name in values})
+                return text.format_map({name: self._value(values[name], depth) for name in values})
         for pattern in _JOINED:
             if found := pattern.fullmatch(line):
                 texts = enumerate(found.groups())
-                return "".join(part if at % 2 else self._value(part) for at, part in texts)
+                return "".join(part if at % 2 else self._value(part, depth) for at, part in texts)
         return line
 
-    def _value(self, text: str) -> str:
-        return self.line(text) if " " in text or text in _WORDS else text
+    def _value(self, text: str, depth: int) -> str:
+        return self.line(text, depth - 1) if " " in text or text in _WORDS else text
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -171,6 +171,14 @@ def test_a_line_of_several_texts_is_translated(
     assert translation.translated_line(line) == said
 
 
+def test_a_long_line_takes_little_time(german: dict[str, str]) -> None:
+    """Names and messages may be made of separators: lines are translated to a limited depth."""
+    assert "the name is taken" in german
+    for line in ("7 " * 5000, "a b: " * 20 + "the name is taken"):
+        assert translation.translated_line(line) == line
+    assert translation.translated_line("a b: the name is taken") == "a b: der Name ist vergeben"
+
+
 def test_a_page_of_failed_checks_is_german(
     german: dict[str, str], command_texts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

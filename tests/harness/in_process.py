@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
@@ -94,6 +95,7 @@ class VirtualTime:
         self._replace(time, "clock_gettime_ns", lambda _clock: int(self._now() * 1e9))
         self._replace(time, "perf_counter", self.clock.current_time)
         self._replace(time, "sleep", sleeping)
+        self._replace(trio, "sleep", self.clock.sleep)
         self._replace(trio.to_thread, "run_sync", _in_turn)
         self._replace(trio.from_thread, "run", _asked)
         self._replace(trio.from_thread, "run_sync", _asked)
@@ -120,30 +122,53 @@ class VirtualTime:
 
 
 class JumpingClock(trio.abc.Clock):
-    """As `MockClock` of trio with an automatic jump, and several times faster."""
+    """As `MockClock` of trio with an automatic jump, and several times faster.
+
+    The time jumps as soon as no task can run. `sleep` needs no cancel scope.
+    """
 
     def __init__(self) -> None:
         self._time_s = 0.0
+        self._sleeping: list[tuple[float, int, list[trio.lowlevel.Task]]] = []  # a heap
+        self._numbers = itertools.count()
 
     def start_clock(self) -> None:
-        """Have the loop call `_autojump` when nothing else can happen."""
-        GLOBAL_RUN_CONTEXT.runner.clock_autojump_threshold = 0
+        """Do nothing; the time is the same before and after."""
 
     def current_time(self) -> float:
         """Return the virtual time."""
         return self._time_s
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        """Return a time that never ends, unless the deadline is reached."""
-        return 0.0 if deadline <= self._time_s else math.inf
+        """Jump to the next deadline or end of a sleep; trio asks when no task can run."""
+        runner = GLOBAL_RUN_CONTEXT.runner
+        if runner.waiting_for_idle or runner.entry_queue.queue:  # these are due before
+            return math.inf
+        sleeping = self._sleeping
+        while sleeping and not sleeping[0][2]:
+            heappop(sleeping)
+        end = min(deadline, sleeping[0][0]) if sleeping else deadline
+        if end == math.inf:
+            return math.inf
+        self._time_s = max(self._time_s, end)
+        while sleeping and sleeping[0][0] <= self._time_s:
+            for task in heappop(sleeping)[2]:
+                runner.reschedule(task)
+        return 0.0
 
-    def _autojump(self) -> None:
-        jump = GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline() - self._time_s
-        if 0 < jump < math.inf:
-            self._time_s += jump
+    async def sleep(self, seconds: float) -> None:
+        """Do the same as `trio.sleep`."""
+        if seconds <= 0:
+            await trio.lowlevel.checkpoint()
+            return
+        waiting = [trio.lowlevel.current_task()]
 
+        def abort(_raise: object) -> trio.lowlevel.Abort:
+            waiting.clear()
+            return trio.lowlevel.Abort.SUCCEEDED
 
-trio.testing.MockClock.register(JumpingClock)  # the loop asks for one
+        heappush(self._sleeping, (self._time_s + seconds, next(self._numbers), waiting))
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
 
 async def _in_turn(

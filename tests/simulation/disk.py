@@ -14,6 +14,7 @@ import errno
 import os
 import random
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -132,9 +133,7 @@ class Disk:
         if now[:WAL_HEADER] != before[:WAL_HEADER]:  # the log restarted after SQLite had synced it
             there.write_bytes(now[: self._numbers.randint(least, len(now))])
             return
-        pairs = enumerate(zip(now, before, strict=False))
-        same = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(now), len(before)))
-        place = self._numbers.randint(min(max(same, least), len(now)), len(now))
+        place = self._numbers.randint(max(_common(now, before), least), len(now))
         there.write_bytes(now[:place] + before[place:])
 
     def _cut_file(self, path: Path, there: Path) -> None:
@@ -257,6 +256,12 @@ def _empty(make: Callable[..., Database], migrations: tuple[Migration, ...]) -> 
         path = Path(folder, "new.db")
         make(Database, path, migrations).close()
         return path.read_bytes()
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Return the number of bytes that are the same at the beginning of both."""
+    sizes = range(1, min(len(one), len(other)) + 1)
+    return bisect_left(sizes, True, key=lambda size: one[:size] != other[:size])
 
 
 def _moved(log: Path, content: bytes) -> int:

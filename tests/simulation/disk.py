@@ -58,6 +58,11 @@ class Disk:
         self._is_cut = False  # by a power cut at that time
         self.boots = 0
 
+    @property
+    def is_troubled(self) -> bool:
+        """Return True if the disk is full or fails."""
+        return self.is_full or self.failing > 0
+
     def has(self, path: str | Path) -> bool:
         """Return True if the path is on this disk."""
         return os.fspath(path).startswith(self._prefix)
@@ -104,6 +109,11 @@ class Disk:
         for folder, names in self._names.items():
             known = {name: renumbered[old] for name, old in names.items() if old in renumbered}
             self._names[folder] = known
+
+    def erased(self) -> None:
+        """Forget all files: they were deleted for good."""
+        self._synced.clear()
+        self._names.clear()
 
     # ---- a power cut ----
 

@@ -1,6 +1,7 @@
 """A client that can die between any two steps, on a disk and a connection of its own."""
 
 import random
+import shutil
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
 from tests.simulation.network import WEATHERS, SimulatedService
+from zonedrive.state.reader import StateReader
 
 ResultT = TypeVar("ResultT")
 
@@ -96,6 +98,17 @@ class Machine(Client):
             self.died_at, self._kept = "", None
             await self.start(self._nursery)
         self.kernel.pid = 0  # not one of the programs that may not read everything
+
+    def erase(self) -> bool:
+        """Delete the data of a stopped client as a logoff does; return False if it refuses."""
+        with disks.observing():
+            with StateReader.open(self.paths.database) as state:
+                if state.waiting()[0] or state.lost_files() or state.wanted_files():
+                    return False
+            shutil.rmtree(self.paths.folder)
+            self.paths.folder.mkdir()
+        self.disk.erased()
+        return True
 
     def die_after(self, steps: int, *, is_power_cut: bool) -> None:
         """Die after this number of steps."""

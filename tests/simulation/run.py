@@ -60,7 +60,7 @@ REMOVING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap", "unlink",
     "remove_folder", "move_folder", "save_beside_backup",
 }  # fmt: skip
-EMPTYING = {"save_shorter", "full", "failing", "power", "restart"}
+EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
@@ -305,6 +305,9 @@ class Run:
         self._programs: dict[str, SimulatedProgram] = {}
         self._systems: dict[str, WatchedSystem] = {}
         self._lines: dict[str, bytes] = {}
+        verbs = {step.verb for step in scenario.steps}
+        self._changes_profile = "profile" in verbs
+        self._is_published = scenario.profile == "published" or self._changes_profile
 
     async def play(self) -> None:
         """Play the scenario."""
@@ -362,16 +365,19 @@ class Run:
             program = SimulatedProgram(name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
             program.system, program.lines, program.world = system, self._lines, self.world
             troubles = {
-                step.verb for step in scenario.steps if step.who in (f"{name}~", f"{name}!")
+                step.verb
+                for step in scenario.steps
+                if step.who in (f"{name}~", f"{name}!", f"{name}@")
             }
             program.troubled = bool(troubles)
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
-            if scenario.profile == "published":
+            if self._is_published:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
             program.settle_s = machine.settings.settle
             self._programs[name] = program
             await machine.boot()
-        if len(self.machines) == 1 and all(step.who != WEB for step in scenario.steps):
+        is_alone = len(self.machines) == 1 and all(step.who != WEB for step in scenario.steps)
+        if is_alone and not self._changes_profile:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
@@ -392,6 +398,8 @@ class Run:
                 self._change_weather(self.machines[who[0]], step)
             elif who.endswith("!"):
                 await self._change_life(self.machines[who[0]], step)
+            elif who.endswith("@"):
+                await self._change_account(self.machines[who[0]], step)
             else:
                 await self._work(who, step)
             del self._doing[who]
@@ -414,7 +422,12 @@ class Run:
             while not machine.is_running:
                 await machine.ended()
                 self.trace.note(machine.name, "starts")
-                await machine.boot()
+                try:
+                    await machine.boot()
+                except OSError as wrong:
+                    if wrong.errno not in DISK_TROUBLE or not machine.disk.is_troubled:
+                        raise
+                    await trio.sleep(LOOK_S)
 
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
@@ -453,6 +466,45 @@ class Run:
                 machine.disk.failing = 0.05 if step.verb == "failing" else 0.0
         if step.verb in ("die", "power", "restart"):
             calm.note(step.verb, begins=False)
+
+    async def _change_account(self, machine: Machine, step: Step) -> None:
+        """Use the other profile from now on, or log off and on again."""
+        self.trace.note(step.who, step.verb)
+        calm = self._systems[machine.name].calm
+        calm.note(step.verb, begins=True)
+        if step.verb == "profile":
+            is_published = machine.profile == "published"
+            await self._use(machine, "sandbox" if is_published else "published")
+        elif machine.is_running:
+            with contextlib.suppress(OSError):  # it died meanwhile
+                await self._log_off(machine)
+            await self._revive(machine)
+        calm.note(step.verb, begins=False)
+
+    async def _use(self, machine: Machine, profile: str) -> None:
+        """Start again with a profile."""
+        if machine.is_running:
+            await machine.stop()
+        machine.profile = profile
+        await self._revive(machine)
+
+    async def _log_off(self, machine: Machine) -> None:
+        """Delete all local data, unless some of it is only on the machine."""
+        before = self.claims.here(machine.name)
+        answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
+        if answer.get("exit") == 0:
+            here = self.claims.here(machine.name)  # programs work meanwhile
+            self.claims.sent(
+                {path: token for path, token in before.items() if here.get(path) == token}
+            )
+        if machine.is_running:
+            await machine.stop()
+        if machine.died_at or not machine.erase():
+            self.trace.note(machine.name, "stays logged on")
+            return
+        self.trace.note(machine.name, "is logged off")
+        if (model := self._systems[machine.name].model) is not None:
+            model.is_off = True
 
     # ---- somebody at a browser ----
 
@@ -497,6 +549,8 @@ class Run:
             machine.disk.is_full, machine.disk.failing = False, 0.0
             machine.die_after(-1, is_power_cut=False)
             await self._revive(machine)
+            if self._changes_profile:
+                await self._use(machine, "sandbox")
             with trio.move_on_after(PEACE_S):
                 while machine.service.link.state != "online":
                     machine.service.link.recheck()
@@ -519,7 +573,7 @@ class Run:
         for name in self.machines:
             await self._sync(name, final=True)
         allowed = {each.draft for each in self._programs.values()}
-        allowed = allowed if self.scenario.profile == "published" else set()
+        allowed = allowed if self._is_published else set()
         for path in self._there():
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
@@ -532,15 +586,18 @@ class Run:
         """Compare the service with what programs wrote, and were told."""
         there = self._there()
         self.findings += checker.torn(self.world, self._lines)
-        if not {step.verb for step in self.scenario.steps} & EMPTYING:
-            self.findings += checker.emptied(self.world)
+        steps = self.scenario.steps
+        if not {step.verb for step in steps} & EMPTYING:
+            deleted = {Path(step.arguments[0]).name for step in steps if step.verb == "unlink"}
+            self.findings += checker.emptied(self.world, deleted)
         for system in self._systems.values():
             self.findings += checker.refused(self.world, system.refused)
             if system.model is not None:
                 ids = {path: self._id(path) for path in there}
                 self.findings += system.model.final(there, ids)
         self.findings += checker.unseen(self.world, self.claims)
-        if not any(machine.power_cuts for machine in self.machines.values()):
+        is_forgotten = any(step.verb == "log_off" for step in self.scenario.steps)
+        if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
@@ -597,7 +654,7 @@ class Run:
     async def _repair(self, machine: Machine, path: str) -> None:
         """Delete a file, or save it again where the profile cannot delete."""
         program = self._programs[machine.name]
-        verb = "save" if self.scenario.profile == "published" else "unlink"
+        verb = "save" if machine.profile == "published" else "unlink"
         self.claims.damaged(machine.name, path)
         with machine.acting():
             await _ran(program.do, verb, path, "", 9)
@@ -663,7 +720,7 @@ class Run:
             elif node.trash_id:
                 # Deleted while the answer about a version was lost: the client cannot see it there.
                 self.claims.copied |= self.world.unanswered & set(tokens)
-            if self.scenario.profile == "published":
+            if self._is_published:
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}
             made_s = tuple(self.world.made_s[version.id] for version in versions)

@@ -98,6 +98,7 @@ def draw(seed: int) -> Scenario:
             steps += _life(numbers, f"{who}!", start_s)
         steps += _web(numbers, start_s) if has_web else ()
         start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
+    steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
     return Scenario(seed, profile, users, options, planted, tuple(steps))
 
 
@@ -142,6 +143,16 @@ def _life(numbers: random.Random, who: str, at_s: float) -> list[Step]:
             at_s += numbers.expovariate(1 / 20)
             found.append(Step(who, ENDS[verb], round(at_s, 3)))
     return found
+
+
+def _accounts(numbers: random.Random, machines: int, end_s: float) -> list[Step]:
+    """Return steps that log off and on again, or change the profile, in a tenth of the seeds."""
+    found = []
+    for _ in range(numbers.choice((1, 1, 2, 3)) if numbers.random() < 0.1 else 0):
+        who = f"{numbers.choice(MACHINES[:machines])}@"
+        at_s = numbers.choice((numbers.uniform(0, 60), numbers.uniform(0, end_s)))
+        found.append(Step(who, numbers.choice(("log_off", "profile")), round(at_s, 3)))
+    return sorted(found, key=lambda step: step.at_s)
 
 
 def _web(numbers: random.Random, at_s: float) -> list[Step]:

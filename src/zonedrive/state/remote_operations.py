@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.state import remote_binding
-from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
@@ -282,6 +282,22 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
                 present = state.inodes.add(folder.ino, name, **fields_of(entry, folder))
             folder = present
     return folder
+
+
+def create_parents(state: LocalState) -> None:
+    """Schedule the creation of folders that pending files need and that the service has lost.
+
+    Nothing was scheduled when the folders were lost if the profile in use could not create folders.
+    Call this at the start, with a profile that can.
+    """
+    with state.transaction():
+        for intent in state.intents.pending():
+            inode = state.inodes.find(intent.ino)
+            while inode is not None and inode.parent not in (NOWHERE, ROOT):
+                inode = state.inodes.get(inode.parent)
+                if not inode.is_new or inode.local or state.intents.get(inode.ino) is not None:
+                    break
+                state.intents.place(inode.ino, state.due())
 
 
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:

@@ -74,63 +74,6 @@ class Sent(msgspec.Struct, frozen=True):
     content: bytes | None  # the bytes, if they are in memory
 
 
-class ContentComparison:
-    """Comparison of versions on the service with bytes in the spool.
-
-    The versions are downloaded for the comparison. The size and the author are not sufficient: two
-    versions by one user may have the same size.
-    """
-
-    def __init__(self, state: LocalState, service: Service) -> None:
-        self._state = state
-        self._service = service
-        # Separate threads, so that other work does not wait for the service.
-        self._threads = trio.CapacityLimiter(state.settings.transfers)
-
-    async def is_what_was_sent(
-        self, request: PendingRequest, file_id: str, version: str | None = None
-    ) -> bool:
-        """Return True if a version on the service has the bytes that a request has sent.
-
-        `version` is by default the current version. Return False if the bytes are missing in the
-        spool or damaged.
-        """
-        try:
-            file = self._state.spool.open(request.bytes_ino, request.generation)
-        except (FileNotFoundError, Damaged):
-            return False
-        try:
-            return await self.same_bytes(file, request.zone, file_id, version)
-        except Damaged:
-            return False
-        finally:
-            file.close()
-
-    async def same_bytes(
-        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
-    ) -> bool:
-        """Return True if a version on the service has the same bytes as `file`.
-
-        `version` is by default the current version. Raises Damaged if `file` is
-        damaged, and the errors of the download.
-        """
-        transfer = self._service.transfer
-
-        def pieces() -> Iterator[bytes | memoryview]:
-            with transfer.download(zone, file_id, version=version) as download:
-                yield from download
-
-        def compare() -> bool:
-            offset = 0
-            for piece in pieces():
-                if file.pread(offset, len(piece)) != piece:
-                    return False
-                offset += len(piece)
-            return offset == file.size
-
-        return await trio.to_thread.run_sync(compare, limiter=self._threads)
-
-
 class Reconciler:
     """Resolver that determines the outcome of pending requests.
 
@@ -141,7 +84,8 @@ class Reconciler:
         self._state = state
         self._service = service
         self._folders = folders
-        self.comparison = ContentComparison(state, service)
+        # Separate threads for comparisons, so that other work does not wait for the service.
+        self._threads = trio.CapacityLimiter(state.settings.transfers)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
 
     # ---- one request at a time per folder and name ----
@@ -259,7 +203,7 @@ class Reconciler:
             found = await self._entry(request)
             intent = state.intents.get(inode.ino)
             known = {inode.revision} | ({intent.base} if intent is not None else set())
-            if found is None or found.deleted or found.revision in known:
+            if found is None or found.revision in known:
                 return None
         else:
             entries = await self._entries(request)
@@ -303,10 +247,41 @@ class Reconciler:
         """Return True if a version on the service has the bytes that the request sent.
 
         `size` is the size of the version in bytes. `version` is by default the current version.
+        Return False if the sent bytes are missing in the spool or damaged.
         """
         if size != request.size:
             return False
-        return await self.comparison.is_what_was_sent(request, file_id, version)
+        try:
+            file = self._state.spool.open(request.bytes_ino, request.generation)
+        except (FileNotFoundError, Damaged):
+            return False
+        try:
+            return await self.same_bytes(file, request.zone, file_id, version)
+        except Damaged:
+            return False
+        finally:
+            file.close()
+
+    async def same_bytes(
+        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
+    ) -> bool:
+        """Return True if a version on the service has the same bytes as `file`.
+
+        `version` is by default the current version, which is downloaded: the size and the author
+        are not sufficient, because two versions by one user may have the same size. Raises Damaged
+        if `file` is damaged, and the errors of the download.
+        """
+
+        def compare() -> bool:
+            offset = 0
+            with self._service.transfer.download(zone, file_id, version=version) as download:
+                for piece in download:
+                    if file.pread(offset, len(piece)) != piece:
+                        return False
+                    offset += len(piece)
+            return offset == file.size
+
+        return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
         """Return another remote file that has the request's name and the sent bytes, or None."""

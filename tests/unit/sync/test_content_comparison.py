@@ -12,7 +12,8 @@ import trio.testing
 from zonedrive.content.content_file import ContentFile
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.reconcile import ContentComparison
+from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.reconcile import Reconciler
 
 DEADLINE = 60
 
@@ -51,11 +52,13 @@ async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     transfer, found = Transfer(), dict[str, bool]()
     state = SimpleNamespace(settings=SimpleNamespace(transfers=2))
     service = SimpleNamespace(transfer=transfer)
-    comparison = ContentComparison(cast("LocalState", state), cast("Service", service))
+    reconciler = Reconciler(
+        cast("LocalState", state), cast("Service", service), cast("DirectoryCache", None)
+    )
 
     async def compare(name: str) -> None:
         here = cast("ContentFile", Bytes(b"as it is"))
-        found[name] = await comparison.same_bytes(here, "zone", name)
+        found[name] = await reconciler.same_bytes(here, "zone", name)
 
     try:
         with trio.fail_after(DEADLINE):

@@ -86,21 +86,19 @@ class MovedFiles:
 
         return Snapshot(read)
 
-    async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> bool:
+    async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> None:
         """Move the file locally to the folder and name that the service reports in `found`.
 
-        `place` is a snapshot from before the request. Return False if the file stays. Raises the
-        service's error.
+        `place` is a snapshot of the file's place from before the request. A file with other local
+        changes than an edit stays. Raises the service's error.
         """
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
-            return False
+            return
         folder = await self._folder(inode.zone, above) if place.is_current else None
         gone = inode.parent == NOWHERE or not place.is_current
-        if folder is None or gone or not self._may_follow(inode):
-            return False
-        remote_operations.follow_move(self._state, inode, folder, above, found)
-        return True
+        if folder is not None and not gone and self._may_follow(inode):
+            remote_operations.follow_move(self._state, inode, folder, above, found)
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.

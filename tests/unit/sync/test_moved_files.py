@@ -83,12 +83,10 @@ async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalS
     assert (inode.name, inode.remote_name) == ("c", "c")
 
 
-@pytest.mark.parametrize(("name", "moved"), [("a", False), ("b", True)])
-async def test_only_a_file_at_another_place_is_moved(
-    state: LocalState, name: str, moved: bool
-) -> None:
-    """The caller learns if the file was moved."""
+@pytest.mark.parametrize("name", ["a", "b"])
+async def test_only_a_file_at_another_place_is_moved(state: LocalState, name: str) -> None:
+    """The file has the name that the service reports, also if that is the name it had."""
     inode = edited(state)
     files = MovedFiles(state, cast(Service, Slow(name, lambda: None)))
-    assert await files.follow(inode, entry(name), files.place(inode)) == moved
+    await files.follow(inode, entry(name), files.place(inode))
     assert inode.name == name

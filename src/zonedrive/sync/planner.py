@@ -235,15 +235,11 @@ def _ordered(
         None,
     )
     return [
-        _waiting(step, waits[step.ino])
+        msgspec.structs.replace(step, after=frozenset(waits[step.ino]))
         if step.ino != aside
         else Step(Action.ASIDE, aside, step.intent)
         for step in steps
     ]
-
-
-def _waiting(step: Step, others: set[int]) -> Step:
-    return msgspec.structs.replace(step, after=frozenset(others)) if others else step
 
 
 def _may_have_arrived(view: InodeView) -> bool:
@@ -424,11 +420,10 @@ class Planner:
 
         The order of an upload depends only on the intents that concern names.
         """
-        origins = self._origins  # of the newest folding, which this one does not replace
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
-        chosen = {intent.ino: intent for intent in self._related(views, chains)}
-        self._origins = origins
+        related, _ = self._related(views, chains)
+        chosen = {intent.ino: intent for intent in related}
         asked = (self._intents.get(ino) for ino in inos)
         chosen |= {intent.ino: intent for intent in asked if intent is not None}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
@@ -450,7 +445,7 @@ class Planner:
             self._blocks.clear()
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
-        related = self._related(views, chains)
+        related, self._origins = self._related(views, chains)
         batch, more = self._batch(_ordered_due(agenda.due_items(now_ns), first, only), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
@@ -477,23 +472,29 @@ class Planner:
         taken = known is not None and self._views.occupant(known[0]) != known[1]
         return self._folded.is_current and not taken
 
-    def _related(self, views: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
-        """Return all intents that concern names, and intents that they may depend on."""
+    def _related(
+        self, views: dict[int, InodeView | None], chains: Chains
+    ) -> tuple[list[Intent], dict[int, tuple[Place, int]]]:
+        """Return all intents that concern names, with the intents that they may depend on.
+
+        The second value maps the inode number of each intent with a place on the service to that
+        place, and to the inode number of the new file at the place (see `InodeViews.occupant`).
+        """
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}
         for ino in self._views.pending():
             if (intent := intents.get(ino)) is not None:
                 found[ino] = intent
-        self._origins = {}
+        origins: dict[int, tuple[Place, int]] = {}
         for ino in list(found):
             view = views[ino] = self._views.describe(ino, chains)
             if view is None or view.origin is None:
                 continue
             successor = self._views.occupant(view.origin)
-            self._origins[ino] = (view.origin, successor)
+            origins[ino] = (view.origin, successor)
             if successor and (intent := intents.get(successor)) is not None:
                 found[successor] = intent
-        return list(found.values())
+        return list(found.values()), origins
 
     def _batch(self, due_items: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
         batch: list[Intent] = []

@@ -120,7 +120,7 @@ class DirectoryCache:
         # kernel would look up each name of a large folder again. Changes are announced to the
         # kernel anyway.
         least = min(STALE_S, self._state.settings.refresh)
-        return max(least, self._trust(ino) - self._age(ino))
+        return max(least, self._fresh_for(ino))
 
     async def ensure(self, folder: Inode) -> None:
         """Wait until a folder is listed; if its listing is stale, wait briefly for a new listing.
@@ -131,7 +131,7 @@ class DirectoryCache:
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
-        if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
+        if folder.listed and (left := self._fresh_for(folder.ino)) > 0:
             if self._walks.expects(folder.ino):
                 self._walks.used(folder, listed=True)
             if left < self._state.settings.refresh * RENEWED and self._spare() > 0:
@@ -281,10 +281,15 @@ class DirectoryCache:
         age_ns = _since_boot_ns() - self._aged_from_ns[ino]
         return age_ns <= time.monotonic_ns() - moment_ns  # false if a suspend came in between
 
-    def _age(self, ino: int) -> float:
+    def _fresh_for(self, ino: int) -> float:
+        """Return the seconds until a folder's listing is out of date; negative if it already is.
+
+        A listing that took a long time is trusted for longer than `refresh`.
+        """
         if ino not in self._asked_ns:
-            return float("inf")
-        return (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+            return float("-inf")
+        age_s = (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+        return max(self._state.settings.refresh, 2 * self.took_s(ino)) - age_s
 
     def _flight(self, folder: Inode) -> _Listing:
         flight = self._listings.get(folder.ino)
@@ -330,8 +335,8 @@ class DirectoryCache:
         """Return True if prefetching the listing of the folder is useful."""
         if folder.parent == NOWHERE or folder.is_new:
             return False
-        left = self._trust(folder.ino) - self._age(folder.ino)
-        return not folder.listed or left < self._state.settings.refresh * RENEWED
+        is_expiring = self._fresh_for(folder.ino) < self._state.settings.refresh * RENEWED
+        return is_expiring or not folder.listed
 
     def _spare(self) -> int:
         """Return how many listings may be prefetched now; 0 or less means none."""
@@ -459,13 +464,6 @@ class DirectoryCache:
             if inode is not None:
                 state.release_if_unreferenced(inode)
 
-    def _trust(self, ino: int) -> float:
-        """Return the maximum age of a folder's listing in seconds.
-
-        A listing that took a long time is trusted for longer than `refresh`.
-        """
-        return max(self._state.settings.refresh, 2 * self.took_s(ino))
-
     def _merged(self, ino: int, flight: _Listing) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
@@ -476,7 +474,7 @@ class DirectoryCache:
     def _vanished(self, folder: Inode) -> None:
         """Mark the parent's listing as out of date, because the service lacks the folder."""
         above = self._state.inodes.find(folder.parent)
-        if above is not None and above.ino != folder.ino and above.ino not in self._listings:
+        if above is not None and above.ino not in self._listings:
             self.forget(above.ino)
 
 

@@ -87,8 +87,8 @@ class Dispatcher:
         views: InodeViews,
         executor: Executor,
         places: int,
-        quiet: float = 0.0,
-        most: int = 0,
+        quiet: float,
+        most: int,
     ) -> None:
         """Allow `places` concurrent steps, and the same number of additional small uploads.
 
@@ -159,10 +159,6 @@ class Dispatcher:
             await self._changed.wait()
             await trio.sleep(CALM * took)  # with many changes, the check takes long
             begun = time.perf_counter()
-
-    async def wait_until_idle(self, ino: int) -> None:
-        """Wait until the inode has no running step."""
-        await self.wait_until(lambda: ino not in self._running)
 
     def is_stalled(self, vain: int | None = None, only: Collection[int] | None = None) -> bool:
         """Return True if every remaining step has failed or is waiting for a failed step.

@@ -285,7 +285,7 @@ class Namespace:
         state.cancelled_uploads.add(inode.ino)
         try:
             with trio.move_on_after(CALL_BACK_S):
-                await self._dispatcher.wait_until_idle(inode.ino)
+                await self._dispatcher.wait_until(lambda: inode.ino not in state.in_flight)
         finally:
             state.cancelled_uploads.discard(inode.ino)
         if inode.ino in state.in_flight:

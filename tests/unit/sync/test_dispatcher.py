@@ -632,7 +632,7 @@ async def test_each_caller_keeps_its_files_in_front(journal: IntentTable) -> Non
             assert dispatcher.is_held_back(4)
         assert not dispatcher.is_quiet()
         carrier.gates[2].set()
-        await dispatcher.wait_until_idle(2)
+        await dispatcher.wait_until(lambda: 2 not in dispatcher.running)
         write(journal, 2)
         assert dispatcher.is_held_back(2)
         await trio.testing.wait_all_tasks_blocked()

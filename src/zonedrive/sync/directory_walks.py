@@ -156,8 +156,9 @@ class DirectoryWalk:
 
     def _key(self, folder: Inode) -> Key | None:
         level = self._levels.get(folder.parent)
-        place = None if level is None else level.places.get(folder.ino)
-        return None if level is None or place is None else (*level.key, place)
+        if level is None or folder.ino not in level.places:
+            return None
+        return (*level.key, level.places[folder.ino])
 
     def _open(self, ino: int, key: Key) -> None:
         if len(self._levels) >= LEVELS:

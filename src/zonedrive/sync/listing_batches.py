@@ -128,7 +128,7 @@ class ListingBatches:
         await trio.to_thread.run_sync(self._state.database.checkpoint)
 
     async def merge(
-        self, folder: Inode, asked_ns: int, answer: RawListing, *, urgent: bool = True
+        self, folder: Inode, asked_ns: int, answer: RawListing, *, urgent: bool
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 

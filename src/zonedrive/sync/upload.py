@@ -140,7 +140,8 @@ class Uploader:
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
-            if await self._wait_for_rival(inode):
+            above = state.inodes.get(inode.parent).remote_id or ""
+            if await self._reconciler.wait_for(above, state.remote_name(inode)):
                 return
             folder_id, name, found = await self._look_for_name(intent, inode)
         else:
@@ -226,12 +227,6 @@ class Uploader:
         except Damaged as wrong:
             raise _damaged(wrong) from wrong
         return file
-
-    async def _wait_for_rival(self, inode: Inode) -> bool:
-        """Wait until no other upload to the same name is running; return True after a wait."""
-        folder = self._state.inodes.get(inode.parent)
-        name = self._state.remote_name(inode)
-        return await self._reconciler.wait_for(folder.remote_id or "", name)
 
     async def _send(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile

@@ -158,14 +158,14 @@ async def test_one_that_a_program_waits_for_takes_the_others_along(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(place.list_all, 5, urgent=False))
         await wait_all_tasks_blocked(0.02)
-        await place.merging.merge(place.folders[0], 0, answer("f0", 3))
+        await place.merging.merge(place.folders[0], 0, answer("f0", 3), urgent=True)
         assert len(place.told) == FOLDERS
         assert place.names(place.folders[0]) == {"0.txt", "1.txt", "2.txt"}
 
 
 async def test_a_large_listing_is_merged_alone(place: Place) -> None:
     """A large listing is merged in steps."""
-    await place.merging.merge(place.folders[0], 0, answer("f0", TOGETHER + 1))
+    await place.merging.merge(place.folders[0], 0, answer("f0", TOGETHER + 1), urgent=True)
     assert len(place.names(place.folders[0])) == TOGETHER + 1
     assert place.told[place.folders[0].ino].appeared == TOGETHER + 1
 
@@ -193,7 +193,7 @@ async def test_a_listing_that_cannot_be_merged(
         if folder is not bad:
             assert len(place.names(folder)) == 10
     monkeypatch.setattr(listing_batches, "Merge", Merge)
-    await place.merging.merge(bad, 0, answer("f3", 10))
+    await place.merging.merge(bad, 0, answer("f3", 10), urgent=True)
     assert len(place.names(bad)) == 10
 
 
@@ -201,9 +201,9 @@ async def test_a_cancelled_caller_does_not_affect_others(place: Place) -> None:
     """A mount may end at any moment."""
     with trio.CancelScope() as scope:
         scope.cancel()
-        await place.merging.merge(place.folders[0], 0, answer("f0", 10))
+        await place.merging.merge(place.folders[0], 0, answer("f0", 10), urgent=True)
     assert scope.cancelled_caught
-    await place.merging.merge(place.folders[1], 0, answer("f1", 10))
+    await place.merging.merge(place.folders[1], 0, answer("f1", 10), urgent=True)
     assert place.names(place.folders[0]) == set()
     assert len(place.names(place.folders[1])) == 10
 

@@ -78,25 +78,20 @@ class Files:
             await self.truncate(inode, 0)
             keep = False
         opened = self._attach(inode, flags, keep_cache=keep, pid=pid)
-        if flags & os.O_TRUNC and writable:
-            handle = self._handles[opened.handle]
-            try:
+        handle = self._handles[opened.handle]
+        try:
+            if flags & os.O_TRUNC and writable:
                 await self._session(handle, truncate=True)
                 self.sessions.cut(handle.file, 0)
-            except BaseException:
-                await self.release(opened.handle)
-                raise
-            return Opened(opened.handle)
-        handle = self._handles[opened.handle]
-        if inode.remote_id is not None and handle.file.content == inode.revision:
-            # From now on this version stays readable, also after a rename or removal.
-            reader = self._reader(handle.file, inode)
-            if not writable and handle.file.session is None:
-                try:
+                return Opened(opened.handle)
+            if inode.remote_id is not None and handle.file.content == inode.revision:
+                # From now on this version stays readable, also after a rename or removal.
+                reader = self._reader(handle.file, inode)
+                if not writable and handle.file.session is None:
                     open_checks.require_unguarded(self._callers, handle, reader)
-                except BaseException:
-                    await self.release(opened.handle)
-                    raise
+        except BaseException:
+            await self.release(opened.handle)
+            raise
         if handle.file.pages:
             self._paged[number] = shown
         return opened

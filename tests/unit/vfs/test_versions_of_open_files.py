@@ -285,3 +285,18 @@ async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Of
     await files.release(opened.handle)
     with pytest.raises(FileExistsError):
         await names.create(office.folder.ino, b"a", 0o600, flags | os.O_EXCL)
+
+
+async def test_a_refused_open_leaves_no_handle(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the cached content cannot be opened, the program gets the error, and nothing is open."""
+    await office.save(b"old bytes")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(office.state.cache, "open", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        await office.open()
+    assert not office.state.opened

@@ -107,10 +107,8 @@ class Files:
             self.sessions.begin_new(self._handles[opened.handle].file)
         except OSError:
             which = self._handles.pop(opened.handle)
-            which.file.by_handle.remove(which)
-            which.file.handles -= 1
             which.file.writers -= 1
-            self._detach(which.file)
+            self._detach(which)
             raise
         return opened
 
@@ -129,10 +127,7 @@ class Files:
             elif which.writable and opened.session is not None and opened.session.is_only_emptied:
                 await self.sessions.save(opened)
         finally:
-            opened.handles -= 1
-            opened.by_handle.remove(which)
-            if opened.handles == 0:
-                self._detach(opened)
+            self._detach(which)
 
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.
@@ -387,9 +382,13 @@ class Files:
         opened.by_handle.append(which)
         return Opened(handle, keep_cache=keep_cache)
 
-    def _detach(self, opened: OpenFile) -> None:
-        """Close the file after its last handle was closed."""
-        state = self._state
+    def _detach(self, which: Handle) -> None:
+        """Remove a closed handle from its file; close the file if it has no other handle."""
+        state, opened = self._state, which.file
+        opened.handles -= 1
+        opened.by_handle.remove(which)
+        if opened.handles:
+            return
         opened.close()
         if opened.superseded:
             del state.kernel.former[opened.number]

@@ -84,14 +84,12 @@ class WriteSessions:
                 self._make_again(opened, *place)
             elif isinstance(wrong, NotFound):
                 raise OSError(errno.ESTALE, "removed on the service") from wrong
-            if not opened.superseded:
-                await self._begin_again(opened, truncate)
-
-    async def _begin_again(self, opened: OpenFile, truncate: bool) -> None:
-        try:
-            await self._begin(opened, truncate)
-        except Changed as wrong:
-            raise OSError(errno.ESTALE, "changed on the service") from wrong
+            if opened.superseded:
+                return
+            try:
+                await self._begin(opened, truncate)
+            except Changed as again:
+                raise OSError(errno.ESTALE, "changed on the service") from again
 
     async def _begin(self, opened: OpenFile, truncate: bool) -> None:
         state = self._state

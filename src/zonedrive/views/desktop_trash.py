@@ -45,7 +45,7 @@ class DesktopTrash:
         self._top = _Fixed(state, "top")
         self._top.entries = {
             "files": _Files(state, operations),
-            "info": _Notes(state, "info"),
+            "info": _Notes(state),
             # Programs move entries here before they remove them.
             "expunged": _Movable(state, "expunged"),
         }
@@ -123,8 +123,8 @@ class _Movable(_Fixed):
 class _Notes(_Movable):
     """Folder `info` with the file managers' notes about trashed entries, kept in memory."""
 
-    def __init__(self, state: LocalState, word: str) -> None:
-        super().__init__(state, word)
+    def __init__(self, state: LocalState) -> None:
+        super().__init__(state, "info")
         self._state = state
 
     def sync_state(self) -> SyncState:

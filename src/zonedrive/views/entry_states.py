@@ -141,7 +141,7 @@ class EntryStates:
             return inodes.get(ROOT)
         above = str(pure.parent)
         if above not in folders:
-            folder = self._inode(above if pure.parent.parts else "", folders)
+            folder = self._inode(above, folders)
             folders[above] = folder.ino if folder is not None and folder.is_folder else None
         parent = folders[above]
         return None if parent is None else inodes.child(parent, typed(pure.name))

@@ -352,12 +352,12 @@ class VirtualLayer:
         return self._attr(node)
 
     def _attr(self, node: Node) -> Attr:
-        owner, size, mtime_ns = self._state.owner, node.size, node.mtime_ns
+        owner, mtime_ns = self._state.owner, node.mtime_ns
         return Attr(
             ino=node.ino,
             mode=node.mode,
             nlink=1,
-            size=FOLDER_SIZE if stat.S_ISDIR(node.mode) else size,
+            size=FOLDER_SIZE if node.is_folder else node.size,
             mtime_ns=mtime_ns,
             ctime_ns=mtime_ns,
             atime_ns=mtime_ns,

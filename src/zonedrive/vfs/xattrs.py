@@ -1,7 +1,6 @@
 """Read-only extended attributes with facts about an entry, as `getfattr -d` shows them."""
 
-import errno
-from collections.abc import Container, Mapping
+from collections.abc import Container
 
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -59,11 +58,3 @@ def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
         **({"version": version} if version else {}),
     }
     return {PREFIX + name: value for name, value in known.items()}
-
-
-def one(known: Mapping[str, str], name: bytes) -> bytes:
-    """Return the encoded value of the attribute `name`. Raises OSError (ENODATA) if missing."""
-    value = known.get(name.decode("utf-8", "replace"))
-    if value is None:
-        raise OSError(errno.ENODATA, "no such attribute")
-    return value.encode("utf-8", "surrogatepass")

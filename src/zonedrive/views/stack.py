@@ -59,14 +59,14 @@ class FileSystem:
         self._service = service
         callers = CallerPolicy(state.settings.guard)
         self._folders = DirectoryCache(state, service)
-        self._delivery = Executor(state, service, self._folders)
+        self._executor = Executor(state, service, self._folders)
         state.cache.pinned = self.pins = Pins(state)
         self.keeping = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content use separate connection pools; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             state,
             InodeViews(state),
-            self._delivery,
+            self._executor,
             state.settings.transfers,
             quiet=min(QUIET_S, state.settings.settle),
             # With an upload limit, tiny files also need threads, whose number is limited.
@@ -85,7 +85,7 @@ class FileSystem:
             service,
             self._folders,
             self._dispatcher,
-            self._delivery.uploads,
+            self._executor.uploads,
             self._virtual,
             self._versions,
             FetchFailures(state.inodes, state.cache, service.link),
@@ -270,7 +270,10 @@ class FileSystem:
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
-        return xattrs.one(self._xattrs(ino), name)
+        value = self._xattrs(ino).get(name.decode("utf-8", "replace"))
+        if value is None:
+            raise OSError(errno.ENODATA, "no such attribute")
+        return value.encode("utf-8", "surrogatepass")
 
     async def listxattr(self, ino: int) -> list[bytes]:
         return [name.encode() for name in self._xattrs(ino)]

@@ -47,7 +47,7 @@ from zonedrive.translation import marked
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fresh one
-SLUGGISH_S = 10.0  # seconds without such waits after one timed out, because a path has many folders
+SLUGGISH_S = 10.0  # seconds without such waits after a wait timed out: a path may have many folders
 RESERVED = 2  # requests that are reserved for listings that programs wait for
 STALE_S = 1.0  # seconds that the kernel may cache stale content
 LARGE = 5000  # listed entries, over all folders, after which freed memory is given back
@@ -72,7 +72,7 @@ class _Listing(Flight):
         self.asked_ns = time.monotonic_ns()
         self.aged_from_ns = _since_boot_ns()
         self.error: Exception | None = None
-        self.awaited = False  # True if a program waits for it
+        self.awaited = False  # True if a program waits for the listing
 
 
 class DirectoryCache:
@@ -123,11 +123,10 @@ class DirectoryCache:
         return max(least, self._fresh_for(ino))
 
     async def ensure(self, folder: Inode) -> None:
-        """Wait until a folder is listed; if its listing is stale, wait briefly for a new listing.
+        """Wait until a folder is listed; wait up to PATIENCE_S seconds to replace a stale listing.
 
-        The wait for a fresh listing takes at most PATIENCE_S seconds. Raises the service's error if
-        the folder was never listed. For a folder that was listed before, the only possible error is
-        Forbidden, which is not raised if the folder holds local changes.
+        Raises the service's error if the folder was never listed. For a folder that was listed
+        before, raises only Forbidden, and only if the folder holds no local changes.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -153,7 +152,7 @@ class DirectoryCache:
             await flight.wait()
         if waiting.cancelled_caught and patience:
             self._sluggish_until = time.monotonic() + SLUGGISH_S
-        if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
+        if isinstance(flight.error, Forbidden) and not self._has_local_changes(folder):
             raise flight.error
 
     def reading(self, ino: int) -> None:
@@ -181,22 +180,16 @@ class DirectoryCache:
         await (flight := self._flight(folder)).wait()
         return flight.error is None
 
-    def _holds_ours(self, folder: Inode) -> bool:
-        """Return True if there are local changes below the folder.
-
-        Such a folder stays readable if the service denies access.
-        """
+    def _has_local_changes(self, folder: Inode) -> bool:
+        """Return True if there are local changes below the folder, which then stays readable."""
         return any(self._state.in_use(inode) for inode in self._state.inodes.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        The age of a listing includes the time in which the machine was suspended, although the
-        monotonic clock stops during a suspend.
-
-        If the service no longer has the folder, the folder is removed locally, or becomes a new
-        folder if it holds local changes. The method then returns without a listing. Raises the
-        service's error.
+        A listing from before a suspend of the machine does not count. If the service no longer has
+        the folder, return without a listing: the folder has been removed locally, or has become a
+        new folder because it holds local changes. Raises the service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._was_asked_since(folder.ino, newer_than_ns):
@@ -229,8 +222,7 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        Raises Changed if the folder is still to be created on the service, and StoreError if the
-        service cannot create folders.
+        Raises Changed if the folder must be created there first, StoreError if that is impossible.
         """
         if folder.remote_id is not None:
             return folder.remote_id
@@ -274,7 +266,7 @@ class DirectoryCache:
     def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
         """Return True if the newest listing was requested since `moment_ns` (monotonic clock).
 
-        The time in suspend since the request counts towards the age of the listing.
+        A listing from before a suspend of the machine does not count.
         """
         if self._asked_ns.get(ino, -1) < moment_ns:
             return False
@@ -349,9 +341,8 @@ class DirectoryCache:
     async def _list_tops(self) -> None:
         """Prefetch the top folders of the zones that were never listed, one after the other.
 
-        A user who opens a zone can then write into the zone even if the service becomes
-        unreachable. No program is waiting for these listings, and a later access gets a fresh
-        listing.
+        A user can then write into a zone even if the service becomes unreachable. The next access
+        to the zone requests a new listing.
         """
         try:
             await self._listings.wait(ROOT)

@@ -44,7 +44,7 @@ def _now() -> float:
 
 
 class _Level:
-    """Subfolders of one listed folder, in the order of the walk; often there are none."""
+    """Subfolders of one listed folder (often none), in the order of the walk."""
 
     def __init__(self, key: Key, inos: list[int]) -> None:
         self.key = key  # the key of the folder itself
@@ -73,8 +73,8 @@ class DirectoryWalk:
         self.window = window
         self.by_name = by_name
         self.moved_s = _now()
-        self.ahead: dict[int, Key] = {}  # requested and not used yet
-        self._position: Key = ()  # of the folder that the program has reached
+        self.ahead: dict[int, Key] = {}  # listings that were requested and are not used yet
+        self._position: Key = ()  # key of the folder that the program has reached
         self._levels: dict[int, _Level] = {}
         self._rest: Iterator[tuple[int, Key]] = iter(())  # of `_after_position`
         self._open(top, ())

@@ -46,7 +46,7 @@ FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
-FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
+FOLD_PAUSE_S = 0.02  # changes come in bursts, and one folding for many changes is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # concurrent overdue steps during that time
@@ -71,10 +71,7 @@ def _overload(error: Exception) -> Unavailable | None:
 
 
 def _until_end(pause: Pause) -> float:
-    """Return the number of seconds after which to check whether the pause is over.
-
-    Return infinity if the pause has no end.
-    """
+    """Return the seconds until the next check if the pause is over; infinity if it has no end."""
     return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
@@ -367,7 +364,6 @@ class Dispatcher:
         self._queue.extendleft(reversed(passed))
 
     def _quiet_time_left(self) -> float:
-        """Return the seconds until the quiet time after the last local change ends."""
         if self._impatient:
             return 0.0
         return max(0.0, self._intents.changed_at + self._quiet - time.monotonic())
@@ -432,7 +428,6 @@ class Dispatcher:
             self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
-        """Record the error of a failed step, and postpone the step's intent."""
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)

@@ -100,10 +100,7 @@ class ListingBatches:
     def __init__(
         self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
     ) -> None:
-        """Create the queue.
-
-        After each merge, the queue calls `tell` with the ino of the folder and the changes.
-        """
+        """Create the queue; each merge calls `tell` with the ino of the folder and its changes."""
         self._state = state
         self._service = service
         self._tell = tell

@@ -62,7 +62,7 @@ class InodeView(msgspec.Struct, frozen=True):
     place: Place  # local place; meaningless after a deletion
     origin: Place | None  # place on the service (of a new entry: possible place)
     inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
-    toward: tuple[int, ...] = ()  # of a known folder: the target's folders on the service
+    toward: tuple[int, ...] = ()  # of a known folder: folders on the service above its target
     local: bool = False  # the local name is never sent to the service
     moved: bool = False  # of a parked file: a coworker has moved its entry
 
@@ -406,7 +406,7 @@ class Planner:
         self._intents = intents
         self._views = views
         self._folded = Snapshot(self._basis)  # what the newest folding was based on
-        self._origins: dict[int, tuple[Place, int]] = {}  # of names: remote place, new file there
+        self._origins: dict[int, tuple[Place, int]] = {}  # by ino, see `_related`
         self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
         self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step
         self.names_due: int | None = None  # next due time of an intent on names (wall clock)

@@ -119,7 +119,7 @@ class RemoteNamespace:
             if not planned.is_current or await self._reconciler.wait_for(parent, name):
                 return
             reached(Place.MOVE_ASKED)
-            request, entry = await self._tell(inode, parent, name)
+            request, entry = await self._relocate(inode, parent, name)
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
             entry = await self._in_the_way(inode, name, taken)
@@ -152,7 +152,7 @@ class RemoteNamespace:
             if not planned.is_current:
                 return
             reached(Place.ASIDE_ASKED)
-            request, entry = await self._tell(inode, above, aside_name(inode.ino, intent.seq))
+            request, entry = await self._relocate(inode, above, aside_name(inode.ino, intent.seq))
             reached(Place.ASIDE_DONE)
         except NotFound:
             if planned.is_current:
@@ -204,7 +204,7 @@ class RemoteNamespace:
         if planned.is_current and not (entry.deleted or as_noted):
             remote_operations.record_move(self._state, inode, above, entry)
 
-    async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
+    async def _relocate(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
         """Move an entry on the service; return the request and the moved entry.
 
         The request stays pending until the caller records the response. Raises Changed if the
@@ -297,7 +297,7 @@ class RemoteNamespace:
             while await self._reconciler.wait_for(above, safe(name)):
                 pass
             try:
-                request, entry = await self._tell(inode, above, safe(name))
+                request, entry = await self._relocate(inode, above, safe(name))
             except AlreadyExists:
                 if name == names[-1]:
                     raise

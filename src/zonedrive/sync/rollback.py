@@ -65,9 +65,8 @@ class Rollback:
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return True
-        if not remote_operations.is_elsewhere(
-            state, inode
-        ):  # an earlier request succeeded, unanswered
+        if not remote_operations.is_elsewhere(state, inode):
+            # An earlier request succeeded, but its response was lost.
             remote_operations.end_move(state, intent)
             return True
         way = self._way(inode)

@@ -44,13 +44,12 @@ class FetchFailures:
         cache.fetched.add(self.note)
 
     def note(self, ino: int, error: RemoteError | None) -> None:
-        """Record and log a failed fetch of an inode's content, or clear the record if it succeeded.
+        """Record and log a failed fetch of an inode's content; clear the record if `error` is None.
 
-        `error` is None after a successful fetch. Failures while the service is unreachable or
-        requires a logon are ignored, because the service state already explains them.
+        Failures while the service is unreachable or requires a logon are ignored, because the
+        connection state already explains them.
         """
-        is_away = isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online"
-        if is_away:
+        if isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online":
             return
         self._reasons.pop(ino, None)
         if error is None:

@@ -153,7 +153,7 @@ class Files:
             await self.sessions.delivered(opened)
 
     async def save_new(self, inode: Inode) -> None:
-        """Commit the bytes of `inode` if it is a new file that is open and was never saved.
+        """Commit the bytes of a new file that is open and was never saved; ignore other files.
 
         A rename stores a database row for such a file, and may let the file replace another one.
         Without the commit, a crash would then lose the content of both files. Raises OSError or
@@ -281,11 +281,10 @@ class Files:
             await self.release(handle)
 
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
-        """Set the times of a file that is being written.
+        """Set the times of a file that is being written; return True if a commit follows.
 
-        The modification time is set to `mtime_ns` (nanoseconds), or left unchanged if None. The
-        change time is set to the current time. Return True if the next commit stores both times;
-        otherwise the caller stores them.
+        The modification time is set to `mtime_ns` unless that is None, and the change time to the
+        current time. The next commit stores both times. Without a commit, the caller must do it.
         """
         session = self._state.session(inode.ino)
         if session is None:

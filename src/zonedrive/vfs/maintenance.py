@@ -22,7 +22,6 @@ async def upkeep(state: LocalState) -> None:
 
 
 async def _drop_dangling(state: LocalState) -> None:
-    """Delete the cached content of inodes that no longer exist and are not open."""
     inos = state.cache.inos()
     known = state.inodes.rows.known(inos)
     for ino in inos:

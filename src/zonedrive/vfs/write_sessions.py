@@ -136,7 +136,6 @@ class WriteSessions:
         local_operations.recreate_empty(state, opened, folder, name)
 
     async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
-        """Copy the inode's locally saved bytes to the new `generation`; return the open copy."""
         state = self._state
         state.spool.require_room(inode.size)
         source = state.spool.open(inode.ino, inode.generation)
@@ -146,10 +145,6 @@ class WriteSessions:
             source.close()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
-        """Copy the service's version to the new `generation`; return the open copy.
-
-        Bytes that are not cached are fetched.
-        """
         state = self._state
         state.spool.require_room(inode.size)
         path = state.spool.path(inode.ino, generation)
@@ -227,11 +222,9 @@ class WriteSessions:
         """Commit the session if it is dirty, on close(2) or, with `sync`, on fsync(2).
 
         The bytes are synced before the commit if an earlier commit of the session is durable.
-        Otherwise a power cut could leave a record that is newer than the bytes.
-
-        If the commit fails, or a write of the session has failed, the save is refused: an
-        incomplete save must not replace the previous content, even if space is free again. Raises
-        OSError or StoreError.
+        Otherwise a power cut could leave a record that is newer than the bytes. After a failed
+        write or commit, the save is refused, even if space is free again: an incomplete save must
+        not replace the previous content. Raises OSError or StoreError.
         """
         session = opened.session
         assert session is not None

@@ -9,12 +9,10 @@ PREFIX = "user.zonedrive."
 
 
 def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | None:
-    """Return "pending", "uploading", "failed" or "conflict", or None in any other state.
+    """Return "pending", "uploading", "failed" or "conflict", or None.
 
-    The result is None for an entry that is synced, and for an entry that is never uploaded.
-
-    `copies` contains the inode numbers of all conflict copies. For a folder, only its own state
-    counts, not the state of the entries in it.
+    The result is None for an entry that is synced or never uploaded. `copies` contains the inode
+    numbers of all conflict copies. The state of a folder does not include the entries in it.
     """
     if inode.local:
         return None

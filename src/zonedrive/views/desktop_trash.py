@@ -84,8 +84,6 @@ class _Fixed(Node):
 
 
 class _Movable(_Fixed):
-    """Virtual folder to which entries can be added, and from which they can be removed."""
-
     def put(self, name: str, node: Node) -> None:
         self.entries[name] = node
         self.mtime_ns = time.time_ns()

@@ -48,7 +48,7 @@ class Place(msgspec.Struct, frozen=True):
     path: str  # relative to the mount point
     inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
     inode: Inode | None = None  # None for a virtual entry
-    file: Inode | None = None  # the file whose versions are meant
+    file: Inode | None = None  # the file itself, or the file whose versions a virtual entry shows
     what: str = ""  # description of a virtual entry
     stays: str = ""  # why it is never uploaded, and what to do; "" for an uploaded file
 
@@ -426,7 +426,6 @@ class StatusReport:
         return f"{marked('stays on this machine')}: {marked(why)}; {marked(known)}"
 
     def _there(self, inode: Inode) -> str:
-        """Return the path of the inode on the service."""
         inodes = self._state.inodes
         folder = inodes.by_remote(inode.zone, inode.remote_parent or "")
         above = f"{inodes.path(folder.ino)}/" if folder is not None else ""

@@ -89,7 +89,7 @@ class TrashOperations:
     async def _all_sent(self, inode: Inode) -> None:
         """Wait up to PATIENCE_S seconds until the entry and everything below it is uploaded.
 
-        Raises OSError as described in `delete`; if an upload fails again, raises it at once.
+        Raises OSError as described in `delete`, without a wait if an upload has failed again.
         """
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))

@@ -106,7 +106,7 @@ class VersionList:
         `asked_s` is the time of the request, in seconds since boot, and `revision` is the file's
         revision at that time.
         """
-        self.versions = versions  # newest first
+        self.versions = versions
         self.revision = revision
         self._asked_s = asked_s
         self._took_s = _now_s() - asked_s
@@ -135,8 +135,6 @@ class VersionList:
 
 
 class _Request(Flight):
-    """Running request for a history."""
-
     result: VersionList | Exception | None = None  # None: cancelled
 
 
@@ -431,8 +429,6 @@ class _FormerVersion(Node):
 
 
 class _Reading(Content):
-    """Open virtual file with the bytes of one version."""
-
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 

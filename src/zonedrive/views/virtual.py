@@ -180,7 +180,7 @@ class VirtualLayer:
         self._known: WeakValueDictionary[int, Node] = WeakValueDictionary()
         self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
         self._listings: dict[int, list[tuple[str, Node]]] = {}  # by handle, like `_open`
-        self._open: dict[int, tuple[Node, Content]] = {}  # the node stays known
+        self._open: dict[int, tuple[Node, Content]] = {}  # the reference keeps the node in `_known`
         self._next_handle = VIRTUAL
 
     # ---- lookup ----

@@ -221,4 +221,3 @@ def test_states_are_not_computed_without_a_client(desk: Mounted) -> None:
     desk.sync()
     found = virtual(desk).client.files.entry_states
     assert found._unsynced is None
-    assert not found._is_watched

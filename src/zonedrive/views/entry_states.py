@@ -48,10 +48,7 @@ class Unsynced(msgspec.Struct, frozen=True):
 
 
 class EntryStates:
-    """States of the entries of a mount.
-
-    INVARIANT: while no caller waits for changes, a change of the outbox costs one function call.
-    """
+    """States of the entries of a mount."""
 
     def __init__(self, state: LocalState, dispatcher: Dispatcher, pins: Pins) -> None:
         self._state = state
@@ -59,7 +56,6 @@ class EntryStates:
         self._unsynced: Unsynced | None = None  # None after a change
         self._version = 0  # number of changes so far
         self._changed = trio.Event()
-        self._is_watched = False  # a caller has the event
         self.pin_changes = 0
         """Number of added and removed pins so far."""
         dispatcher.changes.add(self._note_change)
@@ -71,16 +67,13 @@ class EntryStates:
 
         Get the event before you read the states; otherwise you can miss a change.
         """
-        self._is_watched = True
         return self._changed
 
     def _note_change(self) -> None:
         self._unsynced = None
         self._version += 1
-        if self._is_watched:
-            self._is_watched = False
-            self._changed.set()
-            self._changed = trio.Event()
+        self._changed.set()
+        self._changed = trio.Event()
 
     def _note_pin(self) -> None:
         self.pin_changes += 1

@@ -91,7 +91,8 @@ class DirectoryCache:
         self._unshown: dict[int, int] = {}  # number of hidden entries by ino
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
-        self._merging = ListingBatches(state, service, self._tell)
+        self._local_changes = LocalChanges(state, service)
+        self._merging = ListingBatches(state, self._local_changes, self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
@@ -388,7 +389,7 @@ class DirectoryCache:
                 nursery.cancel_scope.cancel()
         if wrong is not None:
             raise wrong
-        merge = Merge(state.inodes, root, flight.asked_ns, LocalChanges(state, self._service))
+        merge = Merge(state.inodes, root, flight.asked_ns, self._local_changes)
         merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
         self._merged(ROOT, flight)
         state.queue_invalidations(merged)
@@ -415,7 +416,9 @@ class DirectoryCache:
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound:
-            self._vanished(folder)
+            above = state.inodes.find(folder.parent)
+            if above is not None and above.ino not in self._listings:
+                self.forget(above.ino)  # this listing still contains the folder
             raise
         if folder.parent == NOWHERE:
             return
@@ -461,12 +464,6 @@ class DirectoryCache:
         # Excludes time in suspend, so that a suspend does not prolong the trust in a listing.
         self._took_s[ino] = (time.monotonic_ns() - flight.asked_ns) / 1e9
         self._state.listing_merged.notify(ino)
-
-    def _vanished(self, folder: Inode) -> None:
-        """Mark the parent's listing as out of date, because the service lacks the folder."""
-        above = self._state.inodes.find(folder.parent)
-        if above is not None and above.ino not in self._listings:
-            self.forget(above.ino)
 
 
 async def _give_back() -> None:

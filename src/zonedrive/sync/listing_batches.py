@@ -98,11 +98,11 @@ class ListingBatches:
     """Queue of received folder listings, which are merged into the local state in batches."""
 
     def __init__(
-        self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
+        self, state: LocalState, changes: LocalChanges, tell: Callable[[int, Merged], None]
     ) -> None:
         """Create the queue; each merge calls `tell` with the ino of the folder and its changes."""
         self._state = state
-        self._service = service
+        self._changes = changes
         self._tell = tell
         self._waiting: list[_Arrived] = []
         self._checkpointed = state.database.changes
@@ -185,7 +185,7 @@ class ListingBatches:
             self._tell(folder.ino, merge.result)
 
     def _begun(self, folder: Inode, asked_ns: int) -> Merge:
-        return Merge(self._state.inodes, folder, asked_ns, LocalChanges(self._state, self._service))
+        return Merge(self._state.inodes, folder, asked_ns, self._changes)
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
         merges = [(self._begun(each.folder, each.asked_ns), each.answer) for each in batch]

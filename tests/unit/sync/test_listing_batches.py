@@ -40,7 +40,9 @@ class Place:
         self.state = disk.start()
         self.told: dict[int, Merged] = {}
         self.commits = 0
-        self.merging = ListingBatches(self.state, SILENT, self.told.__setitem__)
+        self.merging = ListingBatches(
+            self.state, LocalChanges(self.state, SILENT), self.told.__setitem__
+        )
         tree = self.state.inodes
         with self.state.transaction():
             zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")

@@ -5,6 +5,7 @@
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import time
@@ -50,7 +51,7 @@ class Files:
         self._callers = callers
         self.sessions = WriteSessions(state, service, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
-        self._next_handle = 1
+        self._numbers = itertools.count(1)  # of handles
         # Revision and generation that the kernel's cached pages of an inode were read from.
         self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
 
@@ -368,7 +369,7 @@ class Files:
         opened.pages = opened.pages or keep_cache
         opened.handles += 1
         opened.writers += writable
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        handle = next(self._numbers)
         which = self._handles[handle] = Handle(
             opened,
             opened.number,

@@ -11,6 +11,7 @@ files in this way.
 
 import contextlib
 import errno
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 
@@ -79,7 +80,7 @@ class Namespace:
         self._read: LRUCache[int, tuple[object, list[str], bool]] = LRUCache(
             READ, lambda kept: len(kept[1])
         )
-        self._next_handle = 1
+        self._handles = itertools.count(1)
 
     # ---- finding ----
 
@@ -132,7 +133,7 @@ class Namespace:
         folder = await self.folder(ino)
         for _ in self._state.inodes.loading(folder.ino):  # loads a large folder in steps
             await trio.lowlevel.checkpoint()
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        handle = next(self._handles)
         self._listings[handle] = Listing(folder.ino)
         return handle
 

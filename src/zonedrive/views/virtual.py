@@ -14,6 +14,7 @@ INVARIANT: a virtual folder contains only virtual entries.
 
 import errno
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -181,7 +182,7 @@ class VirtualLayer:
         self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
         self._listings: dict[int, list[tuple[str, Node]]] = {}  # by handle, like `_open`
         self._open: dict[int, tuple[Node, Content]] = {}  # the reference keeps the node in `_known`
-        self._next_handle = VIRTUAL
+        self._handles = itertools.count(VIRTUAL)
 
     # ---- lookup ----
 
@@ -239,7 +240,7 @@ class VirtualLayer:
         folder = self._folder(ino)
         entries: list[tuple[str, Node]] = [(".", folder), ("..", folder)]
         entries += [(name, self._same(node)) for name, node in (await folder.children()).items()]
-        handle = self._new_handle()
+        handle = next(self._handles)
         self._listings[handle] = entries
         return handle
 
@@ -371,13 +372,9 @@ class VirtualLayer:
         if node.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         content = await node.open(flags, pid)
-        handle = self._new_handle()
+        handle = next(self._handles)
         self._open[handle] = node, content
         return Opened(handle, keep_cache=not node.mode & stat.S_IWUSR)
-
-    def _new_handle(self) -> int:
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
-        return handle
 
 
 def _require_free(parent: int) -> None:

@@ -86,9 +86,9 @@ class DirectoryCache:
         self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
-        self._hidden: dict[int, dict[str, Entry]] = {}
-        self._unsure: dict[int, int] = {}  # by ino, the number in the last log message
-        self._unshown: dict[int, int] = {}  # number of hidden entries by ino
+        self._hidden: dict[int, dict[str, Entry]] = {}  # hidden entries by ino and name
+        self._unsure: dict[int, int] = {}  # by ino: number of unidentified entries
+        self._unshown: dict[int, int] = {}  # by ino: number of entries that are not shown
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
         self._local_changes = LocalChanges(state, service)
@@ -199,7 +199,7 @@ class DirectoryCache:
             await flight.wait()
             if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                 await self.refresh(self._state.inodes.get(folder.parent), flight.asked_ns)
-                if folder.remote_id != remote_id:  # it is gone, or was created again meanwhile
+                if folder.remote_id != remote_id:  # the folder is gone, or was created again
                     continue
             if flight.error is not None:
                 raise flight.error

@@ -102,7 +102,7 @@ class Dispatcher:
         self._planner = Planner(intents, views)
         self._running: dict[int, Step] = {}
         self._preferred: list[set[int]] = []  # inodes of each caller of `preferred`
-        self._chosen: set[int] = set()  # these inodes, and those that they depend on
+        self._chosen: set[int] = set()  # preferred inodes, and the inodes that they depend on
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
         self._unwritable = False  # the last write to the database failed

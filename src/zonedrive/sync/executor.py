@@ -170,5 +170,5 @@ class Executor:
             state.revert_to_remote(old)
         elif there:
             remote_binding.hand_over(state, old, old_intent, new, base)
-        else:  # deleted by a coworker, or by this client unanswered: the new file stays new
+        else:  # deleted by a coworker, or by an unanswered request: the new file stays new
             self._accept_deletion(old)

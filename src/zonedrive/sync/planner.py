@@ -192,7 +192,7 @@ def _step(
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
         if intent.held and not makes_way:
-            return None  # a program still reads it
+            return None  # a program still reads the file
         return Step(Action.DELETE, intent.ino, intent)
     if intent.place:
         return Step(Action.WITHDRAW if view.local else Action.MOVE, intent.ino, intent)
@@ -405,7 +405,7 @@ class Planner:
     def __init__(self, intents: IntentTable, views: InodeViews) -> None:
         self._intents = intents
         self._views = views
-        self._folded = Snapshot(self._basis)  # what the newest folding was based on
+        self._folded = Snapshot(self._basis)  # data that the newest folding was based on
         self._origins: dict[int, tuple[Place, int]] = {}  # by ino, see `_related`
         self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
         self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step

@@ -177,7 +177,7 @@ class Reconciler:
         if inode is None or found is None:
             state.resolved(request)
             folder = state.inodes.by_remote(request.zone, request.folder)
-            if folder is not None:  # the entry with that name is not this client's
+            if folder is not None:  # an entry with this name is another client's
                 self._folders.forget(folder.ino)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._forget(inode)

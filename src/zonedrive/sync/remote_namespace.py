@@ -72,7 +72,7 @@ class RemoteNamespace:
                     await reconciler.make_durable()
                 return
             reached(Place.FOLDER_MADE)
-            # If this cannot be stored, the pending request stays.
+            # If the response cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)
             self._folders.known_empty(inode)
 
@@ -89,7 +89,7 @@ class RemoteNamespace:
         if found is None:
             raise Changed("the entry with this name is gone on the service") from taken
         if other is not None and other is not inode and state.intents.get(other.ino) is not None:
-            if other.ino not in state.in_flight:  # its name was unknown, or it has been moved
+            if other.ino not in state.in_flight:  # its place was unknown, or has changed
                 remote_operations.record_blocking_place(state, other, parent.entry_id, name)
             raise Changed("another entry still has this name and is moved first") from taken
         return found
@@ -112,7 +112,7 @@ class RemoteNamespace:
         folder, name = state.inodes.get(inode.parent), state.remote_name(inode)
         request = None
         try:
-            if folder.remote_id is None:  # the entry may have been deleted together with it
+            if folder.remote_id is None:  # the entry may be deleted as well
                 await self._service.entry(inode.zone, inode.entry_id)
             parent = self._folders.require_remote_id(folder)
             unchanged = await self._is_unchanged(intent, inode)

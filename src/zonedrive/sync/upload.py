@@ -32,9 +32,9 @@ from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
 
-# Age at which a listing no longer shows which names are free, in seconds and in multiples of its
-# duration. A coworker's new file of the same name can stay unseen for that time. (The service
-# keeps all versions, and such a window exists between check and upload in any case.)
+# Age at which a listing no longer shows which names are free, in seconds and in multiples of the
+# duration of its request. A coworker's new file of the same name can stay unseen for that time.
+# (The service keeps all versions, and such a window exists between check and upload in any case.)
 RECENT_S = 1.0
 CALM = 5.0
 PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
@@ -78,7 +78,7 @@ class Body:
         self._file = file
         self._size = size
         self._piece = max(LEAST_PIECE, min(PIECE, limit // STEPS)) if limit else PIECE
-        self.sent = 0  # bytes that have passed the limit and were accepted by the connection
+        self.sent = 0  # bytes that have passed the speed limit and were accepted by the connection
 
     def __iter__(self) -> Iterator[bytes]:
         self.sent, turn = 0, TransferSlot()
@@ -303,7 +303,7 @@ class Uploader:
         await self._folders.refresh(folder, time.monotonic_ns())  # entries may have been renamed
         others = await self._others_staying(inode, folder, name)
         for each in others:
-            # In this order, because the name may pass from one to the other.
+            # In this order, because the name may pass from the other inode to `inode`.
             for one in (each, inode):
                 found = await self._look_at(one)
                 if found is None or (found.name, found.parent_id) != (name, folder_id):

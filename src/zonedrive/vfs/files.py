@@ -348,7 +348,7 @@ class Files:
         if opened.session is None:
             return
         try:
-            if opened.session.refused:  # a write failed; free space later does not repair it
+            if opened.session.refused:  # a write failed, so the content is incomplete
                 self._abandon(opened)
             else:
                 self.sessions.end(opened)
@@ -419,7 +419,7 @@ class Files:
             return opened.reader[1]
         open_checks.require_current(opened)
         state = self._state
-        # A program is about to edit the version that it has read.
+        # Otherwise a program could edit another version than the one that it has read.
         if inode.revision != opened.content:
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         opened.close()

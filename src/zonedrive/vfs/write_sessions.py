@@ -110,7 +110,7 @@ class WriteSessions:
             elif inode.generation:
                 file = await self._copy_of_generation(inode, generation)
                 reached(Place.SPOOL_COPIED)
-                base = inode.revision  # its upload may have ended during the copy
+                base = inode.revision  # the inode's upload may have ended during the copy
             else:
                 file = await self._copy_of_version(inode, generation)
             if old is not None:

@@ -237,7 +237,7 @@ class _Files(_Movable):
             raise FileExistsError(errno.EEXIST, "the name is taken")
         gone = await self._operations.delete(parent, old_name)
         self.put(name, _Deleted(self._state, gone))
-        # The kernel has moved its own dentry here.
+        # The kernel has moved the dentry of the deleted entry here.
         self._state.invalidations.put(EntryChanged(self.ino, name.encode()))
 
     async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:

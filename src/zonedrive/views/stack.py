@@ -259,7 +259,7 @@ class FileSystem:
             changes["mtime_ns"] = mtime_ns
         if size is None and (changes or not self._files.touch(inode)):
             changes["ctime_ns"] = time.time_ns()
-        if changes:  # one row, as programs that unpack set all of them for each file
+        if changes:  # in one write, because programs that unpack archives set all of them
             local_operations.set_attributes(state, inode, **changes)
         return self._names.attr(inode)
 

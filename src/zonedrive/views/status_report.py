@@ -256,7 +256,7 @@ class StatusReport:
         self._dispatcher.expedite(intent.ino for intent in asked)
 
         def over() -> bool:
-            # A refused change gets one more attempt; it is over once it is postponed again.
+            # A refused change gets one more attempt, and is over once it is postponed again.
             now, left = time.time_ns(), self._below(roots)
             # Changes that existed at the call skip the settle time, also where the kernel reports
             # the last close only now.
@@ -272,7 +272,7 @@ class StatusReport:
                 wanted.update(inos)
                 self._dispatcher.wake()
             if any(self._state.intents.get(ino) is None for ino in self._dispatcher.running):
-                return False  # removed here during its upload; may need an undo
+                return False  # an entry was removed during its upload; a rollback may follow
             if self._dispatcher.is_paused and not first:
                 return not inos & self._dispatcher.running
             if any(intent.seq == WRITTEN for intent in left):

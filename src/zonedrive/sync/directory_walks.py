@@ -59,9 +59,7 @@ class _Level:
 class DirectoryWalk:
     """One program's walk through the folders below `top`."""
 
-    def __init__(
-        self, inodes: Inodes, top: int, *, deep: bool, window: int, by_name: bool = False
-    ) -> None:
+    def __init__(self, inodes: Inodes, top: int, *, deep: bool, window: int, by_name: bool) -> None:
         """Start a walk; if `deep` is true, the walk enters the folders that it lists.
 
         `window` is the maximum number of listings ahead. If `by_name` is true, the walk follows the

@@ -56,10 +56,10 @@ CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops
 CALM = 4.0  # pause after a check, in multiples of its duration
 
 
-def is_blocked(intent: Intent, vain: int | None = None) -> bool:
+def is_blocked(intent: Intent, vain: int | None) -> bool:
     """Return True if the user may have to act before the change can be sent.
 
-    If `vain` is given, also return True after `vain` failed attempts in a row.
+    If `vain` is not None, also return True after `vain` failed attempts in a row.
     """
     return intent.failed or (vain is not None and intent.attempts >= vain)
 

@@ -73,7 +73,7 @@ def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | Non
 class Body:
     """Bytes of one generation for an upload; each iteration reads the bytes from the start."""
 
-    def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
+    def __init__(self, file: ContentFile, size: int, limit: int) -> None:
         """Create the body; `limit` is in bytes per second, or 0 for no limit."""
         self._file = file
         self._size = size

@@ -78,7 +78,7 @@ class StatusReport:
         work = Work(lambda: dispatcher.running, dispatcher.failure, self._uploads.sent)
         self._status = Status(self._state, work)
 
-    def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
+    def status(self, under: Iterable[int] | None, most: int | None) -> dict[str, Any]:
         """Return the result of `Status.answer` for the mount.
 
         `under` limits the uploads to these inodes and everything below them; `most` limits the list

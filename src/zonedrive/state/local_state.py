@@ -241,7 +241,7 @@ class LocalState:
         opened.told.attr_timeout = self.settings.refresh
         del self.opened[inode.ino]
         self.kernel.renew(opened)
-        if following := [handle for handle in opened.by_handle if not handle.readable]:
+        if following := [handle for handle in opened.handles if not handle.readable]:
             successor = self.new_open_file(inode)
             for handle in following:
                 handle.move_to(successor)

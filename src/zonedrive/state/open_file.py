@@ -104,8 +104,7 @@ class OpenFile:
         self.ino = ino
         self.number = told.ino  # inode number in the kernel, see `KernelInodes`
         self.content = content  # of the session, if one exists
-        self.handles = 0
-        self.by_handle: list[Handle] = []
+        self.handles: list[Handle] = []
         self.writers = 0
         self.pages = False  # True if the kernel may have pages of `content`
         self.told = told  # attributes of `content` as last sent to the kernel
@@ -127,7 +126,7 @@ class OpenFile:
 
         The kernel does not report each read, because it caches pages.
         """
-        return self.pages and any(handle.readable for handle in self.by_handle)
+        return self.pages and any(handle.readable for handle in self.handles)
 
     @property
     def is_version_gone(self) -> bool:
@@ -172,11 +171,10 @@ class Handle(msgspec.Struct, eq=False):
 
     def move_to(self, file: OpenFile) -> None:
         """Move the handle to another `OpenFile` of the same inode."""
-        for each, number in ((self.file, -1), (file, 1)):
-            each.handles += number
-            each.writers += number * self.writable
-        self.file.by_handle.remove(self)
-        file.by_handle.append(self)
+        self.file.handles.remove(self)
+        self.file.writers -= self.writable
+        file.handles.append(self)
+        file.writers += self.writable
         self.file = file
 
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:

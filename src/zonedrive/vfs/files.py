@@ -367,7 +367,6 @@ class Files:
         writable = writable or bool(flags & open_checks.WRITE_FLAGS)
         opened = self._state.opened.get(inode.ino) or self._state.new_open_file(inode)
         opened.pages = opened.pages or keep_cache
-        opened.handles += 1
         opened.writers += writable
         handle = next(self._numbers)
         which = self._handles[handle] = Handle(
@@ -379,14 +378,13 @@ class Files:
             pid=pid,
             flags=flags,
         )
-        opened.by_handle.append(which)
+        opened.handles.append(which)
         return Opened(handle, keep_cache=keep_cache)
 
     def _detach(self, which: Handle) -> None:
         """Remove a closed handle from its file; close the file if it has no other handle."""
         state, opened = self._state, which.file
-        opened.handles -= 1
-        opened.by_handle.remove(which)
+        opened.handles.remove(which)
         if opened.handles:
             return
         opened.close()

@@ -255,7 +255,7 @@ def test_open_readers_keep_the_bytes_that_they_have_seen(machine: Machine, held:
     before = inode.generation
     opened = state.new_open_file(inode)
     handle = Handle(opened, opened.number, readable=True, writable=False, append=False)
-    opened.by_handle.append(handle)
+    opened.handles.append(handle)
     opened.pages = True
     other = {"these bytes": before, "older bytes": before - 1, "newer bytes": before + 1}.get(held)
     if other is not None:
@@ -285,16 +285,15 @@ def test_handles_that_have_read_nothing_follow_the_new_content(machine: Machine)
     opened = state.new_open_file(inode)
     reader = Handle(opened, opened.number, readable=True, writable=False, append=False)
     writer = Handle(opened, opened.number, readable=False, writable=True, append=False)
-    opened.by_handle += [reader, writer]
-    opened.handles, opened.writers, opened.pages = 2, 1, True
+    opened.handles += [reader, writer]
+    opened.writers, opened.pages = 1, True
     with state.transaction():
         state.inodes.update(inode, revision=Revision("2"))
     assert state.supersede(inode)
     successor = state.opened[inode.ino]
     assert (reader.file, writer.file) == (opened, successor)
-    assert (opened.handles, opened.writers) == (1, 0)
-    assert (successor.handles, successor.writers) == (1, 1)
-    assert (opened.by_handle, successor.by_handle) == ([reader], [writer])
+    assert (opened.handles, opened.writers) == ([reader], 0)
+    assert (successor.handles, successor.writers) == ([writer], 1)
     assert opened.told.nlink == 0
 
 
@@ -304,7 +303,7 @@ def test_content_that_nobody_has_read_is_replaced_in_its_place(machine: Machine,
     state, inode = machine.state, machine.file()
     opened = state.new_open_file(inode)
     opened.pages = use != "unread"
-    opened.by_handle.append(Handle(opened, opened.number, True, False, False))
+    opened.handles.append(Handle(opened, opened.number, True, False, False))
     if use == "writing":
         file = state.spool.create(inode.ino, 5)
         opened.session = Session(5, file, inode.revision, 0, inode.revision)

@@ -340,7 +340,7 @@ def _stored_status(
     """Return the part of the status object that comes from the stored state. Raises StoreError."""
     number, used = only_here(paths).lost, cache_usage(paths.content)
     return Status(found).answer(
-        found.pending(),
+        found.intents.pending(),
         most,
         state="offline",
         cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),

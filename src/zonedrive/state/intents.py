@@ -673,20 +673,6 @@ def due_in(seconds: float) -> int:
     return time.time_ns() + int(seconds * 1e9)
 
 
-def waiting(database: Database) -> tuple[int, int, int]:
-    """Return the numbers of intents, of content bytes to send, and of intents without content.
-
-    Parked intents do not count. This function needs neither the daemon nor a key. Raises OSError or
-    StoreError if the database cannot be read.
-    """
-    sums = (
-        "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
-        " count(*) - count(nullif(generation, 0)) FROM intents WHERE NOT parked"
-    )
-    files, size, changes = map(int, database.execute(sums).fetchone())
-    return files, size, changes
-
-
 def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
     """Return the value to store for a text: encrypted, or unchanged if it is empty or None."""
     return box.seal(text.encode(), use) if text else text

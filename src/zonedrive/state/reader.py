@@ -15,11 +15,11 @@ from zonedrive import causes
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import DOCTOR, Database, is_damage
 from zonedrive.errors import Damaged, StoreError
-from zonedrive.state import intents, repair
+from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inode_table import decoded_name, is_whole
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.intents import IntentTable
 from zonedrive.state.names import WANTED
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS
@@ -73,8 +73,16 @@ class StateReader:
             raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the numbers of unsent changes, bytes to send, and changes without content."""
-        return intents.waiting(self._database)
+        """Return the numbers of unsent changes, bytes to send, and changes without content.
+
+        Parked changes do not count.
+        """
+        sums = (
+            "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
+            " count(*) - count(nullif(generation, 0)) FROM intents WHERE NOT parked"
+        )
+        changes, size, without_content = map(int, self._database.execute(sums).fetchone())
+        return changes, size, without_content
 
     def failures(self) -> dict[str, int]:
         """Return the number of failed changes by lowercase cause, for all causes of failure."""
@@ -158,10 +166,6 @@ class Stores:
         self.inodes = Inodes(database, box)
         self.intents = IntentTable(database, box)
         self.requests = PendingRequests(database, box)
-
-    def pending(self) -> list[Intent]:
-        """Return all intents that are not parked, oldest change first."""
-        return self.intents.pending()
 
 
 def _opens(rows: list[tuple[int, bytes]], box: Box) -> bool:

@@ -64,7 +64,7 @@ def status(path: Path, most: int | None = None) -> dict[str, Any]:
     with StateReader.open(path) as reader:
         stores = reader.stores(Clear())
         return Status(stores).answer(
-            stores.pending(), most, state="offline", cache=(0, 0), notices=(), lost=0
+            stores.intents.pending(), most, state="offline", cache=(0, 0), notices=(), lost=0
         )
 
 

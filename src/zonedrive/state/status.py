@@ -90,8 +90,7 @@ class Status:
         machine) and `causes` (failures per cause) in the outbox; and `lost`, the number of files in
         lost+found.
         """
-        copies, running = self.copies() if intents else set(), self._work.running()
-        states = {one.ino: state_of(one, running, copies) for one in intents}
+        states = self._states(intents)
         counted = list(states.values())
         shown = intents
         if most is not None:
@@ -124,12 +123,8 @@ class Status:
 
     def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
         """Return a dict with `path`, `state`, `size`, `sent` and `error` for each upload."""
-        copies, running = self.copies() if intents else set(), self._work.running()
-        return [self._upload(one, state_of(one, running, copies)) for one in intents]
-
-    def copies(self) -> set[int]:
-        """Return the inode numbers of all conflict copies."""
-        return self._state.intents.conflicts.copies()
+        states = self._states(intents)
+        return [self._upload(one, states[one.ino]) for one in intents]
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return a dict with `path`, `original`, `by` and `at_ns` for each existing conflict copy.
@@ -152,6 +147,12 @@ class Status:
                 }
             )
         return found
+
+    def _states(self, intents: list[Intent]) -> dict[int, str]:
+        """Return the state of each upload, by inode number."""
+        copies = self._state.intents.conflicts.copies() if intents else set[int]()
+        running = self._work.running()
+        return {one.ino: state_of(one, running, copies) for one in intents}
 
     def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
         return {

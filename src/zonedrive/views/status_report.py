@@ -212,7 +212,7 @@ class StatusReport:
 
     def copies(self) -> set[int]:
         """Return the inodes of all conflict copies."""
-        return self._status.copies()
+        return self._state.intents.conflicts.copies()
 
     def unacknowledged(self) -> set[int]:
         """Return the inodes of the conflict copies that have not been reported to the user yet."""

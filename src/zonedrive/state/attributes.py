@@ -77,12 +77,12 @@ def allowed(inode: Inode, rules: Rules) -> int:
     return bits
 
 
-def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float, entry_timeout: float) -> Attr:
-    """Return the stat fields of an inode, which the kernel may cache for `timeout` seconds.
+def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float) -> Attr:
+    """Return the stat fields of an inode.
 
-    The kernel may cache the inode's name for `entry_timeout` seconds. If the name has a second
-    spelling, the kernel does not cache the name, because a change through the other spelling would
-    not update the cache.
+    The kernel may cache these fields and the inode's name for `timeout` seconds. It does not cache
+    a name that has a second spelling, because a change through the other spelling would not update
+    the cache.
     """
     folder = inode.is_folder
     return Attr(
@@ -96,6 +96,6 @@ def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float, entry_time
         atime_ns=inode.mtime_ns,
         uid=owner.uid,
         gid=owner.gid,
-        entry_timeout=0.0 if is_respelled(inode.name) else entry_timeout,
+        entry_timeout=0.0 if is_respelled(inode.name) else timeout,
         attr_timeout=timeout,
     )

@@ -282,7 +282,7 @@ class LocalState:
         """
         if inode.ino in self.opened:
             self.supersede(inode)
-        attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
+        attr = attr_of(inode, self.owner, self.rules, timeout)
         attr.ino = self.kernel.number(inode.ino)
         opened = self.opened.get(inode.ino)
         if opened is not None:

@@ -47,17 +47,15 @@ def test_chmod_is_kept_but_never_lifts_a_protection() -> None:
 
 def test_the_stat_fields() -> None:
     """Size and times are the entry's, the owner is the user who mounted."""
-    attr = attr_of(
-        Inode(7, 1, "a", Kind.FILE, size=5, mtime_ns=3, ctime_ns=4), OWNER, Rules(), 9.0, 8.0
-    )
+    attr = attr_of(Inode(7, 1, "a", Kind.FILE, size=5, mtime_ns=3, ctime_ns=4), OWNER, Rules(), 9.0)
     assert stat.S_ISREG(attr.mode)
     assert (attr.ino, attr.size, attr.mtime_ns, attr.ctime_ns, attr.nlink) == (7, 5, 3, 4, 1)
-    assert (attr.uid, attr.gid, attr.attr_timeout, attr.entry_timeout) == (1000, 1001, 9.0, 8.0)
+    assert (attr.uid, attr.gid, attr.attr_timeout, attr.entry_timeout) == (1000, 1001, 9.0, 9.0)
 
 
 def test_an_unlinked_file_has_no_link() -> None:
     """fstat on a deleted file that is still open shows no links."""
-    assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, Rules(), 0, 0).nlink == 0
+    assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, Rules(), 0).nlink == 0
 
 
 @pytest.mark.parametrize("chmod", [0o777, 0o755])

@@ -6,7 +6,7 @@ AES-256-GCM (NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryp
 
 import hashlib
 import os
-from typing import Protocol
+from typing import TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -17,19 +17,6 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 TAG_BYTES = 16
 MARK_BYTES = 8
-
-
-class Box(Protocol):
-    """Interface for the encryption of short byte strings such as names."""
-
-    def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Return `plain` in encrypted form; `open` needs the same `context`."""
-
-    def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Return the decrypted bytes. Raises Damaged if `sealed` or `context` was changed."""
-
-    def mark(self, plain: bytes) -> int:
-        """Return a signed 64-bit number, never 0, to look up `plain` without revealing it."""
 
 
 class Clear:
@@ -44,7 +31,7 @@ class Clear:
         return sealed
 
     def mark(self, plain: bytes) -> int:
-        """Return an unkeyed hash of `plain`, because such an account encrypts nothing."""
+        """Return a hash of `plain` as `Sealed.mark` does, but without a key."""
         return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
 
 
@@ -59,7 +46,7 @@ class Sealed:
         self._marker = hashlib.blake2b(key=marking, digest_size=MARK_BYTES)
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Return `plain`, encrypted under a new random nonce."""
+        """Return `plain`, encrypted under a new random nonce; `open` needs the same `context`."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, plain, context)
 
@@ -71,10 +58,16 @@ class Sealed:
             raise Damaged("stored bytes fail their check") from wrong
 
     def mark(self, plain: bytes) -> int:
-        """Return a keyed hash of `plain` (BLAKE2b)."""
+        """Return a keyed hash of `plain` (BLAKE2b): a signed 64-bit number, never 0.
+
+        The number is used to look up `plain` without revealing these bytes.
+        """
         marker = self._marker.copy()
         marker.update(plain)
         return _number(marker.digest())
+
+
+Box: TypeAlias = Clear | Sealed
 
 
 def _number(digest: bytes) -> int:

@@ -58,7 +58,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     type: str = ""
     sync: str = ""
     attributes: Attributes = Attributes()
-    seen: int = 0  # `Box.mark` of the service's reply, if all of it is stored here; else 0
+    seen: int = 0  # `Sealed.mark` of the service's reply, if all of it is stored here; else 0
 
     @property
     def is_folder(self) -> bool:

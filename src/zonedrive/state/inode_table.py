@@ -2,7 +2,7 @@
 
 Rows are written immediately; the caller holds the transaction. Names, authors and other metadata
 are encrypted with the account's box (`cipher.Box`), so that the file reveals neither document names
-nor people. Lookups by name use a hash of the name, see `Box.mark`.
+nor people. Lookups by name use a hash of the name, see `cipher.Sealed.mark`.
 
 INVARIANT: a damaged row can be read if it only mirrors an entry of the service. The resulting inode
 has a name that begins with `/`, which no real name does. The next listing of the folder restores
@@ -362,7 +362,7 @@ class InodeTable:
     # ---- rows ----
 
     def mark(self, said: bytes) -> int:
-        """Return a hash of `said` that does not reveal the bytes; see `Box.mark`."""
+        """Return a hash of `said` that does not reveal the bytes; see `Sealed.mark`."""
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:

@@ -7,8 +7,6 @@ is only in memory, because the user can see the restored name anyway.
 This module does not roll back any change.
 """
 
-from collections import deque
-
 import msgspec
 
 MOST = 1000  # number of newest rejected changes to keep
@@ -28,7 +26,7 @@ class RejectedChanges:
     """Rejected changes that have not been reported to the user yet."""
 
     def __init__(self) -> None:
-        self._untold: deque[RejectedChange] = deque(maxlen=MOST)
+        self._untold: dict[tuple[str, str], RejectedChange] = {}  # by zone and remote id
         self._number = 0
 
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
@@ -38,21 +36,20 @@ class RejectedChanges:
         """
         self.over(zone, remote_id)
         self._number += 1
-        self._untold.append(RejectedChange(self._number, zone, remote_id, path, said))
+        self._untold[zone, remote_id] = RejectedChange(self._number, zone, remote_id, path, said)
+        if len(self._untold) > MOST:
+            del self._untold[next(iter(self._untold))]
 
     def over(self, zone: str, remote_id: str) -> None:
-        """Remove the rejected changes of an entry, because a later change succeeded."""
-        if self._untold:
-            self.told(
-                [one for one in self._untold if (one.zone, one.remote_id) == (zone, remote_id)]
-            )
+        """Remove the rejected change of an entry, if any, because a later change succeeded."""
+        self._untold.pop((zone, remote_id), None)
 
     def unacknowledged(self) -> list[RejectedChange]:
         """Return all unreported rejected changes, the oldest first."""
-        return list(self._untold)
+        return list(self._untold.values())
 
     def told(self, these: list[RejectedChange]) -> None:
         """Remove rejected changes that have been reported to the user."""
         for one in these:
-            if one in self._untold:
-                self._untold.remove(one)
+            if self._untold.get((one.zone, one.remote_id)) == one:
+                self.over(one.zone, one.remote_id)

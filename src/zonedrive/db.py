@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from zonedrive.errors import StoreError
 from zonedrive.paths import given_runtime_dir
@@ -54,6 +54,8 @@ _COPY = "zonedrive-state-"  # of a temporary copy; the process id follows
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 Run = Callable[..., sqlite3.Cursor]
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def is_damage(wrong: BaseException | None) -> bool:
@@ -196,6 +198,14 @@ class Database:
         if self._undo is None:
             raise AssertionError("a change outside a transaction")
         self._undo.append(step)
+
+    def restore_on_rollback(self, values: dict[K, V], key: K) -> None:
+        """Restore the value of `key`, or its absence, if the open transaction is rolled back."""
+        before = values.get(key)
+        if before is None:
+            self.on_rollback(lambda: values.pop(key, None))
+        else:
+            self.on_rollback(lambda: values.__setitem__(key, before))
 
     def after_commit(self, step: Callable[[], object]) -> None:
         """Call `step` after the commit of the open transaction, or at once if none is open.

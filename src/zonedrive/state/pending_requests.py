@@ -168,7 +168,7 @@ class PendingRequests:
 
     def note(self, request: PendingRequest) -> None:
         """Record a request, before it is sent or when `pass_on` gives it to another inode."""
-        self._remember(request.ino)
+        self._database.restore_on_rollback(self._requests, request.ino)
         self._check(request.ino, _SIGNALS[request.state], request.state)
         where = _Sealed(request.zone, request.folder, request.name, request.remote_id)
         blob = self._box.seal(
@@ -197,7 +197,7 @@ class PendingRequests:
             self._delete(ino, Signal.RESOLVE)
 
     def _delete(self, ino: int, signal: Signal) -> None:
-        self._remember(ino)
+        self._database.restore_on_rollback(self._requests, ino)
         self._check(ino, signal, Request.NONE)
         self._database.execute("DELETE FROM doubts WHERE ino = ?", (ino,))
         del self._requests[ino]
@@ -205,14 +205,6 @@ class PendingRequests:
     def _check(self, ino: int, signal: Signal, after: Request) -> None:
         before = self._requests.get(ino)
         outbox_states.check_request(before.state if before else Request.NONE, signal, after)
-
-    def _remember(self, ino: int) -> None:
-        """Arrange that a rollback of the transaction restores the inode's request in memory."""
-        before = self._requests.get(ino)
-        if before is None:
-            self._database.on_rollback(lambda: self._requests.pop(ino, None))
-        else:
-            self._database.on_rollback(lambda: self._requests.__setitem__(ino, before))
 
 
 def _context(bytes_ino: int, generation: int) -> bytes:

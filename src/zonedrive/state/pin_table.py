@@ -56,7 +56,7 @@ class PinStore:
         with self._database.transaction():
             if former is not None:
                 self.drop([former.ino])
-            self._note(pin.ino)
+            self._database.restore_on_rollback(self._pins, pin.ino)
             self._database.execute(
                 "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
                 (pin.ino, pin.zone, pin.remote_id),
@@ -67,14 +67,6 @@ class PinStore:
         """Delete the pins with the given inode numbers, all of which must exist."""
         with self._database.transaction():
             for ino in inos:
-                self._note(ino)
+                self._database.restore_on_rollback(self._pins, ino)
                 self._database.execute("DELETE FROM pins WHERE ino = ?", (ino,))
                 del self._pins[ino]
-
-    def _note(self, ino: int) -> None:
-        """Arrange that a rollback of the transaction restores the inode's pin in memory."""
-        before = self._pins.get(ino)
-        if before is None:
-            self._database.on_rollback(lambda: self._pins.pop(ino, None))
-        else:
-            self._database.on_rollback(lambda: self._pins.__setitem__(ino, before))

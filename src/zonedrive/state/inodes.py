@@ -309,8 +309,6 @@ class Inodes:
 
         The times are written when a draft in the folder gets a row.
         """
-        before = {name: getattr(inode, name) for name in times}
-        self._database.on_rollback(lambda: self._set(inode, before))
         self._changed(inode.parent)
         self._set(inode, times)
 
@@ -342,12 +340,10 @@ class Inodes:
         A draft gets a row if a field of INDEXED changes. Only `move` and `unlink` change `parent`
         and `name`.
         """
-        before = {name: getattr(inode, name) for name in changes}
-        if before == changes:
+        if all(getattr(inode, name) == value for name, value in changes.items()):
             return
         if inode.seen and "seen" not in changes and not SAID.isdisjoint(changes):
-            before["seen"], changes["seen"] = inode.seen, 0
-        self._database.on_rollback(lambda: self._set(inode, before))
+            changes["seen"] = 0
         self._changed(inode.parent)
         self._set(inode, changes)
         linked = inode.parent != NOWHERE or inode.remote_id is not None
@@ -364,8 +360,6 @@ class Inodes:
         """
         self._drop_link(inode)
         changes |= {"parent": parent, "name": name, "seen": 0}
-        before = {name: getattr(inode, name) for name in changes}
-        self._database.on_rollback(lambda: self._set(inode, before))
         self._set(inode, changes)
         self._link(inode)
         self._write(inode, changes)
@@ -379,8 +373,6 @@ class Inodes:
         """
         self._drop_link(inode)
         self._drop_draft(inode)
-        before = {"parent": inode.parent, "remote_id": inode.remote_id, "seen": inode.seen}
-        self._database.on_rollback(lambda: self._set(inode, before))
         self._set(inode, {"parent": NOWHERE, "seen": 0})
         if tombstone:
             self._write(inode)
@@ -441,10 +433,11 @@ class Inodes:
 
     # ---- internal ----
 
-    @staticmethod
-    def _set(inode: Inode, fields: Mapping[str, object]) -> None:
-        for name, value in fields.items():
-            setattr(inode, name, value)
+    def _set(self, inode: Inode, fields: Mapping[str, object]) -> None:
+        """Set fields of an inode; a rollback of the transaction restores their values."""
+        before = {name: getattr(inode, name) for name in fields}
+        self._database.on_rollback(lambda: _assign(inode, before))
+        _assign(inode, fields)
 
     def _new(
         self, parent: int, name: str, kind: Kind | None, fields: Mapping[str, object]
@@ -532,3 +525,8 @@ class Inodes:
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)
+
+
+def _assign(inode: Inode, fields: Mapping[str, object]) -> None:
+    for name, value in fields.items():
+        setattr(inode, name, value)

@@ -333,6 +333,10 @@ class LocalState:
         """Return True if the inode has local bytes, local changes or a writer."""
         return bool(inode.generation or self.local(inode.ino))
 
+    def holds_local_changes(self, inode: Inode) -> bool:
+        """Return True if the inode, or any inode below it, is `in_use`."""
+        return any(self.in_use(each) for each in self.inodes.below(inode.ino))
+
     def retry_failed_in(self, folder: int) -> None:
         """Retry the failed changes of all entries in a folder at once.
 

@@ -26,7 +26,7 @@ from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import fits, local_name, safe, shows, zone_name
 
 SORTED = 5000  # entries sorted in one step
-STEP = 500  # entries of one transaction: some ten milliseconds
+STEP = 500  # entries of one transaction: about ten milliseconds
 
 
 class Local(Flag):

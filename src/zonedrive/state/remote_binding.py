@@ -169,7 +169,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
         state.invalidations.put(EntryGone(other.ino, child.name.encode(), child.ino))
         if twin is None:
             inodes.move(child, folder.ino, child.name)
-        elif not _holds_ours(state, child):
+        elif not state.holds_local_changes(child):
             _drop(state, child)  # the listing adds it again once the name is free
         elif twin.is_folder and child.is_folder and not state.in_use(child):
             _unite(state, twin, child)
@@ -189,11 +189,6 @@ def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
         number += 1
         name = with_mark(child.name, f"~{child.ino}-{number}")
     return name
-
-
-def _holds_ours(state: LocalState, inode: Inode) -> bool:
-    """Return True if the inode, or any inode below it, has local bytes or local changes."""
-    return any(state.in_use(each) for each in state.inodes.below(inode.ino))
 
 
 def _drop(state: LocalState, inode: Inode) -> None:

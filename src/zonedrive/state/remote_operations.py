@@ -20,8 +20,6 @@ from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
 
-STEP = 500  # entries of one transaction: about ten milliseconds
-
 
 # ---- content ----
 

@@ -153,7 +153,8 @@ class DirectoryCache:
             await flight.wait()
         if waiting.cancelled_caught and patience:
             self._sluggish_until = time.monotonic() + SLUGGISH_S
-        if isinstance(flight.error, Forbidden) and not self._has_local_changes(folder):
+        # A folder with local changes stays readable if the service denies access.
+        if isinstance(flight.error, Forbidden) and not self._state.holds_local_changes(folder):
             raise flight.error
 
     def reading(self, ino: int) -> None:
@@ -180,10 +181,6 @@ class DirectoryCache:
             return False
         await (flight := self._flight(folder)).wait()
         return flight.error is None
-
-    def _has_local_changes(self, folder: Inode) -> bool:
-        """Return True if there are local changes below the folder, which then stays readable."""
-        return any(self._state.in_use(inode) for inode in self._state.inodes.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).

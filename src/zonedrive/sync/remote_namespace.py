@@ -23,6 +23,7 @@ from zonedrive.state import conflicts, local_operations, remote_binding, remote_
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.merge import STEP
 from zonedrive.state.names import aside_name, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -309,7 +310,7 @@ class RemoteNamespace:
         """Remove the inode and all inodes below it, because the service has deleted the entry."""
         state, deleted = self._state, inode.remote_id or ""
         state.inodes.settled.add(inode.zone, deleted)
-        while below := list(islice(state.inodes.innermost_first(inode), remote_operations.STEP)):
+        while below := list(islice(state.inodes.innermost_first(inode), STEP)):
             remote_operations.forget_below(state, below)
             await trio.lowlevel.checkpoint()
         local_operations.forget(state, inode)

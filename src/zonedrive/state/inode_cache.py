@@ -29,8 +29,7 @@ _NONE: Mapping[str, int] = {}
 class InodeCache:
     """Cache of inodes by number."""
 
-    def __init__(self, recent: int = RECENT) -> None:
-        self._recent = recent
+    def __init__(self) -> None:
         # Two generations make an LRU cache without bookkeeping at each use: a used inode moves to
         # the young generation. When the young generation is full, the old generation is dropped,
         # and the young generation becomes the old one.
@@ -88,7 +87,7 @@ class InodeCache:
             self._rowless.pop(inode.ino, None)
 
     def _use(self, inode: Inode) -> None:
-        if len(self._young) >= self._recent:
+        if len(self._young) >= RECENT:
             self._old, self._young = self._young, {}
         self._young[inode.ino] = inode
 

@@ -133,12 +133,11 @@ def create_table(connection: sqlite3.Connection) -> None:
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Return True if a row (values by column name) can be decrypted with `box`."""
     try:
-        ino = row["ino"]
-        assert isinstance(ino, int)
-        sealed = box.open(bytes(row["sealed"]), b"inode %d" % ino)  # type: ignore[call-overload]
+        context = b"inode %d" % int(str(row["ino"]))
+        sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
         msgspec.msgpack.decode(sealed, type=_Sealed)
         Kind(int(str(row["kind"])))
-    except (Damaged, msgspec.MsgspecError, TypeError, ValueError, AssertionError):
+    except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
         return False
     return True
 
@@ -376,16 +375,12 @@ class InodeTable:
             inode.zone,
             inode.remote_id,
             inode.generation,
-            self._local(inode),
+            stays(inode.name) if inode.local else 0,
             inode.listed,
             self._sealed(inode),
             self._mark(inode.parent, inode.name),
             inode.seen,
         )
-
-    @staticmethod
-    def _local(inode: Inode) -> int:
-        return stays(inode.name) if inode.local else 0
 
     def _sealed(self, inode: Inode) -> bytes:
         flags = inode.attributes

@@ -245,8 +245,8 @@ class KernelInodes:
             raise _stale()
         return former.told
 
-    def renew(self, opened: OpenFile) -> int:
-        """Give the current content a new kernel inode number, and return the number.
+    def renew(self, opened: OpenFile) -> None:
+        """Give the current content a new kernel inode number.
 
         `opened` is the open file with the former content. It keeps the former number.
         """
@@ -254,4 +254,3 @@ class KernelInodes:
         number = self.number(opened.ino) + STEP
         self._numbers[opened.ino] = number if number < LIMIT else opened.ino
         self.renewals += 1
-        return self._numbers[opened.ino]

@@ -386,8 +386,9 @@ def test_a_kernel_number_contains_its_inode(machine: Machine, ino: int) -> None:
     opened.ino = opened.number = ino
     numbers = [kernel.number(ino)]
     for _ in range(3):
-        opened.number = kernel.renew(opened)
-        numbers.append(kernel.number(ino))
+        kernel.renew(opened)
+        opened.number = kernel.number(ino)
+        numbers.append(opened.number)
     assert len({*numbers}) == 4
     assert {ino_of(number) for number in numbers} == {ino}
     assert set(kernel.former) == {*numbers[:3]}

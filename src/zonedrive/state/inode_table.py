@@ -130,12 +130,11 @@ def create_table(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def is_whole(row: Mapping[str, object], box: Box) -> bool:
+def is_whole(row: Mapping[str, Any], box: Box) -> bool:
     """Return True if a row (values by column name) can be decrypted with `box`."""
     try:
         context = b"inode %d" % int(str(row["ino"]))
-        sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
-        msgspec.msgpack.decode(sealed, type=_Sealed)
+        msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
         Kind(int(str(row["kind"])))
     except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
         return False

@@ -14,6 +14,7 @@ INVARIANT: an inode has at most one pending request.
 
 import sqlite3
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -81,12 +82,11 @@ def create_table(connection: sqlite3.Connection) -> None:
     )
 
 
-def is_whole(row: Mapping[str, object], box: Box) -> bool:
+def is_whole(row: Mapping[str, Any], box: Box) -> bool:
     """Return True if a row (values by column name) can be decrypted with `box`."""
     try:
         context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
-        sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
-        msgspec.msgpack.decode(sealed, type=_Sealed)
+        msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
     except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
         return False
     return True

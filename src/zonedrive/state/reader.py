@@ -149,10 +149,10 @@ class StateReader:
         sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
         return int(self._database.execute(sums).fetchone()[0])
 
-    def _first(self) -> list[tuple[int, bytes]]:
+    def _first(self) -> list[tuple[int, object]]:
         """Return (ino, encrypted part of the row) of the first 20 inodes; some may be damaged."""
         some = "SELECT ino, sealed FROM inodes ORDER BY ino LIMIT 20"
-        return [(int(ino), bytes(sealed)) for ino, sealed in self._database.execute(some)]
+        return self._database.execute(some).fetchall()
 
     def stores(self, box: Box) -> "Stores":
         """Load and return the stores; `box` decrypts their names."""
@@ -168,7 +168,7 @@ class Stores:
         self.requests = PendingRequests(database, box)
 
 
-def _opens(rows: list[tuple[int, bytes]], box: Box) -> bool:
+def _opens(rows: list[tuple[int, object]], box: Box) -> bool:
     return any(
         is_whole({"ino": ino, "kind": Kind.ROOT, "sealed": sealed}, box) for ino, sealed in rows
     )

@@ -14,7 +14,7 @@ from tests.crash import damage
 from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Connection, Database
 from zonedrive.errors import StoreError
-from zonedrive.state import intents, pending_requests, repair
+from zonedrive.state import inode_table, intents, pending_requests, repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
@@ -150,6 +150,15 @@ def test_the_structure_of_a_small_database_is_checked_before_the_mount(
     monkeypatch.setattr(repair, "structure", lambda _: "a page is damaged")
     opened(path, Clear()).close()
     assert repair.pending(path) == (size == "small")
+
+
+@pytest.mark.parametrize("box", [Clear(), Sealed(new_key())])
+@pytest.mark.parametrize("value", [None, 1 << 62, 1.5, "text", b""])
+def test_a_sealed_column_of_any_type_is_damaged(box: Box, value: object) -> None:
+    """A number is not taken for a number of zero bytes, which no memory could hold."""
+    assert not inode_table.is_whole({"ino": 2, "kind": Kind.FILE, "sealed": value}, box)
+    request = {"ino": 1, "bytes_ino": 1, "generation": 0, "size": 0, "sealed": value}
+    assert not pending_requests.is_whole(request, box)
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,8 @@ class Database:
         finally:
             self._undo = None
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
-            self._shrink_log()
-
-    def _shrink_log(self) -> None:
-        """Truncate the write-ahead log, to free space for the next transaction."""
-        with suppress(sqlite3.Error):
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            with suppress(sqlite3.Error):  # frees space for the next transaction
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
         """Register `step` to be called if the open transaction is rolled back.

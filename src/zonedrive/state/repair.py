@@ -27,7 +27,7 @@ from pathlib import Path
 from zonedrive.db import Connection, Database, Migration, is_damage
 from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.paths import write_private
+from zonedrive.paths import sync_folder, write_private
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,8 @@ def _salvage(
         rows = _fill(new, path, accept, used)
     finally:
         new.close()
-    _sync(_new(path))
+    with _new(path).open("rb") as file:
+        os.fsync(file.fileno())
     reached(Place.SALVAGE_FILLED)
     write_private(_mark(path), name.encode())
     log.error("%s is damaged (%s): moved to %s; %d rows are recovered", path, why, name, rows)
@@ -227,15 +228,7 @@ def _finish(path: Path) -> None:
             path.with_name(path.name + suffix).rename(path.with_name(kept(path) + suffix))
     with contextlib.suppress(FileNotFoundError):
         _new(path).rename(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 # ---- reading what can be read ----

@@ -15,7 +15,7 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,7 @@ Each changed index costs one more written page.
 """
 
 BATCH = 500  # rows per query; SQLite allows 32,766 parameters
+T = TypeVar("T")
 
 _KINDS = {int(kind): kind for kind in Kind}
 _ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
@@ -351,8 +352,8 @@ class InodeTable:
 
     def known(self, inos: Iterable[int]) -> set[int]:
         """Return the subset of the given inode numbers that have a row."""
-        rest, found = iter(inos), set[int]()
-        while batch := list(islice(rest, BATCH)):
+        found = set[int]()
+        for batch in batches(inos):
             sql = f"SELECT ino FROM inodes WHERE ino IN ({_marks(batch)})"  # noqa: S608
             found |= {ino for (ino,) in self._database.execute(sql, batch)}
         return found
@@ -446,6 +447,13 @@ class InodeTable:
             _ATTRIBUTES[sealed.attributes],
             seen,
         )
+
+
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """Yield the items in lists of `size` items; the last list may be shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 def _marks(values: Sequence[object]) -> str:

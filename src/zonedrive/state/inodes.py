@@ -24,7 +24,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state.inode import IDENTITY, NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
-from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
+from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, batches, unreadable
 
 SAID = frozenset(("zone", *IDENTITY))
 """Fields that mirror the service's reply; a change of any of these fields resets `Inode.seen`."""
@@ -106,8 +106,7 @@ class Inodes:
 
         Rows are read in batches, and only one batch of inodes is held at a time.
         """
-        rest = iter(inos)
-        while batch := list(islice(rest, BATCH)):
+        for batch in batches(inos):
             known = {ino: self._held.get(ino) for ino in batch}
             if missing := [ino for ino, inode in known.items() if inode is None]:
                 for stored in self.rows.get_all(missing):
@@ -191,9 +190,7 @@ class Inodes:
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         """Return (ino, parent, seen) by remote id, for the entries that have an inode."""
-        rest = iter(ids)
-        batches = iter(lambda: list(islice(rest, BATCH)), [])
-        rows = (row for batch in batches for row in self.rows.by_remotes(zone, batch))
+        rows = (row for batch in batches(ids) for row in self.rows.by_remotes(zone, batch))
         return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
 
     def unlinked(self) -> list[Inode]:

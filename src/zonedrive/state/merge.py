@@ -22,6 +22,7 @@ import msgspec
 
 from zonedrive.model import Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode_table import batches
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import fits, local_name, safe, shows, zone_name
 
@@ -160,7 +161,7 @@ class Merge:
             ordered.append(sorted(part, key=ids.__getitem__))
             yield
         # Sorted by id, so that the same one of two entries with one name always gets the mark.
-        for numbers in _parts(heapq.merge(*ordered, key=ids.__getitem__)):
+        for numbers in batches(heapq.merge(*ordered, key=ids.__getitem__), STEP):
             if known:
                 self._compare(answer, numbers, changed, elsewhere, fresh)
             else:
@@ -179,15 +180,15 @@ class Merge:
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
         renamed: list[int] = []
-        for gone in _parts(left):
+        for gone in batches(left, STEP):
             self._step(answer, (), gone)
             yield
-        for numbers in _parts(changed):
+        for numbers in batches(changed, STEP):
             self._step(answer, numbers, (), renamed)
             yield
         self._step(answer, renamed, ())  # together, because entries may have exchanged names
         yield
-        for numbers in _parts(fresh):
+        for numbers in batches(fresh, STEP):
             self._step(answer, numbers, ())
             yield
         self._step(answer, (), (), last=True)
@@ -599,13 +600,6 @@ class _Names(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.given or self._inodes.has_name(self._folder, str(name))
-
-
-def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Yield batches of at most STEP numbers."""
-    rest = iter(numbers)
-    while part := list(islice(rest, STEP)):
-        yield part
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class InodeCache:
         for known in (self._young, self._old, self._alive, self._rowless):
             known.pop(ino, None)
 
-    def everyone(self) -> list[Inode]:
+    def all(self) -> list[Inode]:
         """Return all inodes that are in memory."""
         return list(self._alive.values())
 

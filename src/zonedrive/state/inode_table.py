@@ -182,11 +182,11 @@ class InodeTable:
         """Delete the row of an inode; its number is never used again."""
         self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
 
-    def distrust(self, ino: int) -> None:
+    def reset_seen(self, ino: int) -> None:
         """Reset `seen` in the row of an inode, so that the next listing updates the inode."""
         self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
 
-    def distrust_listings(self) -> None:
+    def mark_listings_stale(self) -> None:
         """Mark all listings as incomplete, and reset `seen` in the rows of their entries."""
         self._database.execute(
             "UPDATE inodes SET listed = 0, seen = 0"
@@ -324,10 +324,10 @@ class InodeTable:
         )
         return int(entries), int(folders)
 
-    def has_homeless(self) -> bool:
+    def has_unreachable(self) -> bool:
         """Return True if the parent folder of any inode has no row.
 
-        This is faster than `homeless`, but does not detect folders that contain each other.
+        This is faster than `unreachable`, but does not detect folders that contain each other.
         """
         found = self._database.execute(
             "WITH RECURSIVE folders (ino) AS (SELECT min(parent) FROM inodes WHERE parent > 0"
@@ -338,7 +338,7 @@ class InodeTable:
         )
         return found.fetchone() is not None
 
-    def homeless(self) -> list[int]:
+    def unreachable(self) -> list[int]:
         """Return the numbers of the inodes that are not below the root or an unlinked inode.
 
         The chain of parents of such an inode ends at a missing row, or is a cycle.

@@ -26,7 +26,7 @@ from zonedrive.state.inode import IDENTITY, NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
 from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, batches, unreadable
 
-SAID = frozenset(("zone", *IDENTITY))
+REPLY_FIELDS = frozenset(("zone", *IDENTITY))
 """Fields that mirror the service's reply; a change of any of these fields resets `Inode.seen`."""
 
 STALE_LISTING_S = 120  # longest time that a listing takes; a slower listing may undo a change
@@ -62,12 +62,12 @@ class Inodes:
         """Prepare the caches; load no inodes yet."""
         self._database = database
         self.rows = InodeTable(database, box)
-        self._held = InodeCache()
+        self._cache = InodeCache()
         self._dirents = Dirents()
         self._drafts = Drafts()
         self._changes: Counter[int] = Counter()  # by folder
         self._lookups: Counter[int] = Counter()  # of the kernel
-        self.settled = RecentWrites()
+        self.recent_writes = RecentWrites()
         self._next_ino = self.rows.next_ino()
 
     @classmethod
@@ -85,7 +85,7 @@ class Inodes:
 
     def find(self, ino: int) -> Inode | None:
         """Return the inode with the given number, or None if it does not exist."""
-        inode = self._held.get(ino)
+        inode = self._cache.get(ino)
         if inode is None:
             stored = self.rows.get(ino)
             return None if stored is None else self._adopt(stored)
@@ -107,7 +107,7 @@ class Inodes:
         Rows are read in batches, and only one batch of inodes is held at a time.
         """
         for batch in batches(inos):
-            known = {ino: self._held.get(ino) for ino in batch}
+            known = {ino: self._cache.get(ino) for ino in batch}
             if missing := [ino for ino, inode in known.items() if inode is None]:
                 for stored in self.rows.get_all(missing):
                     known[stored.ino] = self._adopt(stored)
@@ -296,8 +296,8 @@ class Inodes:
         inode = self._new(parent, name, Kind.FILE, fields)
         self._link(inode)
         self._drafts.add(inode, (parent, name))
-        self._held.put(inode)
-        self._database.on_rollback(lambda: self._held.drop(inode.ino))
+        self._cache.put(inode)
+        self._database.on_rollback(lambda: self._cache.drop(inode.ino))
         self._database.on_rollback(lambda: self._drafts.drop(inode.ino))
         return inode
 
@@ -320,9 +320,9 @@ class Inodes:
         self._changed(parent)
         self._forget_names(parent, only_back=True)
         for inode in inodes:
-            self._database.on_rollback(partial(self._held.drop, inode.ino))
+            self._database.on_rollback(partial(self._cache.drop, inode.ino))
             self._dirents.link(parent, inode.name, inode.ino)
-            self._held.put(inode)
+            self._cache.put(inode)
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
@@ -339,7 +339,7 @@ class Inodes:
         """
         if all(getattr(inode, name) == value for name, value in changes.items()):
             return
-        if inode.seen and "seen" not in changes and not SAID.isdisjoint(changes):
+        if inode.seen and "seen" not in changes and not REPLY_FIELDS.isdisjoint(changes):
             changes["seen"] = 0
         self._changed(inode.parent)
         self._set(inode, changes)
@@ -347,7 +347,7 @@ class Inodes:
         if inode.ino in self._drafts:
             if not INDEXED.isdisjoint(changes):
                 self._write(inode)
-        elif linked or not self._held.is_rowless(inode.ino):
+        elif linked or not self._cache.is_rowless(inode.ino):
             self._write(inode, changes)
 
     def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
@@ -379,17 +379,17 @@ class Inodes:
             self.rows.delete(inode.ino)
         self._forget_names(inode.ino)
 
-    def forget_homeless(self) -> None:
-        """Delete the inodes that `InodeTable.homeless` returns; mark all listings as incomplete.
+    def delete_unreachable(self) -> None:
+        """Delete the inodes that `InodeTable.unreachable` returns; mark all listings as incomplete.
 
         Call this method before other operations use the tree.
         """
-        for ino in self.rows.homeless():
+        for ino in self.rows.unreachable():
             self.rows.delete(ino)
-            self._held.drop(ino)
+            self._cache.drop(ino)
         self._dirents.clear()
-        self.rows.distrust_listings()
-        for inode in self._held.everyone():
+        self.rows.mark_listings_stale()
+        for inode in self._cache.all():
             if not inode.local and (inode.remote_id is not None or inode.ino == ROOT):
                 inode.listed, inode.seen = False, 0
 
@@ -413,7 +413,7 @@ class Inodes:
             return False
         self._lookups.pop(ino, None)
         # An unmount may forget a million inodes: do not read rows for inodes that have a name.
-        return (inode := self._held.get(ino)) is not None and inode.parent == NOWHERE
+        return (inode := self._cache.get(ino)) is not None and inode.parent == NOWHERE
 
     def remembered(self, ino: int) -> bool:
         """Return True if the kernel's lookup count of the inode is not 0."""
@@ -424,9 +424,9 @@ class Inodes:
 
         The caller has checked that neither a program nor the kernel uses the inode.
         """
-        inode = self._held.get(ino)
+        inode = self._cache.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
-            self._held.drop(ino)
+            self._cache.drop(ino)
 
     # ---- internal ----
 
@@ -453,29 +453,29 @@ class Inodes:
         If the row is damaged, mark the inode's folder as not listed, so that the next listing
         restores the row. Raises Damaged if the folder does not exist on the service.
         """
-        inode = self._held.adopt(stored)
+        inode = self._cache.adopt(stored)
         if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
             folder = self.find(inode.parent)
             if folder is None or folder.is_new:
                 raise Damaged(f"the row of inode {inode.ino} is damaged")
             with self.transaction():
-                self.rows.distrust(inode.ino)
+                self.rows.reset_seen(inode.ino)
                 self.update(folder, listed=False)
         return inode
 
     def _keep(self, inode: Inode) -> None:
-        self._database.on_rollback(lambda: self._held.drop(inode.ino))
-        self._held.put(inode)
+        self._database.on_rollback(lambda: self._cache.drop(inode.ino))
+        self._cache.put(inode)
         self.rows.write(inode)
 
     def _write(self, inode: Inode, changes: Collection[str] = INDEXED) -> None:
         """Write the row of an inode; `changes` are the names of the changed fields."""
-        if self._held.is_rowless(inode.ino):
+        if self._cache.is_rowless(inode.ino):
             self._set_rowless(inode, False)
             changes = INDEXED
         elif self._drop_draft(inode):
             changes = INDEXED
-            folder = self._held.get(inode.parent)
+            folder = self._cache.get(inode.parent)
             if folder is not None and folder.parent != NOWHERE:
                 self._write(folder, ())
         if INDEXED.isdisjoint(changes):
@@ -492,9 +492,9 @@ class Inodes:
         return True
 
     def _set_rowless(self, inode: Inode, rowless: bool) -> None:
-        before = self._held.is_rowless(inode.ino)
-        self._database.on_rollback(lambda: self._held.set_rowless(inode, before))
-        self._held.set_rowless(inode, rowless)
+        before = self._cache.is_rowless(inode.ino)
+        self._database.on_rollback(lambda: self._cache.set_rowless(inode, before))
+        self._cache.set_rowless(inode, rowless)
 
     def _changed(self, parent: int) -> None:
         """Increment the change counter of a folder, and again if the transaction is rolled back."""

@@ -288,7 +288,7 @@ class Merge:
             inode = None if row is None else present.get(row[0])
             if inode is not None:
                 self._seen.add(inode.ino)
-            if entry is None or inodes.settled.since(folder.zone, entry.id, self._asked_ns):
+            if entry is None or inodes.recent_writes.since(folder.zone, entry.id, self._asked_ns):
                 continue
             if entry.unsure:
                 self.result.unsure += 1
@@ -454,7 +454,7 @@ class Merge:
             child.is_new
             or child.parent != self._folder.ino
             or self._ours.local(child.ino) & Local.PLACE  # moved here, not on the service yet
-            or self._inodes.settled.since(child.zone, child.remote_id or "", self._asked_ns)
+            or self._inodes.recent_writes.since(child.zone, child.remote_id or "", self._asked_ns)
         )
 
     def _is_kept(self, inode: Inode) -> bool:

@@ -143,15 +143,15 @@ def _restore_lost_rows(state: LocalState) -> None:
     if not repair.pending(path):
         return
     with state.transaction():
-        state.inodes.forget_homeless()
+        state.inodes.delete_unreachable()
         _drop_dangling(state)
-        _tell_again(state)
+        _recreate_intents(state)
         if number := state.spool.accept_unrecorded():
             log.info("%d outgoing files have no record: they are uploaded without a check", number)
     for ino, generation in _unnamed(state):
-        _show(state, ino, generation)
+        _move_to_lost_found(state, ino, generation)
     state.database.flush()
-    aside = repair.kept(path)
+    aside = repair.damaged_name(path)
     repair.done(path)
     if said := damage_notice(path, StateReader(state.database).lost_files()):
         log.error("%s; the damaged database is %s", said, path.with_name(aside))
@@ -164,12 +164,12 @@ def _drop_dangling_rows(state: LocalState) -> None:
     last.
     """
     inodes, intents, requests = state.inodes, state.intents, state.requests
-    homeless = set(inodes.rows.homeless()) if inodes.rows.has_homeless() else set()
+    unreachable = set(inodes.rows.unreachable()) if inodes.rows.has_unreachable() else set()
 
     def is_gone(ino: int) -> bool:
-        return ino in homeless or inodes.find(ino) is None
+        return ino in unreachable or inodes.find(ino) is None
 
-    kept = {each for each in inodes.rows.with_bytes().items() if each[0] not in homeless}
+    kept = {each for each in inodes.rows.with_bytes().items() if each[0] not in unreachable}
     kept |= {(one.ino, one.generation) for one in intents.all() if not is_gone(one.ino)}
     kept |= {(one.bytes_ino, one.generation) for one in requests.all() if not is_gone(one.ino)}
     files = {_file(state.spool.path(*each)) for each in kept}
@@ -179,10 +179,10 @@ def _drop_dangling_rows(state: LocalState) -> None:
             log.error("outgoing bytes belong to no file: they are shown in %s", LOST_FOUND)
             with state.transaction():
                 state.spool.accept(*each)
-            _show(state, *each)
+            _move_to_lost_found(state, *each)
     with state.transaction():
-        if homeless:
-            inodes.forget_homeless()
+        if unreachable:
+            inodes.delete_unreachable()
         _drop_dangling(state)
 
 
@@ -198,7 +198,7 @@ def _drop_dangling(state: LocalState) -> None:
             state.requests.drop(ino)
 
 
-def _tell_again(state: LocalState) -> None:
+def _recreate_intents(state: LocalState) -> None:
     """Recreate the lost intents, as far as the inodes still show the pending changes."""
     for inode in state.inodes.everything():
         if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
@@ -243,7 +243,7 @@ def _file(path: Path) -> int:
     return path.stat().st_ino if path.exists() else -1
 
 
-def _show(state: LocalState, ino: int, generation: int) -> None:
+def _move_to_lost_found(state: LocalState, ino: int, generation: int) -> None:
     """Move a spool file to a new inode in lost+found."""
     path = state.spool.path(ino, generation)
     try:

@@ -53,7 +53,7 @@ def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) 
             modified_by=found.modified_by,
             listed=False,
         )
-        state.inodes.settled.add(inode.zone, found.id)
+        state.inodes.recent_writes.add(inode.zone, found.id)
         state.intents.done(intent, place=True)
 
 

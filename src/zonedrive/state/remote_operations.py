@@ -102,7 +102,7 @@ def _identify(
         attributes=entry.attributes,
         **changes,
     )
-    state.inodes.settled.add(inode.zone, entry.id)
+    state.inodes.recent_writes.add(inode.zone, entry.id)
 
 
 def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
@@ -168,7 +168,7 @@ def record_location(state: LocalState, request: PendingRequest, entry: Entry | N
             return
         above = request.folder if entry.name == request.name else inode.remote_parent
         state.inodes.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
-        state.inodes.settled.add(inode.zone, entry.id)
+        state.inodes.recent_writes.add(inode.zone, entry.id)
         intent = state.intents.get(inode.ino)
         if intent is None or not (intent.place or intent.gone):
             record_place(state, inode)
@@ -195,7 +195,7 @@ def record_move(
         if request is not None and (present := state.requests.present(request)) is not None:
             state.requests.drop(present.ino)
             inode = state.inodes.find(present.ino) or inode
-        state.inodes.settled.add(inode.zone, entry.id)
+        state.inodes.recent_writes.add(inode.zone, entry.id)
         state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
         intent = state.intents.get(inode.ino)
         edited = intent is not None and intent.generation

@@ -36,7 +36,7 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 SMALL = 24 << 20  # bytes of a database that is checked completely, in a few tenths of a second
 
-Sparing = Mapping[str, Sequence[str]]
+Conditions = Mapping[str, Sequence[str]]
 """SQL conditions for rows that the service cannot restore, by table."""
 
 Accept = Callable[[str, Mapping[str, object]], bool]
@@ -52,14 +52,14 @@ def open_sound(
     migrations: Sequence[Migration],
     accept: Accept,
     used: int = 0,
-    sparing: Sparing | None = None,
+    only_here: Conditions | None = None,
 ) -> Database:
     """Open the database at `path`; if it is damaged, repair it first.
 
     `used` is the highest inode number in the outbox. After a repair, numbers up to `used` are never
     given to new rows. A missing database counts as a repair, and `pending` returns True, if `used`
     is not 0. A large database is only checked in part: the rows that match a condition in
-    `sparing`.
+    `only_here`.
 
     Raises WrongKey if there are encrypted rows, but `accept` accepts none of them. Raises
     StoreError if the database cannot be opened for another reason or was written by a newer
@@ -77,7 +77,7 @@ def open_sound(
         return _salvage(path, migrations, accept, used, str(wrong))
     large = path.stat().st_size > SMALL and not _fault_mark(path).exists()
     try:
-        why = _fault(database, accept, sparing if large else None)
+        why = _fault(database, accept, only_here if large else None)
     except WrongKey:
         database.close()
         raise
@@ -101,7 +101,7 @@ def pending(path: Path) -> bool:
     return _mark(path).exists()
 
 
-def kept(path: Path) -> str:
+def damaged_name(path: Path) -> str:
     """Return the name of the damaged file that was set aside. Call while `pending` is True."""
     return _mark(path).read_text("utf-8").strip()
 
@@ -157,17 +157,17 @@ def _new(path: Path) -> Path:
     return path.with_name(path.name + ".new")
 
 
-def _fault(database: Database, accept: Accept, sparing: Sparing | None) -> str:
+def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> str:
     """Return a description of the database's fault, or "".
 
-    With `sparing`, check only the rows that match its conditions, and not the structure. Raises
+    With `only_here`, check only the rows that match its conditions, and not the structure. Raises
     StoreError, including WrongKey.
     """
-    if sparing is None and (said := structure(database.execute)):
+    if only_here is None and (said := structure(database.execute)):
         return said
     bad = opened = 0
     for table in _tables(database.execute):
-        conditions = (sparing or {}).get(table, ("true",))
+        conditions = (only_here or {}).get(table, ("true",))
         for row in _looked_at(database.execute, table, conditions):
             whole = accept(table, row)
             bad += not whole
@@ -225,7 +225,7 @@ def _finish(path: Path) -> None:
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old database
         with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(path.with_name(kept(path) + suffix))
+            path.with_name(path.name + suffix).rename(path.with_name(damaged_name(path) + suffix))
     with contextlib.suppress(FileNotFoundError):
         _new(path).rename(path)
     sync_folder(path.parent)

@@ -309,7 +309,7 @@ class RemoteNamespace:
     async def _deleted(self, inode: Inode) -> None:
         """Remove the inode and all inodes below it, because the service has deleted the entry."""
         state, deleted = self._state, inode.remote_id or ""
-        state.inodes.settled.add(inode.zone, deleted)
+        state.inodes.recent_writes.add(inode.zone, deleted)
         while below := list(islice(state.inodes.innermost_first(inode), STEP)):
             remote_operations.forget_below(state, below)
             await trio.lowlevel.checkpoint()

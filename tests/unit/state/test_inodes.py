@@ -345,7 +345,7 @@ def test_listings_are_incomplete_after_rows_were_lost(database: Database, reopen
             tree.update(folder, listed=True)
         tree.update(file, seen=7)
     with tree.transaction():
-        tree.forget_homeless()
+        tree.delete_unreachable()
     for each in (tree, reopened(Clear())):
         listed = [ino for ino in (ROOT, zone.ino, new.ino, local.ino) if each.get(ino).listed]
         assert listed == [new.ino, local.ino]

@@ -213,7 +213,7 @@ def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
     """A listing that began before the end of an upload does not revert the upload."""
     folder.list(entry("1", "a"))
     asked = time.monotonic_ns()
-    folder.tree.settled.add("z", "1")
+    folder.tree.recent_writes.add("z", "1")
     folder.list(asked_ns=asked)
     assert folder.names == {"a"}
     folder.list()

@@ -27,7 +27,7 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(path: Path, box: Box) -> Database:
-    return repair.open_sound(path, SCHEMAS, whole(box), sparing=ONLY_HERE)
+    return repair.open_sound(path, SCHEMAS, whole(box), only_here=ONLY_HERE)
 
 
 def filled(path: Path, box: Box) -> dict[str, int]:
@@ -110,7 +110,7 @@ def test_two_damaged_files_of_one_second_have_two_names(
     monkeypatch.setattr(repair, "structure", lambda _: "a page is damaged")
     monkeypatch.setattr(time, "time_ns", lambda: now)
     opened(path, Clear()).close()
-    assert re.fullmatch(r"tree\.db\.damaged-\d{8}-\d{6}-007", repair.kept(path))
+    assert re.fullmatch(r"tree\.db\.damaged-\d{8}-\d{6}-007", repair.damaged_name(path))
 
 
 def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_small_database_is_checked_completely(
     database = opened(path, box)
     assert repair.pending(path)
     assert set(Inodes.open(database, box).children(2)) == set(inos) - {name}
-    assert path.with_name(repair.kept(path)).exists()
+    assert path.with_name(repair.damaged_name(path)).exists()
     database.close()
 
 
@@ -288,8 +288,8 @@ def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, step: str) -
         Database.open(path, SCHEMAS).close()
     opened(path, box).close()
     assert repair.pending(path)
-    assert repair.kept(path).startswith("tree.db.damaged-")
-    assert (tmp_path / repair.kept(path)).exists()
+    assert repair.damaged_name(path).startswith("tree.db.damaged-")
+    assert (tmp_path / repair.damaged_name(path)).exists()
     if step == "aside":
         assert (tmp_path / "tree.db.damaged-1-wal").exists()
     repair.done(path)

@@ -29,7 +29,7 @@ def test_a_database_of_an_unreleased_schema_is_refused(tmp_path: Path, schema: i
     Database.open(path, steps[:schema]).close()
     before = dump(path)
     with pytest.raises(StoreError, match="already exists"):
-        repair.open_sound(path, SCHEMAS, whole(Clear()), sparing=ONLY_HERE)
+        repair.open_sound(path, SCHEMAS, whole(Clear()), only_here=ONLY_HERE)
     assert dump(path) == before
     assert not list(tmp_path.glob("*damaged*"))
 

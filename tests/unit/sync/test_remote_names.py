@@ -545,7 +545,7 @@ async def test_a_removal_of_a_whole_folder(
         assert account.state.inodes.find(inode.ino) is None
         if not stays:
             assert account.state.inodes.find(inner.ino) is None
-            assert not account.state.inodes.rows.has_homeless()
+            assert not account.state.inodes.rows.has_unreachable()
 
 
 async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ class Status:
                 **({} if most is None else _for_people(intents)),
             },
             "uploads": [
-                self._upload(one, states[one.ino]) | ({} if most is None else self._said(one))
+                self._upload(one, states[one.ino]) | ({} if most is None else self._details(one))
                 for one in shown
             ],
             "cache": {"bytes": cache[0], "limit": cache[1]},
@@ -160,34 +160,34 @@ class Status:
             "state": state,
             "size": intent.size,
             "sent": min(self._work.sent(intent.ino), intent.size),
-            "error": intent.error or self._trouble(intent),
+            "error": intent.error or self._delay(intent),
         }
 
-    def _trouble(self, intent: Intent) -> str | None:
+    def _delay(self, intent: Intent) -> str | None:
         """Return the local reason that delays an upload, or None."""
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
-        failure = self._work.failure(intent.ino)
-        if failure is not None and self._passing(intent):
-            return causes.line_of(failure)
-        return None
+        failure = self._local_failure(intent)
+        return None if failure is None else causes.line_of(failure)
 
-    def _passing(self, intent: Intent) -> Cause:
-        """Return LOCAL if the upload failed for a local reason, else NONE.
+    def _local_failure(self, intent: Intent) -> Exception | None:
+        """Return the last error of an upload if it is local and no program holds the upload back.
 
-        The intent may not contain this cause, because a full disk may have prevented writing its
+        The intent may not contain this error, because a full disk may have prevented writing its
         row.
         """
         failure = self._work.failure(intent.ino)
-        local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
-        return Cause.LOCAL if local and not intent.held else Cause.NONE
+        if failure is None or intent.held or causes.cause_of(failure) is not Cause.LOCAL:
+            return None
+        return failure
 
-    def _said(self, intent: Intent) -> dict[str, Any]:
+    def _details(self, intent: Intent) -> dict[str, Any]:
         """Return the additional fields of an upload for human-readable output."""
         inode = self._state.inodes.find(intent.ino)
+        local = Cause.LOCAL if self._local_failure(intent) is not None else Cause.NONE
         return {
             "change": intent.change(is_new=inode is not None and inode.is_new),
-            "cause": causes.label(intent.cause or self._passing(intent)),
+            "cause": causes.label(intent.cause or local),
         }
 
 

@@ -198,7 +198,8 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         raise OSError(errno.ENOTEMPTY, "the folder is not empty")
     intent, opened = state.intents.get(inode.ino), state.opened.get(inode.ino)
     state.intents.conflicts.drop(inode.ino)
-    _note_removal(opened)
+    if opened is not None:
+        opened.removed_here = True
     if inode.is_new:
         _give_up_parked(state, inode)
     if inode.is_new and state.requests.get(inode.ino) is None:
@@ -213,12 +214,6 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     if intent is not None and intent.generation and opened is None:
         state.discard_bytes(inode, intent)
         state.inodes.update(inode, generation=0)
-
-
-def _note_removal(opened: OpenFile | None) -> None:
-    """Record that the name of an open file was removed; its handles can still be used."""
-    if opened is not None:
-        opened.removed_here = True
 
 
 # ---- renaming ----
@@ -343,7 +338,8 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
             if intent.generation not in (0, target.generation):
                 state.drop_bytes(target.ino, intent.generation)
             state.inodes.update(target, generation=0)
-    _note_removal(state.opened.get(target.ino))
+    if (opened := state.opened.get(target.ino)) is not None:
+        opened.removed_here = True
     state.inodes.unlink(target)
     state.inodes.update(inode, **identity)
     if (session := state.session(inode.ino)) is not None:

@@ -220,7 +220,7 @@ REQUESTS: dict[Request, dict[Signal, Request]] = {
         Signal.RELOCATE: Request.RELOCATION,
     },
     Request.UPLOAD: {**_RESOLUTION, Signal.UPLOAD: Request.UPLOAD},
-    Request.NEW_FOLDER: {Signal.RESOLVE: Request.NONE},
+    Request.NEW_FOLDER: _RESOLUTION,
     Request.RELOCATION: _RESOLUTION,
 }
 

@@ -223,7 +223,28 @@ def test_each_row_of_the_requests_happens(machine: Machine, seen: Seen) -> None:
     making = PendingRequest(folder.ino, folder.ino, 0, 0, "z", "root", "folder", None)
     state.record_request(making)
     state.resolved(making)
+    state.record_request(making)
+    machine.rename(folder, "folder~")
     assert {row for row in seen if isinstance(row[0], Request)} == rows(REQUESTS)
+
+
+def test_a_new_folder_gets_a_local_only_name_during_its_creation(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folder that the service may have created is deleted, and the local one stays."""
+    state = machine.state
+    folder = local_operations.make_folder(state, machine.zone, "folder", 0o700)
+    making = PendingRequest(folder.ino, folder.ino, 0, 0, "z", "root", "folder", None)
+    state.record_request(making)
+    machine.rename(folder, "folder~")
+    assert folder.local
+    assert state.intents.get(folder.ino) is None
+    (request,) = state.requests.all()
+    assert request.ino != folder.ino
+    intent = state.intents.get(request.ino)
+    assert intent is not None
+    assert intent.gone
+    assert not caplog.records
 
 
 def test_a_transition_without_a_row_is_an_error(

@@ -26,9 +26,9 @@ SQLITE = sqlite3.sqlite_version
 # By SQLite's result code, extended or primary.
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # a full disk, at a write to the write-ahead log
     sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR: errno.EIO,  # all others of the disk
+    sqlite3.SQLITE_IOERR: errno.EIO,  # any other error of the disk
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_NOMEM: errno.ENOMEM,
 }
@@ -45,11 +45,11 @@ The log takes disk space that the database file may need. With a longer log, rem
 space could fail on a full disk. See `checkpoint`.
 """
 
-PASSES = 3  # of one checkpoint, at most
+PASSES = 3  # maximum number of passes of one checkpoint
 
 DOCTOR = "run 'zonedrive doctor'"
 
-_COPY = "zonedrive-state-"  # of a temporary copy; the process id follows
+_COPY = "zonedrive-state-"  # prefix of a temporary copy; the process id follows
 
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
@@ -81,11 +81,11 @@ class Database:
         self.path = path
         self._connection = connection
         self._resources = resources
-        # Of log and file, for `flush`. Closing any descriptor of a file drops all POSIX locks that
-        # the process holds on it; another program could then delete the log in use.
+        # Of the log and the file. Closing any descriptor of a file drops all POSIX locks that the
+        # process holds on the file; another program could then delete the log in use.
         self._descriptors = descriptors
-        self._undo: list[Callable[[], object]] | None = None  # of the open transaction
-        self._afterwards: list[Callable[[], object]] = []  # once it is committed
+        self._undo: list[Callable[[], object]] | None = None  # steps to undo the open transaction
+        self._afterwards: list[Callable[[], object]] = []  # steps to take after the commit
 
     @classmethod
     def open(cls, path: Path, migrations: Sequence[Migration]) -> Self:
@@ -140,9 +140,8 @@ class Database:
         """Return a context manager whose statements take effect together or not at all.
 
         Transactions may be nested: the outermost one commits or rolls back everything. Code that
-        keeps rows in memory registers with `on_rollback` how to undo a change. SQLite begins a
-        transaction at the first statement that changes data; without such a statement, nothing is
-        committed.
+        keeps rows in memory registers with `on_rollback` how to undo a change. Without a statement
+        that changes data, nothing is committed.
         """
         return Transaction(self)
 
@@ -261,10 +260,9 @@ class Database:
     def checkpoint(self) -> None:
         """Copy the content of the write-ahead log into the database file.
 
-        Call this in a thread, because it takes milliseconds. A commit that finds a long log does
-        the same, and waits for the disk. The log is reused from its start only after all of it was
-        copied, so at most PASSES passes also copy the commits that were made in the meantime.
-        Errors of SQLite are ignored; later commits copy the rest.
+        Call this in a thread, because it takes milliseconds. The log is reused from its start only
+        after all of it was copied, so at most PASSES passes also copy the commits that were made in
+        the meantime. Errors of SQLite are ignored; later commits copy the rest.
         """
         before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:

@@ -49,10 +49,8 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     """Apply the deletion of an entry on the service; turn a locally edited file into a new file.
 
-    A folder stays until the next listing. The next listing removes the folder, or keeps the local
-    changes in it.
-
-    Raises Changed if a program writes to the file, because the program's edit is not complete.
+    A folder stays until the next listing, which removes the folder or keeps the local changes in
+    it. Raises Changed if a program writes to the file, because the edit is not complete.
     """
     writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
     if writing and not intent.generation and inode.parent != NOWHERE:

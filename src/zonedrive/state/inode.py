@@ -32,8 +32,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     """File or folder; changed only by the methods of `Inodes`, in a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's last known values.
-    While a local rename or move waits in the outbox, `remote_parent` and `remote_name` still
-    describe the old place.
+    Until a local rename or move is sent, `remote_parent` and `remote_name` describe the old place.
 
     INVARIANT: `ino` is never used for another entry, even after a restart.
     """

@@ -1,6 +1,6 @@
 """Caches of the tree: inodes, the names in folders, and new files that have no row yet.
 
-This module does not read or write the table.
+This module does not read or write the database.
 
 INVARIANT: while any code references an `Inode`, every lookup of its number returns that object. All
 users therefore see a change at once.
@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from zonedrive.state.inode import Inode
 
 RECENT = 4096  # at least this many recently used inodes are cached, at most twice as many
-NAMES = 50_000  # most cached names; one folder may have more
+NAMES = 50_000  # maximum number of cached names; a single folder may have more
 
 Names = dict[str, int]
 Place = tuple[int, str]  # folder and name
@@ -51,7 +51,7 @@ class InodeCache:
     def adopt(self, stored: Inode) -> Inode:
         """Return the cached inode with the number of `stored`, or cache `stored` and return it.
 
-        The inode `stored` was just read from the table.
+        The inode `stored` was just read from the database.
         """
         known = self.get(stored.ino)
         if known is not None:
@@ -76,7 +76,7 @@ class InodeCache:
     # ---- inodes without a row ----
 
     def is_rowless(self, ino: int) -> bool:
-        """Return True if the inode has no row in the table."""
+        """Return True if the inode has no row in the database."""
         return ino in self._rowless
 
     def set_rowless(self, inode: Inode, rowless: bool) -> None:

@@ -365,8 +365,7 @@ class Inodes:
         """Remove the name of an inode.
 
         With `tombstone`, the row of the inode is kept until the deletion reaches the service.
-        Without `tombstone`, the row is deleted, and only open handles and the kernel still refer to
-        the inode.
+        Otherwise the row is deleted, and only open handles and the kernel refer to the inode.
         """
         self._drop_link(inode)
         self._drop_draft(inode)

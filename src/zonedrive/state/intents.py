@@ -162,10 +162,9 @@ def end_with_inodes(connection: sqlite3.Connection) -> None:
 def keep_moved(connection: sqlite3.Connection) -> None:
     """Migrate to the ninth schema: keep a conflict while its files have no inode.
 
-    A coworker may move a folder that contains a conflict copy or its original. The old parent
-    folder is often listed before the new one: the inodes are first deleted, and later created again
-    for the same entries. In the meantime, the conflict refers to a negative number instead of an
-    inode: the negated `number` of a row in `moved_conflicts`.
+    A coworker may move a folder that contains a conflict copy or its original. If the old parent
+    folder is listed first, the inodes are deleted, and later created again for the same entries. In
+    the meantime, the conflict refers to the negated `number` of a row in `moved_conflicts`.
     """
     connection.execute(
         """
@@ -236,16 +235,15 @@ def is_whole_conflict(row: Mapping[str, object], box: Box) -> bool:
 class DueQueue:
     """Inode numbers of the intents, by kind and by due time.
 
-    Thousands of files may be waiting, and the outbox looks up its next step after every change,
-    request and response, so a lookup must not scan all intents. Intents that concern names depend
-    on each other, so they are always planned together. The other intents, which concern only
-    content, are sorted by due time.
+    The outbox looks up its next step after every change, request and response, so a lookup must not
+    scan all intents. Intents that concern names depend on each other, so they are always planned
+    together. The other intents, which concern only content, are sorted by due time.
     """
 
     def __init__(self) -> None:
         self.names: set[int] = set()
         self.parked: set[int] = set()  # subset of `names`
-        self.epoch = 0  # grows with every change about names
+        self.epoch = 0  # grows with every change that concerns names
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
@@ -473,10 +471,9 @@ class IntentTable:
     ) -> Intent:
         """Record new content of a file, to be sent as the next version or as a new file.
 
-        `base` is the version that was edited, or None for a new file. If an earlier intent has
-        unsent content or is parked, its base is kept, because the edit began from that version.
-        `held` tells whether a program still has the file open. `due_ns` is the earliest time to
-        send the content (wall clock). Return the new intent.
+        `base` is the version that was edited, or None for a new file. The base of an earlier intent
+        with unsent content, or of a parked intent, is kept, because the edit began from that
+        version. The other arguments are those of `Intent`. Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -494,9 +491,8 @@ class IntentTable:
     def hold(self, ino: int) -> None:
         """Mark the inode's intent, if any, as held, because a program has the file open.
 
-        New content or the deletion of a removed file is not sent before `let_go` is called. A
-        rename or move may be sent. The row is not changed, because after a restart no program has
-        the file open.
+        Until `let_go` is called, a rename or move may be sent, but no new content and no deletion
+        of a removed file. The row is not changed, because a restart closes the file.
         """
         old = self._intents.get(ino)
         if old is not None:
@@ -516,8 +512,8 @@ class IntentTable:
         """Record a new folder or name of an inode, or the creation of a folder.
 
         `base` is the version that the file had before the change. If another file takes over the
-        entry, the other file's content becomes the version after `base`. `due_ns` is the earliest
-        time to send the change (wall clock). Return the new intent.
+        entry, its content becomes the version after `base`. `due_ns` is the earliest time to send
+        the change (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and old.base is not None:

@@ -155,9 +155,8 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
-    If another file was moved to the place that the removed file has on the service, the other file
-    takes over the entry; `final` prevents this. Raises OSError (ENOTEMPTY) if the folder is not
-    empty.
+    A file that was moved to the place that the removed file has on the service takes over the
+    entry, unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)

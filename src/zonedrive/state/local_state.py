@@ -71,7 +71,7 @@ class LocalState:
     pause: PauseSwitch = field(default_factory=PauseSwitch)
 
     def __post_init__(self) -> None:
-        # Open files, and what the kernel knows of files.
+        # Open files, and the kernel's knowledge of files.
         self.kernel = KernelInodes()
         self.invalidations = Invalidations(self.kernel)
         self.opened: dict[int, OpenFile] = {}  # by ino
@@ -221,9 +221,9 @@ class LocalState:
     def supersede(self, inode: Inode) -> bool:
         """Give a file's newer bytes another kernel inode if a program may have read older bytes.
 
-        Return True if the file got another kernel inode. Handles that can only write move to the
-        new content, because no bytes were read through these handles. While a program writes to the
-        file, nothing changes, because the program's edit is the newest content.
+        Return True if the file got another kernel inode. Handles that can only write, through which
+        no bytes were read, move to the new content. While a program writes to the file, nothing
+        changes, because the program's edit is the newest content.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -350,9 +350,8 @@ class LocalState:
     def queue_invalidations(self, merged: Merged) -> None:
         """Report a listing's changes to the kernel, and delete local copies of replaced versions.
 
-        New names are not reported: the kernel does not cache missing names, and when the report
-        arrives, a program may already use the new entry. A renamed folder is not reported as
-        removed either, because programs that work in the folder would then get errors.
+        New names are not reported, because the kernel does not cache missing names. A renamed
+        folder is not reported as removed, because programs that work in it would then get errors.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
@@ -394,9 +393,9 @@ class LocalState:
     def supersede_bytes(self, ino: int, generation: int) -> None:
         """Delete a generation of an inode's bytes that a newer record has replaced.
 
-        Bytes that a program has synced are kept until the newer record is durable, because a power
-        cut may restore the older record; `delete_superseded` then deletes them. In a transaction,
-        this takes effect after the commit.
+        A power cut may restore the older record until the newer one is durable, so bytes that a
+        program has synced are left to `delete_superseded`. In a transaction, this takes effect
+        after the commit.
         """
         if (ino, generation) in self.durable:
             self.database.after_commit(lambda: self.superseded.append((ino, generation)))
@@ -406,9 +405,8 @@ class LocalState:
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
         """Delete the superseded bytes `which`, pairs of (ino, generation).
 
-        Call this after a database flush that began when `which` was already in `superseded`: the
-        records that replace these bytes are then durable. Bytes that were already deleted are
-        skipped.
+        Call this after a database flush that began when `which` was already in `superseded`, so
+        that the newer records are durable. Bytes that were already deleted are skipped.
         """
         for each in which:
             if each in self.superseded:

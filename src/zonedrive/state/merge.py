@@ -77,7 +77,7 @@ class Merged(msgspec.Struct, eq=False):
     attributes: list[int] = []  # inodes with new attributes
     unsure: int = 0  # number of entries that the reply does not identify
     unshown: int = 0  # number of such entries without an inode, which are not shown
-    hidden: dict[str, Entry] = {}  # by name: not shown, because unidentified or a local file's name
+    hidden: dict[str, Entry] = {}  # entries without an inode that occupy a name, by name
 
     @property
     def changed(self) -> bool:
@@ -117,9 +117,8 @@ class LocalView(Protocol):
 class Merge:
     """Merge of one listing into one folder.
 
-    INVARIANT: an inode with local changes is not unlinked. An inode whose entry the listing
-    contains is not unlinked either, even if the inode is in another folder: a program may have
-    moved it out of a removed folder.
+    INVARIANT: an inode with local changes, or whose entry the listing contains, is not unlinked. It
+    may be in another folder, because a program may have moved it out of a removed folder.
     """
 
     def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:

@@ -71,8 +71,7 @@ def stays(name: str) -> int:
     """Return WANTED or BESIDE, the reason why a file with this local-only name is not uploaded.
 
     BESIDE is for a program's temporary file, whose name matches a default pattern. WANTED is for a
-    user's file, which is local-only because of its folder or another pattern in `local_only`. The
-    inode table stores this value.
+    user's file, which is local-only because of its folder or another pattern in `local_only`.
     """
     return BESIDE if _BESIDE.match(name) else WANTED
 

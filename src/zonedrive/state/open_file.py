@@ -180,9 +180,9 @@ class Handle(msgspec.Struct, eq=False):
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
         """Return True if a write through an appending handle comes from pages of an mmap(2).
 
-        The kernel does not mark such writes, so this method recognises them by their range: the
-        kernel writes whole pages, and the last page only up to the end of the file. Only a readable
-        handle can be mapped. `size` is the size of the file in bytes.
+        Such writes are recognised by their range: the kernel writes whole pages, and the last page
+        only up to the end of the file. Only a readable handle can be mapped. `size` is the size of
+        the file in bytes.
         """
         end, whole = offset + length, not offset % PAGE
         return self.readable and whole and (end == size or (end < size and not end % PAGE))
@@ -209,11 +209,11 @@ class KernelInodes:
 
     The kernel caches pages per inode, and all programs that have the file open share these pages.
     If a program has read a file and a newer version arrives, the newer version gets another kernel
-    inode, as if a new file had been renamed over the old one. So the pages of the two versions
+    inode, as if a new file had been renamed over the old one, so that the pages of the two versions
     never mix. Handles on the former version keep the former number.
 
-    A kernel inode number contains the inode number of the tree, see `ino_of`. Kernel inode numbers
-    are never written to disk: after the next mount, the two numbers of every file are equal again.
+    A kernel inode number contains the inode number of the tree, see `ino_of`, and equals it again
+    after the next mount.
     """
 
     def __init__(self) -> None:

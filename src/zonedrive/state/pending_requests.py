@@ -126,8 +126,7 @@ class PendingRequests:
         """Return the current record of a request, or None if the request is no longer pending.
 
         The record may have been passed on to another inode. All other fields are compared, because
-        two requests may send the same bytes: a new file is uploaded, renamed over an existing file,
-        and then uploaded as a version of that file.
+        a new file may be uploaded, renamed over another file, and uploaded again as its version.
         """
         if self._requests.get(sent.ino) == sent:
             return sent

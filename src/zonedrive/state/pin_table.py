@@ -15,9 +15,8 @@ from zonedrive.db import Database
 class Pin(msgspec.Struct, frozen=True):
     """Pinned file or folder.
 
-    If the remote id is known, the zone and the remote id identify the entry, because another inode
-    may later represent the entry, for example when a program saves by renaming a new file over the
-    old one. Otherwise the inode number identifies the entry.
+    The zone and the remote id identify the entry if they are known, because another inode may later
+    represent the entry. Otherwise the inode number identifies the entry.
     """
 
     ino: int

@@ -19,7 +19,7 @@ class RejectedChange(msgspec.Struct, frozen=True):
     zone: str
     remote_id: str
     path: str  # current path, or the path after the rollback
-    said: str  # what was rolled back, and why
+    said: str  # description of the rolled-back change, with the reason
 
 
 class RejectedChanges:

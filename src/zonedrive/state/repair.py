@@ -56,10 +56,9 @@ def open_sound(
 ) -> Database:
     """Open the database at `path`; if it is damaged, repair it first.
 
-    `used` is the highest inode number in the outbox. After a repair, numbers up to `used` are never
-    given to new rows. A missing database counts as a repair, and `pending` returns True, if `used`
-    is not 0. A large database is only checked in part: the rows that match a condition in
-    `only_here`.
+    `used` is the highest inode number in the outbox; a repair never gives a new row a number up to
+    `used`. Unless `used` is 0, a missing database counts as damaged, so that `pending` returns
+    True. In a large database, only the rows that match a condition in `only_here` are checked.
 
     Raises WrongKey if there are encrypted rows, but `accept` accepts none of them. Raises
     StoreError if the database cannot be opened for another reason or was written by a newer

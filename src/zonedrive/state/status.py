@@ -46,9 +46,8 @@ class State(Protocol):
 class Work:
     """Functions that report the daemon's current work; the defaults are for a stopped daemon.
 
-    `running` returns the numbers of the inodes with an outbox step in progress. `failure` returns
-    the last error of an inode's upload, or None. `sent` returns the number of bytes of an inode's
-    upload that have been sent so far.
+    `running` returns the numbers of the inodes with an outbox step in progress. For the upload of
+    an inode, `failure` returns the last error or None, and `sent` the number of bytes sent so far.
     """
 
     running: Callable[[], Collection[int]] = frozenset
@@ -77,12 +76,8 @@ class Status:
         """Return the status of the account as `zonedrive status --json` prints it.
 
         `intents` are the pending changes, and `cache` is the size and the limit of the cache in
-        bytes. In the result, `paused` is True if the uploads are paused; `paused_since` and
-        `paused_until` are added if they are known.
-
-        The texts in `notices` are joined to one line, which is added as `notice` unless it is
-        empty. The texts report damage to the database, a folder that cannot be shown completely, or
-        content that could not be fetched recently.
+        bytes. The result has `paused_since` and `paused_until` if they are known, and `notice`, the
+        joined texts about problems in `notices`, unless it is empty.
 
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`
@@ -248,7 +243,7 @@ def staying(
 
     The keys are `files` and `path`; the path is "" if there are no such files. `under` limits the
     count to the folders with these inode numbers. Temporary files of programs, files in lost+found
-    (reported separately) and the inodes in `but` are not counted.
+    and the inodes in `but` do not count.
     """
     inodes, intents = state.inodes, state.intents
     waiting = {intent.ino for intent in intents.pending()}

@@ -7,6 +7,7 @@ queried the service.
 """
 
 import logging
+import socket
 import time
 
 from zonedrive.errors import Changed
@@ -150,7 +151,7 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
 def copy_name(state: LocalState, inode: Inode) -> str:
     """Return a free conflict-copy name that contains the user, the host and the time."""
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
-    mark = f" (conflict, {state.user} on {state.host}, {when})".replace("/", "_")
+    mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
     plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
     taken, name, number = state.inodes.children(inode.parent), with_mark(plain, mark), 1
     while name in taken:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import fnmatch
 import re
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -67,7 +66,6 @@ class LocalState:
     user: str  # the logged-on user's id on the service
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
-    host: str = field(default_factory=socket.gethostname)
     pause: PauseSwitch = field(default_factory=PauseSwitch)
 
     def __post_init__(self) -> None:

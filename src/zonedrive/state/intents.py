@@ -36,11 +36,9 @@ from zonedrive.state.outbox_states import Change, Event
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
-_BASE, _ERROR = 4, 11  # encrypted columns
-_FLAGS = (5, 6, 12)  # columns that are true or false
-_HELD = 7
-_CAUSE = 10
-_USES = {"base": b"intent base", "error": b"intent error"}
+"""Columns in the order of the fields of `Intent`; the column `failed` is the field `cause`."""
+
+_USES = {"base": b"intent base", "error": b"intent error"}  # encrypted columns
 _BY = b"conflict by"
 
 FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; treat as due
@@ -215,9 +213,7 @@ def keep_moved(connection: sqlite3.Connection) -> None:
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Return True if a row (values by column name) is an intent that `box` can decrypt."""
     try:
-        texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
-        values = {**row, **texts, "cause": row.get("failed")}
-        msgspec.convert(values, Intent, strict=False)
+        _intent(row, box)
     except (msgspec.ValidationError, Damaged):
         return False
     return True
@@ -372,7 +368,8 @@ class IntentTable:
     def __init__(self, database: Database, box: Box | None = None) -> None:
         """Load the intents that an earlier daemon stored.
 
-        `box` encrypts texts that may identify people. Raises Damaged if a text cannot be decrypted.
+        `box` encrypts texts that may identify people. Raises Damaged or ValidationError if a row is
+        damaged.
         """
         self._database = database
         self._box = box or Clear()
@@ -383,14 +380,8 @@ class IntentTable:
         self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
-            values = list(row)
-            values[_BASE] = opened(self._box, values[_BASE], _USES["base"])
-            values[_ERROR] = opened(self._box, values[_ERROR], _USES["error"])
-            for flag in _FLAGS:
-                values[flag] = bool(values[flag])
-            values[_HELD] = False
-            values[_CAUSE] = Cause(values[_CAUSE])
-            intent = Intent(*values)
+            values = dict(zip(_COLUMNS.split(", "), row, strict=True))
+            intent = _intent(values | {"held": 0}, self._box)
             self._intents[intent.ino] = intent
             self.agenda.note(intent.ino, intent)
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
@@ -629,13 +620,13 @@ class IntentTable:
     def _put(self, intent: Intent, event: Event | None = None) -> None:
         """Write the row of an intent; `event` is None if the state of the change stays the same."""
         self._remember(intent.ino)
-        values = list(msgspec.structs.astuple(intent))
-        values[_BASE] = sealed(self._box, intent.base, _USES["base"])
-        values[_ERROR] = sealed(self._box, intent.error, _USES["error"])
+        values = msgspec.structs.asdict(intent)
+        for name, use in _USES.items():
+            values[name] = sealed(self._box, values[name], use)
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            values,
+            tuple(values.values()),
         )
         self._set(intent.ino, intent, event)
         self.changes.notify()
@@ -667,6 +658,12 @@ class IntentTable:
 def due_in(seconds: float) -> int:
     """Return the wall clock time, in nanoseconds since the epoch, that is `seconds` from now."""
     return time.time_ns() + int(seconds * 1e9)
+
+
+def _intent(row: Mapping[str, object], box: Box) -> Intent:
+    """Return the intent in a row (values by column name). Raises Damaged or ValidationError."""
+    texts = {name: opened(box, row.get(name), use) for name, use in _USES.items()}
+    return msgspec.convert({**row, **texts, "cause": row.get("failed")}, Intent, strict=False)
 
 
 def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:

@@ -104,7 +104,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             _migrate(path, connection, migrations)
-            log = _descriptor(_beside(path, "-wal"), os.O_RDONLY, stack)
+            log = _descriptor(sibling(path, "-wal"), os.O_RDONLY, stack)
             return cls(path, connection, stack.pop_all(), log, file)
         raise AssertionError
 
@@ -367,7 +367,7 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     has to lock that index. If the index is missing or needs a repair, the connection reads a
     temporary copy.
     """
-    log, index = _beside(path, "-wal"), _beside(path, "-shm")
+    log, index = sibling(path, "-wal"), sibling(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
     if not log.exists() or not (log.stat().st_size or index.exists()):
         return _looked_at(f"{uri}&immutable=1", stack)
@@ -423,5 +423,6 @@ def _remove_leftovers(place: Path) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def sibling(path: Path, suffix: str) -> Path:
+    """Return the path of the file in the same folder whose name is that of `path` and `suffix`."""
     return path.with_name(path.name + suffix)

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from zonedrive.db import Connection, Database, Migration, is_damage
+from zonedrive.db import Connection, Database, Migration, is_damage, sibling
 from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import sync_folder, write_private
@@ -120,7 +120,7 @@ def inspect(path: Path) -> str:
     small database is not checked, because `open_sound` checks such a database completely.
     """
     if path.stat().st_size <= SMALL:
-        return ""  # it was checked before it was opened
+        return ""
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             why = structure(connection.execute)
@@ -145,15 +145,15 @@ def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
 
 def _fault_mark(path: Path) -> Path:
     """Return the path of the marker file that `inspect` creates when it finds a fault."""
-    return path.with_name(path.name + ".doubt")
+    return sibling(path, ".doubt")
 
 
 def _mark(path: Path) -> Path:
-    return path.with_name(path.name + ".salvage")
+    return sibling(path, ".salvage")
 
 
 def _new(path: Path) -> Path:
-    return path.with_name(path.name + ".new")
+    return sibling(path, ".new")
 
 
 def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> str:
@@ -199,7 +199,7 @@ def _salvage(
 ) -> Database:
     name = f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}-{time.time_ns() % 1000:03}"
     for suffix in _SUFFIXES:
-        _new(path).with_name(_new(path).name + suffix).unlink(missing_ok=True)
+        sibling(_new(path), suffix).unlink(missing_ok=True)
     new = Database.open(_new(path), migrations)
     try:
         rows = _fill(new, path, accept, used)
@@ -224,7 +224,7 @@ def _finish(path: Path) -> None:
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old database
         with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(path.with_name(damaged_name(path) + suffix))
+            sibling(path, suffix).rename(path.with_name(damaged_name(path) + suffix))
     with contextlib.suppress(FileNotFoundError):
         _new(path).rename(path)
     sync_folder(path.parent)
@@ -235,12 +235,12 @@ def _finish(path: Path) -> None:
 
 def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     """Copy the readable rows to the new database; return their number."""
-    copy = path.with_name(path.name + ".reading")
+    copy = sibling(path, ".reading")
     for suffix in _SUFFIXES[:2]:  # a copy, because reading may write
-        source = path.with_name(path.name + suffix)
-        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+        source = sibling(path, suffix)
+        sibling(copy, suffix).unlink(missing_ok=True)
         if source.exists():
-            shutil.copyfile(source, copy.with_name(copy.name + suffix))
+            shutil.copyfile(source, sibling(copy, suffix))
     taken, highest = 0, used
     try:
         with contextlib.closing(sqlite3.connect(copy)) as old, new.transaction():
@@ -253,7 +253,7 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
             _use_up(new, old.execute, highest)
     finally:
         for suffix in _SUFFIXES:
-            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+            sibling(copy, suffix).unlink(missing_ok=True)
     return taken
 
 

@@ -36,5 +36,5 @@ service.
 Data in the kernel survives the death of the process; data on the disk also survives a power cut.
 After a power cut, rows may be older but are never torn (write-ahead log). Bytes may be torn, so
 bytes that were written before the power cut are checked before they are sent, and damaged bytes are
-never sent. The table in `recovery` lists what the next start does with each state.
+never sent. The table in `recovery` lists the action of the next start for each state.
 """

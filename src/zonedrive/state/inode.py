@@ -50,7 +50,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     mtime_ns: int = 0  # as a program sees it; survives an upload
     ctime_ns: int = 0
     mode: int | None = None  # permission bits set by chmod; None: from the attributes
-    generation: int = 0  # of the local bytes; 0: the bytes are the service's
+    generation: int = 0  # generation of the local bytes; 0: the bytes are the service's
     local: bool = False  # never leaves this machine
     listed: bool = False  # a folder: its whole listing is stored
     modified_by: str = ""

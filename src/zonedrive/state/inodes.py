@@ -65,8 +65,8 @@ class Inodes:
         self._cache = InodeCache()
         self._dirents = Dirents()
         self._drafts = Drafts()
-        self._changes: Counter[int] = Counter()  # by folder
-        self._lookups: Counter[int] = Counter()  # of the kernel
+        self._changes: Counter[int] = Counter()  # change counters, by folder
+        self._lookups: Counter[int] = Counter()  # lookup counts of the kernel
         self.recent_writes = RecentWrites()
         self._next_ino = self.rows.next_ino()
 

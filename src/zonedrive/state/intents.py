@@ -240,7 +240,7 @@ class DueQueue:
         self.names: set[int] = set()
         self.parked: set[int] = set()  # subset of `names`
         self.epoch = 0  # grows with every change that concerns names
-        self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
+        self._due: dict[int, int] = {}  # due times of contents that no writer has open, by inode
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
         self._looked = 0  # time of the last call to `due_items`

@@ -1,6 +1,6 @@
 """Operations of programs on this machine: each is one transaction of inodes and intents.
 
-A change takes effect locally at once, and its intent records what has to be sent to the service.
+A change takes effect locally at once, and its intent records the change for the service.
 The caller has checked that the change is permitted, and that the state has not changed since the
 check.
 

@@ -84,14 +84,14 @@ class LocalState:
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
         # By inode and generation: bytes and records that a program has synced.
         self.durable: set[tuple[int, int]] = set()
-        self.superseded: list[tuple[int, int]] = []  # of `durable`: a newer record replaces them
+        self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
         self.listing_merged: Observers[[int]] = Observers()
         self.listing_outdated: Observers[[int | None]] = Observers()
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
-        never = self.settings.never_uploaded  # by a policy, which then adds them to `local_only`
+        never = self.settings.never_uploaded  # patterns of a policy, which are also in `local_only`
         self._local_only = _matching(self.settings.local_only, re.IGNORECASE if never else 0)
         self._never_uploaded = _matching(never, re.IGNORECASE)
         stored = [generation for _, generation in self.spool.stored()]

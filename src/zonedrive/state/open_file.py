@@ -103,7 +103,7 @@ class OpenFile:
     def __init__(self, ino: int, content: Content, told: Attr) -> None:
         self.ino = ino
         self.number = told.ino  # inode number in the kernel, see `KernelInodes`
-        self.content = content  # of the session, if one exists
+        self.content = content  # content of the session, if one exists
         self.handles: list[Handle] = []
         self.writers = 0
         self.pages = False  # True if the kernel may have pages of `content`

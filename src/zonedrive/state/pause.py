@@ -35,9 +35,7 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the end of the pause; infinity if the pause has no end."""
-        if not self.until_ns:
-            return float("inf")
+        """Seconds until the end of a pause that has an end."""
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
 
     @property

@@ -146,7 +146,7 @@ class StateReader:
         return not rows or _opens(rows, box)
 
     def _count(self, condition: str) -> int:
-        sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
+        sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - constants only
         return int(self._database.execute(sums).fetchone()[0])
 
     def _first(self) -> list[tuple[int, object]]:

@@ -32,7 +32,7 @@ class RejectedChanges:
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
         """Add a rejected change; it replaces an earlier one of the same entry.
 
-        `path` is the path of the entry, and `said` tells what was rejected and why.
+        `path` is the path of the entry, and `said` describes the change and the reason.
         """
         self.over(zone, remote_id)
         self._number += 1

@@ -230,7 +230,7 @@ def _finish(path: Path) -> None:
     sync_folder(path.parent)
 
 
-# ---- reading what can be read ----
+# ---- reading a damaged database ----
 
 
 def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:

@@ -39,24 +39,23 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be t
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        now = datetime.now().astimezone()
-        if match := re.fullmatch(r"(\d{1,6})\s*([smhdw])", value.strip(), re.ASCII):
-            when = now - timedelta(seconds=int(match[1]) * UNITS[match[2]])
-        elif value.strip().lower() in ("today", "yesterday"):
-            when = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-            when = (when - timedelta(days=value.strip().lower() == "yesterday")).astimezone()
-        else:
-            try:
-                when = datetime.fromisoformat(value.strip())
+        text, now = value.strip(), datetime.now().astimezone()
+        try:
+            if match := re.fullmatch(r"(\d{1,6})\s*([smhdw])", text, re.ASCII):
+                when = now - timedelta(seconds=int(match[1]) * UNITS[match[2]])
+            elif text.lower() in ("today", "yesterday"):
+                when = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+                when = (when - timedelta(days=text.lower() == "yesterday")).astimezone()
+            else:
+                when = datetime.fromisoformat(text)
                 when = when if when.tzinfo else when.astimezone()
-                when.timestamp()
-            except (ValueError, OverflowError):
-                self.fail(
-                    f"{value!r} is not a time; write 2026-11-20, '2026-11-20 14:30', today,"
-                    " yesterday, or a duration such as 30m, 2h, 7d or 2w",
-                    param, ctx,
-                )  # fmt: skip
-        return max(0, int(when.timestamp()) * 10**9)
+            return max(0, int(when.timestamp()) * 10**9)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{value!r} is not a time; write 2026-11-20, '2026-11-20 14:30', today,"
+                " yesterday, or a duration such as 30m, 2h, 7d or 2w",
+                param, ctx,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)

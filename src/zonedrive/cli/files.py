@@ -162,7 +162,7 @@ def trash(
             # the root of a zone is shown as a slash
             "was in": "?" if one.get("parent") is None else one["parent"] or "/",
             "name": one["name"] + ("/" if one["folder"] else ""),
-            time: text_output.when(one[time]) if one[time] else "",
+            time: text_output.when(one[time]),
             "last changed by" if told else "by": one["modified_by"],
             "size": "" if one["folder"] else text_output.amount(one["size"]),
             "id": one["id"],

@@ -64,17 +64,14 @@ def amount(size: int | None) -> str:
     return "-" if size is None else formatting.amount(size)
 
 
-def when(text: str) -> str:
-    """Convert an ISO 8601 time to local time, in the format of the text output."""
-    return formatting.local_time(datetime.fromisoformat(text).timestamp())
+def when(text: str | None) -> str:
+    """Convert an ISO 8601 time to local time, in the format of the text output; "" for None."""
+    return formatting.local_time(datetime.fromisoformat(text).timestamp()) if text else ""
 
 
 def moment(ns: int) -> str | None:
-    """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0 or an invalid year."""
-    try:
-        return timestamp(ns) if ns else None
-    except (ValueError, OverflowError, OSError):
-        return None
+    """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0, an unknown time."""
+    return timestamp(ns) if ns else None
 
 
 def width() -> int:

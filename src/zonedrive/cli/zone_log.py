@@ -1,6 +1,5 @@
 """Command `log`, which shows who changed what in a zone, a folder or a file, and when."""
 
-import itertools
 import json
 import re
 import time
@@ -64,9 +63,9 @@ class ZoneLog:
 
     paths: AccountPaths
     place: Entry | None  # the daemon's description of the path; None: all zones
-    user: str = ""  # only messages of this user; "": of all users
+    user: str  # only messages of this user; "": of all users
 
-    def messages(self, since_ns: int = 0) -> tuple[list[Entry], list[str]]:
+    def messages(self, since_ns: int) -> tuple[list[Entry], list[str]]:
         """Return the messages, newest first, and the folders of zones whose log is not readable.
 
         A message is an object of `log --json`; none is older than `since_ns` (ns since the epoch).
@@ -145,18 +144,6 @@ class ZoneLog:
         return found
 
 
-def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
-    """Return the zone log of `path`, or of all zones of the account if `path` is None.
-
-    `path` may be the path of a deleted entry. With `user`, the log has only messages of this user.
-    Raises the errors of `control_client.resolve` and `control_client.ask`.
-    """
-    paths, below = control_client.resolve((path,) if path is not None else (), account)
-    if not below:
-        return ZoneLog(paths, None, user)
-    return ZoneLog(paths, control_client.ask(paths, {"command": "place", "path": below[0]}), user)
-
-
 def _is_by(user: str, wanted: str) -> bool:
     """Return True if `wanted` is the id `user` or its part before the @, ignoring case."""
     lower = user.casefold()
@@ -168,9 +155,8 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _object(one: Entry) -> Entry:
-    time_ns = one["time_ns"]
     return {
-        "time": text_output.moment(time_ns),
+        "time": text_output.moment(one["time_ns"]),
         "user": one["user"],
         "event": one["event"],
         "path": one["path"],
@@ -214,14 +200,15 @@ def log(
       path   path in the mount at that time; "" if the message has none
       id     id of the file or folder; "" if the message has none
     """
-    source = zone_log(path, account, user)
+    paths, below = control_client.resolve((path,) if path is not None else (), account)
+    place = control_client.ask(paths, {"command": "place", "path": below[0]}) if below else None
+    source = ZoneLog(paths, place, user)
     if follow:
         for one in _followed(source, since):
             _print(one, as_json)
         return
     found, unseen = source.messages(since or 0)
     _complain(unseen)
-    place = source.place
     if place is not None and place["missing"] and not found and not since and not user:
         raise ZonedriveError(
             f"{path} does not exist, and its zone's log does not name it",
@@ -229,7 +216,7 @@ def log(
         )
     rows = (
         {
-            "time": _when(one),
+            "time": text_output.when(one["time"]),
             "user": one["user"],
             "what": one["message"] or one["event"],
             "path": one["path"],
@@ -253,7 +240,7 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     latest = _latest(found, time.time_ns())
     yield from reversed(found if since is not None else found[:FIRST])
     is_away = False
-    for _ in itertools.count():
+    while True:
         time.sleep(max(POLL_SECONDS, CALM * (time.monotonic() - begun)))
         begun = time.monotonic()
         from_ns = max(0, latest - LATE_NS)
@@ -291,16 +278,13 @@ def _latest(found: Sequence[Entry], otherwise: int) -> int:
     return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
 
 
-def _when(one: Entry) -> str:
-    return text_output.when(one["time"]) if one["time"] else ""
-
-
 def _print(one: Entry, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(one))
         return
     path = f"  ({one['path']})" if one["path"] else ""
-    text_output.line(f"{_when(one)}  {one['user']}  {one['message'] or one['event']}{path}")
+    when = text_output.when(one["time"])
+    text_output.line(f"{when}  {one['user']}  {one['message'] or one['event']}{path}")
 
 
 def _complain(unseen: Sequence[str]) -> None:

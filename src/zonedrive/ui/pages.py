@@ -80,7 +80,7 @@ class Window:
         )
         self._environment.filters |= {
             "amount": lambda size: translated_line(text_output.amount(size)),
-            "when": lambda text: text_output.when(text) if text else "",
+            "when": text_output.when,
             "shown": formatting.plain,
             "in_window": lambda text: in_window(text)[0],
         }

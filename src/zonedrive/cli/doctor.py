@@ -9,6 +9,7 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ZonedriveError
+from zonedrive.formatting import count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
@@ -86,7 +87,7 @@ def _show(checks: list[dict[str, object]]) -> None:
         if check["here"]:
             text_output.line(f"     {check['here']}")
     bad = sum(not check["ok"] for check in checks)
-    text_output.line(text_output.count(bad, "problem") if bad else "everything is in order", "bold")
+    text_output.line(count(bad, "problem") if bad else "everything is in order", "bold")
 
 
 def _report(facts: "DoctorFacts", checks: list[dict[str, object]], file: str) -> None:

@@ -14,7 +14,7 @@ from zonedrive.cli.options import LocalPath, account_option, json_option, some_a
 from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotFound
-from zonedrive.formatting import verb
+from zonedrive.formatting import count, verb
 from zonedrive.paths import AccountPaths
 from zonedrive.translation import marked
 
@@ -174,7 +174,7 @@ def trash(
 
 
 def _purge(account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool) -> None:
-    what = text_output.count(len(to_purge), "entry", "entries")
+    what = count(len(to_purge), "entry", "entries")
     if not yes and not text_output.is_confirmed(f"Permanently remove {what} with all versions?"):
         text_output.complain("nothing was removed")
         click.get_current_context().exit(1)
@@ -199,7 +199,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
         path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
         text_output.line(marked(f"restored {path}"))
         if left:
-            what = text_output.count(left, "deleted entry", "deleted entries")
+            what = count(left, "deleted entry", "deleted entries")
             there = f"in it {verb(left)} still in the trash; see 'zonedrive trash'"
             text_output.complain(f"{path}: {what} {there}")
 
@@ -308,7 +308,7 @@ def _here(one: Message) -> str:
 
     If all files are available, the string contains only the totals.
     """
-    files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
+    files, amount = count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:
         return f"{files} available offline ({amount})"
     part = text_output.amount(one["here_bytes"])

@@ -14,7 +14,7 @@ from zonedrive.cli.error_messages import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.daemon import local_data
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
-from zonedrive.formatting import saved, verb
+from zonedrive.formatting import count, saved, verb
 from zonedrive.logon import account_data, bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
@@ -98,8 +98,7 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
         some = local_data.wanted_place(paths, store)
         some = f", {'' if number == 1 else 'among them '}{text_output.word(some)}" if some else ""
         raise ZonedriveError(
-            f"{text_output.count(number, 'file')} of local_only {verb(number)} only on this machine"
-            f"{some}",
+            f"{count(number, 'file')} of local_only {verb(number)} only on this machine{some}",
             remedy="mount and move what you need elsewhere, or drop it with --discard",
         )
 
@@ -122,8 +121,8 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
             raise _refusal(here.backlog, mounted=False)
         _require_nothing_lost(paths, here, store)
     dropped = [str(here.backlog)] if here.backlog.files else []
-    dropped += [f"{text_output.count(here.lost, 'file')} in lost+found"] if here.lost else []
-    dropped += [f"{text_output.count(here.local, 'file')} of local_only"] if here.local else []
+    dropped += [f"{count(here.lost, 'file')} in lost+found"] if here.lost else []
+    dropped += [f"{count(here.local, 'file')} of local_only"] if here.local else []
     return marked(f"; dropped {' and '.join(dropped)}") if dropped else ""
 
 

@@ -1,12 +1,12 @@
 """Commands `users` and `groups`, for the users of the organization and for groups of users."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Id, Name, Text, account_option, json_option
+from zonedrive.cli.options import Decorated, Id, Name, Text, account_option, json_option
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zonedrive.remote.directory import Directory
 
 AnswerT = TypeVar("AnswerT")
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
 
 
@@ -49,7 +48,10 @@ def list_users(account: str, as_json: bool) -> None:
     --json: an array of objects with the deployment's fields
     """
     found = ask_directory(account, lambda directory: directory.users())
-    text_output.show_records([dict(user) for user in found], in_json=as_json, empty="no users")
+    if as_json:
+        text_output.as_json(found)
+    else:
+        text_output.show_records(found, "no users")
 
 
 # ---- groups ----
@@ -77,7 +79,8 @@ def _levels(
 
 def _members(help_text: str) -> Callable[[Decorated], Decorated]:
     return click.option(
-        *("--member", "members"),
+        "--member",
+        "members",
         metavar="ID=LEVEL",
         type=Text(),
         multiple=True,
@@ -201,4 +204,4 @@ def _show(group: "Group", as_json: bool) -> None:
     members = [
         {"member": one.id} | {name: getattr(one, name) for name in names} for one in group.members
     ]
-    text_output.show_records(members, in_json=False, empty="no members")
+    text_output.show_records(members, "no members")

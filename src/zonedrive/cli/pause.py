@@ -11,7 +11,7 @@ import click
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import Duration, account_option
 from zonedrive.errors import StoreError, ZonedriveError
-from zonedrive.formatting import local_time, unsent, verb
+from zonedrive.formatting import count, local_time, unsent, verb
 from zonedrive.paths import AccountPaths
 
 
@@ -39,7 +39,7 @@ def pause(account: str, seconds: float | None) -> None:
     waiting = f"{unsent(left)} {waits}" if left["files"] else "nothing is waiting"
     text_output.say(f"uploads are paused{end}; {waiting}")
     if number := answer["uploading"]:
-        text_output.complain(f"{text_output.count(number, 'upload')} {verb(number)} still ending")
+        text_output.complain(f"{count(number, 'upload')} {verb(number)} still ending")
 
 
 @click.command()

@@ -25,10 +25,10 @@ import click
 from zonedrive import causes
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, json_option, some_account_option
-from zonedrive.cli.text_output import amount, count, grid, put, words
+from zonedrive.cli.text_output import amount, grid, put, words
 from zonedrive.daemon import last_run
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
-from zonedrive.formatting import saved, unsent, verb
+from zonedrive.formatting import count, saved, unsent, verb
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, quoted
 from zonedrive.translation import marked

@@ -11,10 +11,10 @@ import click
 
 from zonedrive.cli import control_client
 from zonedrive.cli.options import LocalPath, Seconds, some_account_option
-from zonedrive.cli.text_output import Progress, complain, count, line
+from zonedrive.cli.text_output import Progress, complain, line
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import MountEnded, ZonedriveError
-from zonedrive.formatting import saved, unsent
+from zonedrive.formatting import count, saved, unsent
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 

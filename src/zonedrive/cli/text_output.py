@@ -19,7 +19,6 @@ import click
 
 from zonedrive import formatting
 from zonedrive.errors import ZonedriveError
-from zonedrive.formatting import count as count
 from zonedrive.formatting import timestamp
 
 if TYPE_CHECKING:
@@ -105,13 +104,14 @@ def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
     return shown
 
 
-def show_records(items: Sequence[Mapping[str, object]], *, in_json: bool, empty: str) -> None:
+def show_records(items: Sequence[Mapping[str, object]], empty: str) -> None:
     """Print objects of any shape as a table, with one column for each field.
 
-    A table that is wider than the terminal is printed as blocks of lines.
+    A table that is wider than the terminal is printed as blocks of lines. If there are no objects,
+    print `empty`.
     """
-    if in_json or not items:
-        show(items, (), in_json=in_json, empty=empty)
+    if not items:
+        line(empty)
         return
     from rich.cells import cell_len
 
@@ -194,9 +194,9 @@ def asking() -> Iterator[None]:
         raise
 
 
-def word(text: str) -> str:
-    """Return `text`, a name from another source, shortened to at most WORD characters."""
-    return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
+def word(text: str, longest: int = WORD) -> str:
+    """Return `text`, for example a user's name, shortened to at most `longest` characters."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 class Progress:
@@ -244,8 +244,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict | list):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= NESTED else f"{text[: NESTED - 3]}..."
+        return word(json.dumps(value, ensure_ascii=False), NESTED)
     return str(value)
 
 
@@ -273,7 +272,6 @@ def _console() -> "Console":
         highlight=False,
         markup=False,
         emoji=False,
-        soft_wrap=False,
         no_color=None if sys.stdout.isatty() else True,  # None: according to NO_COLOR
     )
 

@@ -22,6 +22,7 @@ from zonedrive.cli import text_output
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 from zonedrive.cli.organization import ask_directory
 from zonedrive.errors import ConfigError, NotFound, ZonedriveError
+from zonedrive.formatting import count
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def list_tokens(account: str, as_json: bool) -> None:
     if as_json:
         text_output.as_json(objects)
         return
-    rows = [_row(each) for each in objects]
-    text_output.show_records(rows, in_json=False, empty="no tokens")
+    text_output.show_records([_row(each) for each in objects], "no tokens")
 
 
 @tokens.command()
@@ -263,8 +263,8 @@ def _life(seconds: int) -> str:
     """Return a number of seconds as text in the largest unit that gives a whole number."""
     for length, unit in ((DAY, "day"), (3600, "hour"), (60, "minute")):
         if seconds and seconds % length == 0:
-            return text_output.count(seconds // length, unit)
-    return text_output.count(seconds, "second")
+            return count(seconds // length, unit)
+    return count(seconds, "second")
 
 
 # ---- scopes ----

@@ -95,7 +95,7 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
     return good(f"{len(shared.policy)} policies of the organization apply")
 
 
-def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
+def _line(pattern: str, wrong: ZonedriveError) -> str:
     """Return " (line N)" if `pattern` finds the number N in the error's message, else ""."""
     found = re.search(pattern, wrong.message)
     return marked(f" (line {found[1]})") if found else ""

@@ -13,7 +13,6 @@ from typing import Literal
 from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon import local_data, lock
-from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
 from zonedrive.formatting import count
@@ -107,14 +106,14 @@ class DoctorFacts:
         return Account.logon_again(self.paths)(is_session)
 
     @cached_property
-    def holder(self) -> Holder | None:
+    def holder(self) -> lock.Holder | None:
         """Current or last daemon, as recorded in the account's lock file; None if unknown."""
         return lock.holder(self.paths.lock)
 
     @cached_property
     def running(self) -> bool:
         """True if the account's daemon is running."""
-        return is_held(self.paths.lock)
+        return lock.is_held(self.paths.lock)
 
     @cached_property
     def vitals(self) -> Message | None:

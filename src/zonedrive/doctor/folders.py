@@ -260,8 +260,6 @@ def _unfit(folder: Path) -> CheckResult | None:
 
 
 def _is_writable(folder: Path) -> bool:
-    if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return False
     return os.access(folder, os.R_OK | os.W_OK | os.X_OK)
 
 

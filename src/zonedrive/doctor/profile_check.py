@@ -8,7 +8,7 @@ zone, a file or a host.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -58,11 +58,10 @@ WITHOUT = {
 }
 """Consequence for users if the profile has no table for an operation, keyed by operation name."""
 
-Named = tuple[str, CheckResult]
-Look = Callable[[], Awaitable[Collection[object]]]
+Look = Callable[[], Awaitable[object]]
 
 
-def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
+def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
     """Yield a name and a result for the file, and then for each table and each missing operation.
 
     If the file is invalid, there are no other results. If there is no logon or the service cannot
@@ -202,9 +201,8 @@ async def _versions(
 ) -> tuple[CheckResult, list[Version]]:
     versions: list[Version] = []
 
-    async def look() -> list[Version]:
+    async def look() -> None:
         versions.extend(await service.versions(file.zone_id, file.id))
-        return versions
 
     finding = await _tried(operation, look)
     lacks, remedy = "", ""
@@ -242,15 +240,12 @@ async def _content(
     if not versions:
         return good("there is no version to try it on")
 
-    def first() -> Sequence[object]:
+    def first() -> None:
         transfer = service.transfer
         with transfer.download(file.zone_id, file.id, version=versions[-1].version, end=1) as got:
-            return [next(iter(got), b"")]
+            next(iter(got), b"")
 
-    async def look() -> Sequence[object]:
-        return await trio.to_thread.run_sync(first)
-
-    return await _tried(wanted["version_content"], look)
+    return await _tried(wanted["version_content"], partial(trio.to_thread.run_sync, first))
 
 
 async def _tried(operation: Operation, look: Look) -> CheckResult:

@@ -8,9 +8,6 @@ import re
 import tomllib
 from typing import Any, Final
 
-Where = tuple[str, ...]
-"""Path of table names and keys in a document."""
-
 WIDEST: Final = 2000  # characters of a line: the parser's time grows with their square
 DEEPEST: Final = 32  # nested tables and arrays
 LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
@@ -69,12 +66,11 @@ def brief(words: str) -> str:
     return f"{words[:half]} … {words[-half:]}"
 
 
-def line_of(text: str, where: Where, needle: str = "") -> int:
-    """Return the line (from 1) with the key `where`, else the line of its table, else 1.
+def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
+    """Return the line (from 1) with the key `where`, else the line of the key's table, else 1.
 
-    With a `needle`, return the first line from there on that contains `needle`, if there is one.
-    `text` must be a valid document. The function searches the text for the table's header, then for
-    the key.
+    `text` must be a valid document. `where` consists of the names of the tables, and the key. With
+    a `needle`, return the first line from there on that contains `needle`, if there is one.
     """
     document: object = tomllib.loads(text)
     for depth, name in enumerate(where):

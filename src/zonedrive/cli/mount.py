@@ -12,7 +12,6 @@ from zonedrive import config
 from zonedrive.cli import control_client, error_messages, sync
 from zonedrive.cli.options import LocalPath, account_option, timeout_option
 from zonedrive.cli.text_output import Progress, complain, say
-from zonedrive.config import profile_at
 from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
@@ -79,7 +78,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         found = options.parse(texts)  # report a typing error before a process starts
         config.load(config_file(), paths.account, found.settings, tell=complain)
         if given := found.settings.get("profile"):  # the daemon has another working directory
-            profile = profile_at(given, Path.cwd()).replace(",", "\\,")
+            profile = config.profile_at(given, Path.cwd()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)

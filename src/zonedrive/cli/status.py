@@ -372,9 +372,8 @@ def _waiting(found: Status) -> int:
     return int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
 
 
-def _command(words_: str, found: Status) -> str:
-    account = "" if found["account"] == "default" else f" --account {found['account']}"
-    return f"zonedrive {words_}{account}"
+def _command(command: str, found: Status) -> str:
+    return f"zonedrive {command}{AccountPaths(found['account']).option}"
 
 
 def _uploads(found: Status, rows: int) -> list["RenderableType"]:

@@ -21,7 +21,14 @@ from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import NoHomeDirectory, StoreError
 from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
+from zonedrive.paths import (
+    config_file,
+    given_runtime_dir,
+    no_folder,
+    obstacle,
+    quoted,
+    runtime_dir,
+)
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
@@ -118,18 +125,17 @@ def _locks(folder: Path) -> CheckResult | None:
     return None
 
 
-def runtime(facts: DoctorFacts) -> CheckResult | None:
+def runtime(facts: DoctorFacts) -> CheckResult:
     """Check that the control socket can be created, and that no other user owns it."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
     if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
         return wrong
     above = next(each for each in (folder, *folder.parents) if each.exists())
     if wrong := _sockets(above) or _foreign(folder, facts.paths.control):
         return wrong
-    if not given:
+    if not os.environ.get("XDG_RUNTIME_DIR"):
         return good("XDG_RUNTIME_DIR is not set; a folder in the state folder is used instead")
-    if folder.parent != Path(given):
+    if given_runtime_dir() is None:
         return good(
             "XDG_RUNTIME_DIR is not yours; a folder in the state folder is used instead",
             "log in as the user, for instance with 'su -' or 'machinectl shell'",

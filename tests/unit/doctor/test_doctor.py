@@ -137,6 +137,17 @@ def test_a_database_on_a_network_file_system_is_not_safe(
     assert "nfs4" in found.detail
 
 
+def test_a_runtime_folder_behind_a_link_is_in_use(
+    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XDG_RUNTIME_DIR may contain links, as its folder is the user's own."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "link"))
+    found = folders.runtime(home)
+    assert (found.ok, found.detail) == (True, "not created yet")
+
+
 def test_every_table_of_the_database_is_checked(home: Any) -> None:
     """Damage in a table that counts no pending changes is reported."""
     database = Database.open(home.paths.database, SCHEMAS)

@@ -72,6 +72,14 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
+def discard_output() -> None:
+    """Discard all further output, and the rest in the buffer, after a failed write to it.
+
+    Otherwise Python would write this rest at exit, which could fail and be reported again.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def forbid_dumps() -> None:
     """Prevent core files, crash handlers and this user's debuggers from reading the process memory.
 

@@ -6,7 +6,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from zonedrive import __version__, paths
+from zonedrive import __version__, paths, process_setup
 from zonedrive.errors import (
     REPORT,
     BadOption,
@@ -82,8 +82,7 @@ def pass_on(error: ZonedriveError, descriptor: int) -> None:
 def _refused(wrong: OSError) -> str:
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
-        # On Python 3.13, flushing the rest of the buffer would fail and be reported again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        process_setup.discard_output()
         return unwritten(wrong)
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
         return f"{marked(paths.NO_FOLDER)}; {marked(paths.GO_ELSEWHERE)}"

@@ -112,7 +112,7 @@ class Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            process_setup.discard_output()
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -164,16 +164,13 @@ def _flushed() -> int:
 
     A closed pipe (`zonedrive zones | head -1`) is not an error.
     """
-    code = 0
     try:
         sys.stdout.flush()
-        return 0
-    except BrokenPipeError:
-        pass
     except OSError as wrong:
-        code = _say(error_messages.unwritten(wrong), 1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return code
+        process_setup.discard_output()
+        if not isinstance(wrong, BrokenPipeError):
+            return _say(error_messages.unwritten(wrong), 1)
+    return 0
 
 
 def _run(given: list[str], descriptor: str) -> int:

@@ -7,7 +7,6 @@ INVARIANT: a token's secret is written once, to standard output, and nowhere els
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -156,7 +155,8 @@ def create(
         account, lambda directory: directory.create_token(name, life, password.reveal(), limits)
     )
     until = text_output.moment(made.expires_ns)
-    with _not_lost(account, name, made):
+    shown = f"the token {name}" + (f" ({made.id})" if made.id else "")
+    with _not_lost(account, shown, made):
         if as_json:
             about = {"id": made.id or None, "name": name, "token": made.secret, "expires": until}
             text_output.as_json(about)
@@ -166,8 +166,7 @@ def create(
     if as_json:
         return
     text_output.complain(
-        f"created the token {name}"
-        + (f" ({made.id})" if made.id else "")
+        f"created {shown}"
         + (f", valid until {text_output.when(until)}" if until else "")
         + "; its secret is not shown again"
     )
@@ -208,20 +207,18 @@ def _own_id(account: str) -> str | None:
 
 
 @contextmanager
-def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
+def _not_lost(account: str, token: str, made: "NewToken") -> Iterator[None]:
     """Revoke the token `made` if the `with` block fails to print the secret (OSError).
 
-    After such a failure, raises ZonedriveError. If the token cannot be revoked, the error says
-    until when the token remains valid.
+    After such a failure, raises ZonedriveError. `token` describes the token in its message. If the
+    token cannot be revoked, the error says until when the token remains valid.
     """
     try:
         yield
     except OSError as wrong:
-        # The rest of the buffer must not fail again or be written elsewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        which = f"the token {name}" + (f" ({made.id})" if made.id else "")
+        process_setup.discard_output()
         reason = wrong.strerror or type(wrong).__name__
-        lost = f"{which} was created, but its secret could not be written ({reason})"
+        lost = f"{token} was created, but its secret could not be written ({reason})"
         try:
             if not made.id:
                 raise ZonedriveError("it has no id")

@@ -47,20 +47,11 @@ class BrowserPrompt:
         may be opened on this machine. `seconds` is the time limit for the sign-on. `username` asks
         the user for the user name and returns it.
         """
-        self.requested, self.seconds = requested, seconds
+        self.requested, self.seconds, self.username = requested, seconds, username
         self._commands = browser_commands(os.environ) if here else []
+        self.here = bool(self._commands)  # True if a browser can be opened on this machine
         self._wanted_here = here
-        self._username = username
         self.asked = False  # True after the user was asked to use a browser
-
-    @property
-    def here(self) -> bool:
-        """True if a browser can be opened on this machine."""
-        return bool(self._commands)
-
-    def username(self) -> str:
-        """Ask the user for the user name, and return the user name."""
-        return self._username()
 
     def choose(self, offers: "Sequence[Offer]") -> "Offer":
         """Let the user choose one of `offers` by number, and return the chosen offer.
@@ -113,8 +104,7 @@ class BrowserPrompt:
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
         """Open a browser page that redirects to the URL `start`, then wait until `led` returns.
 
-        If no browser starts, ask the user to open `start`. `name` is the name of the sign-on
-        method.
+        If no browser starts, ask the user to open `start`.
         """
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
@@ -128,9 +118,8 @@ class BrowserPrompt:
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         """Ask the user to open `address`, and pass pasted lines to `take` until it accepts a line.
 
-        `take` returns "" for an accepted line, otherwise the reason why the line is rejected.
-        `back` is the beginning of the browser's final URL; `name` is the name of the sign-on
-        method. The method also returns at the end of input.
+        `take` returns "" for an accepted line, otherwise the reason for the rejection. Also return
+        at the end of input.
         """
         self.asked = True
         if self._wanted_here:

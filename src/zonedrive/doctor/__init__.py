@@ -94,7 +94,7 @@ def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
     A check that hangs, for example on a hung file system, keeps running in its daemon thread.
     """
     results: queue.SimpleQueue[CheckResult | None] = queue.SimpleQueue()
-    work = threading.Thread(target=lambda: results.put(_looked(check, facts)), daemon=True)
+    work = threading.Thread(target=lambda: results.put(_run(check, facts)), daemon=True)
     work.start()
     try:
         return results.get(timeout=SECONDS)
@@ -105,7 +105,7 @@ def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
         )
 
 
-def _looked(check: Check, facts: DoctorFacts) -> CheckResult | None:
+def _run(check: Check, facts: DoctorFacts) -> CheckResult | None:
     try:
         return check(facts)
     except ConfigError:

@@ -112,7 +112,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
         return bad(DAMAGED, AGAIN, here=wrong.line())
     bearer = facts.bearer
     if isinstance(bearer, StoreError):
-        if facts.shut is not None and facts.secrets.kind == "keyring":
+        if facts.store_error is not None and facts.secrets.kind == "keyring":
             return bad(
                 marked("its token is in the keyring, which is locked or not available"),
                 marked("unlock the keyring: log in to the desktop, or open its settings"),
@@ -194,7 +194,7 @@ def key(facts: DoctorFacts) -> CheckResult | None:
 
 def reachable(facts: DoctorFacts) -> CheckResult | None:
     """Check that the service can be reached; report its response time and the proxy in use."""
-    seen = facts.glance
+    seen = facts.probe_result
     if seen is None:
         return None
     proxy = None if facts.account is None else proxy_for(urlsplit(facts.account.base_url).netloc)
@@ -224,7 +224,7 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
 
 def certificate(facts: DoctorFacts) -> CheckResult | None:
     """Check that the service's certificate is trusted and does not expire within ENDING days."""
-    seen = facts.glance
+    seen = facts.probe_result
     if isinstance(seen, ConfigError):
         remedy = "run 'zonedrive logon URL' with --ca-file, or correct SSL_CERT_FILE if it is set"
         return bad("the file of certificate authorities cannot be used", remedy, here=seen.line())
@@ -250,7 +250,7 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
 
 def clock(facts: DoctorFacts) -> CheckResult | None:
     """Check that the local clock differs from the service's clock by at most AHEAD seconds."""
-    seen = facts.glance
+    seen = facts.probe_result
     if not isinstance(seen, ProbeResult) or seen.ahead is None:
         return None
     if abs(seen.ahead) <= AHEAD:
@@ -262,7 +262,7 @@ def clock(facts: DoctorFacts) -> CheckResult | None:
 
 def token(facts: DoctorFacts) -> CheckResult | None:
     """Check that the service accepts the stored token or session."""
-    if facts.account is None or not isinstance(facts.glance, ProbeResult):
+    if facts.account is None or not isinstance(facts.probe_result, ProbeResult):
         return None
     bearer = facts.bearer
     if not isinstance(bearer, Bearer):

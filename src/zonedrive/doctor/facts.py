@@ -55,7 +55,7 @@ class DoctorFacts:
         return open_store(self.paths)
 
     @cached_property
-    def shut(self) -> StoreError | None:
+    def store_error(self) -> StoreError | None:
         """Error raised on reading the stored secrets, or None.
 
         The error is cached, so that a locked keyring prompts the user only once.
@@ -69,8 +69,8 @@ class DoctorFacts:
     @cached_property
     def bearer(self) -> Bearer | StoreError | None:
         """Token or session of the logon; None if missing; a StoreError if it cannot be read."""
-        if self.shut is not None:
-            return self.shut
+        if self.store_error is not None:
+            return self.store_error
         try:
             return load_bearer(self.secrets)
         except StoreError as wrong:
@@ -85,8 +85,8 @@ class DoctorFacts:
         - "gone": the key does not exist, but local data needs it.
         - "another": the key exists, but does not decrypt the local data.
         """
-        if self.shut is not None:  # do not prompt again for a locked keyring
-            return self.shut
+        if self.store_error is not None:  # do not prompt again for a locked keyring
+            return self.store_error
         try:
             kept = keys.kept_key(self.secrets)
         except StoreError as wrong:
@@ -124,7 +124,7 @@ class DoctorFacts:
             return None
 
     @cached_property
-    def glance(self) -> ProbeResult | ZonedriveError | None:
+    def probe_result(self) -> ProbeResult | ZonedriveError | None:
         """Result or error of a probe of the service; None if there is no logon."""
         if self.account is None:
             return None

@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Any:
 )
 def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
     """One-time codes work within a minute."""
-    found = account.clock(facts(glance=ProbeResult(0.1, ahead, 100)))
+    found = account.clock(facts(probe_result=ProbeResult(0.1, ahead, 100)))
     assert found is not None and found.ok == ok
 
 
@@ -85,7 +85,7 @@ def test_the_clock_difference_from_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
 def test_a_certificate_that_expires_soon(days: float, ok: bool) -> None:
     """A certificate is reported while there is time to renew it."""
-    found = account.certificate(facts(glance=ProbeResult(0.1, 0.0, days)))
+    found = account.certificate(facts(probe_result=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
 
@@ -105,7 +105,7 @@ def test_the_result_for_an_unreachable_service_has_no_host_name(
     """The text of the error contains the host."""
     monkeypatch.setenv("https_proxy", "http://proxy.example.org")
     service = SimpleNamespace(base_url="https://example.org")
-    found = account.reachable(facts(glance=error, account=service))
+    found = account.reachable(facts(probe_result=error, account=service))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy

@@ -201,7 +201,8 @@ def _ownerless(facts: DoctorFacts) -> CheckResult | None:
     copy = Account.load_copy(facts.paths)
     if copy is None:
         remedy = "restore FILE from a backup; pending changes are kept"
-        return bad(detail, remedy.replace("FILE", "account.json"), FILE=facts.paths.account_file)
+        here = remedy.replace("FILE", quoted(facts.paths.account_file))
+        return bad(detail, remedy.replace("FILE", "account.json"), here)
     kept = "the changes are kept, and sent then"
     here = f"run '{copy.logon_command()}'; {kept}"
     return bad(detail, f"log on again as the same user; {kept}", here)

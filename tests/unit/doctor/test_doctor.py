@@ -14,6 +14,7 @@ import pytest
 from zonedrive import __version__, doctor
 from zonedrive.cipher import Clear
 from zonedrive.config import Settings
+from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Holder
 from zonedrive.db import Database
 from zonedrive.doctor import account, folders, machine, mount
@@ -27,6 +28,7 @@ from zonedrive.errors import (
     Unreachable,
 )
 from zonedrive.fuse import mountpoint
+from zonedrive.logon.account_data import Backlog
 from zonedrive.paths import AccountPaths
 from zonedrive.remote import probe
 from zonedrive.remote.probe import ProbeResult
@@ -335,6 +337,16 @@ def test_a_hanging_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatc
     over.set()
     assert [each["ok"] for each in found] == [False, True]
     assert "did not answer" in str(found[0]["detail"])
+
+
+def test_the_remedy_for_a_lost_account_file_names_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the local user sees the path."""
+    monkeypatch.setattr(local_data, "backlog", lambda paths: Backlog(1, 5))
+    found = mount.outbox(NOBODY)
+    assert found is not None and not found.ok
+    assert found.remedy == "restore account.json from a backup; pending changes are kept"
+    path = NOBODY.paths.account_file
+    assert local_remedy(NOBODY, found) == f"restore {path} from a backup; pending changes are kept"
 
 
 def test_ages_have_one_unit() -> None:

@@ -7,7 +7,6 @@ INVARIANT: passwords come from the terminal (without echo) or from standard inpu
 to the service.
 """
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -41,8 +40,8 @@ def password(account: str, password_stdin: bool) -> None:
     from zonedrive.logon.secrets import PASSWORD, open_store
     from zonedrive.remote.profiles.load import load_profile
 
-    if not password_stdin and not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
+    if not password_stdin:
+        text_output.require_terminal("--password-stdin")
     paths = AccountPaths(account)
     about = Account.load(paths)
     load_profile(stored(account).profile).operation("change_password")
@@ -118,8 +117,7 @@ def new_credentials(
     if known is not None and known.base_url == url:
         ca_file, username = ca_file or known.ca_file, username or known.user_id or known.username
     if not username:
-        if not sys.stdin.isatty():
-            raise click.UsageError("There is no terminal for questions: use --username.")
+        text_output.require_terminal("--username")
         with text_output.asking():
             username = str(click.prompt(text_output.clean(f"User name at {url}"), err=True)).strip()
     user = username

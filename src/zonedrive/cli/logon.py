@@ -92,7 +92,7 @@ class LogonOptions:
         url = self.base_url or shared.base_url
         if url is None:
             raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")
-        with _usage(given=self.base_url):
+        with contextlib.nullcontext() if self.base_url is None else _usage(""):
             found = replace(self, base_url=base_url(url))
         shared.check_service(str(found.base_url))
         if self.idp is not None and self.personal_id is not None:
@@ -102,10 +102,10 @@ class LogonOptions:
         if self.password_stdin and not self.username:
             raise click.UsageError("--password-stdin needs --username.")
         if self.ca_file is not None:
-            with _usage("--ca-file", given=self.ca_file):
+            with _usage("--ca-file: "):
                 read_certificates(Path(self.ca_file))
         if self.profile is not None:
-            with _usage("--profile", given=self.profile):
+            with _usage("--profile: "):
                 require_profile(self.profile)
         return found
 
@@ -134,18 +134,12 @@ class LogonOptions:
 
 
 @contextlib.contextmanager
-def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
-    """Convert a ConfigError raised in the `with` block to BadOption, unless `given` is None.
-
-    `given` is the user's value of `option`, or of the command's argument if `option` is "".
-    """
+def _usage(prefix: str) -> Iterator[None]:
+    """Convert a ConfigError raised in the `with` block to BadOption, with `prefix` in front."""
     try:
         yield
     except ConfigError as wrong:
-        if given is None:
-            raise
-        named = f"{option}: " if option else ""
-        raise BadOption(f"{named}{wrong.message}", remedy=wrong.remedy) from wrong
+        raise BadOption(f"{prefix}{wrong.message}", remedy=wrong.remedy) from wrong
 
 
 @click.command()
@@ -422,8 +416,7 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
     Raises UsageError if standard input is not a terminal, ZonedriveError for Ctrl-D, and
     click.Abort for Ctrl-C.
     """
-    if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
+    text_output.require_terminal("--password-stdin")
     try:
         return str(click.prompt(text_output.clean(text), hide_input=hidden, err=True))
     except click.Abort as given_up:

@@ -172,13 +172,18 @@ def clean(text: str, stream: TextIO | None = None) -> str:
     return shown.encode(encoding, missing).decode(encoding)
 
 
+def require_terminal(option: str) -> None:
+    """Raise UsageError if standard input is not a terminal; the error suggests `option`."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"There is no terminal for questions: use {option}.")
+
+
 def is_confirmed(question: str) -> bool:
     """Ask a yes/no question; return True for yes.
 
     Raises UsageError if standard input is not a terminal.
     """
-    if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal for questions: use --yes.")
+    require_terminal("--yes")
     with asking():
         return click.confirm(clean(question), err=True)
 

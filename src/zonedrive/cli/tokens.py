@@ -146,8 +146,8 @@ def create(
     limits = scope_of(**scope)
     if 1 in process_setup.closed_streams:
         raise click.UsageError("Standard output is closed, so the secret cannot be printed.")
-    if not password_stdin and not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
+    if not password_stdin:
+        text_output.require_terminal("--password-stdin")
     life = seconds or (days or DAYS) * DAY
     Account.load(AccountPaths(account))  # report a missing logon before the prompt
     password = Terminal(password_stdin, None).password()

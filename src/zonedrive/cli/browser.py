@@ -2,7 +2,8 @@
 
 This module knows nothing about the content of a URL.
 
-INVARIANT: the browser's command line contains the path of a private file, never the sign-on URL.
+INVARIANT: the browser's command line, which all users of the machine can read, contains the path of
+a private file, never the sign-on URL.
 INVARIANT: pasted text is not echoed, because it may contain credentials.
 """
 
@@ -178,11 +179,7 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Open `address` with the first command that works; return False if no command works.
-
-    The command runs in a thread, because the browser may contact the listener before the command
-    ends.
-    """
+    """Call `opened_by` in a thread, as the browser may contact the listener before it returns."""
     import trio
 
     from zonedrive.logon.session_bus import own_environment
@@ -295,10 +292,9 @@ def leading_to(address: str) -> Iterator[Path | None]:
     """Yield the path of a page that redirects to `address` and that only this user can read.
 
     Yield None if there is no private folder for the page. The page is deleted at the end of the
-    `with` block. A browser command gets the path of the page instead of `address`, because all
-    users of a machine can read the arguments of all processes. The page is in the home folder if
-    possible, in a folder whose name does not begin with a dot, because confined browsers (snap)
-    cannot read hidden folders, /tmp or the runtime folder.
+    `with` block. The page is in the home folder if possible, in a folder whose name does not begin
+    with a dot, because confined browsers (snap) cannot read hidden folders, /tmp or the runtime
+    folder.
     """
     folder = _private_folder()
     if folder is None:

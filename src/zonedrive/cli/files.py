@@ -58,12 +58,11 @@ def zones_of(paths: AccountPaths) -> list[dict[str, Any]]:
     The zones come from the daemon, or from the service if no daemon is running.
     """
     try:
-        found: list[dict[str, Any]] = control_client.ask(paths, {"command": "zones"})["zones"]
+        return list(control_client.ask(paths, {"command": "zones"})["zones"])
     except control_client.NoDaemon:
         from zonedrive.daemon import service_commands
 
         return service_commands.zones(paths)
-    return found
 
 
 @click.command()

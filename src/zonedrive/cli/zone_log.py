@@ -270,10 +270,7 @@ def _key(one: Entry) -> tuple[str | None, ...]:
 
 
 def _latest(found: Sequence[Entry], otherwise: int) -> int:
-    """Return the time of the newest message in ns since the epoch.
-
-    If no message has a time, return `otherwise`.
-    """
+    """Return the newest message's time in ns since the epoch; `otherwise` if there are no times."""
     times = [one["time"] for one in found if one["time"]]
     return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
 

@@ -35,7 +35,7 @@ from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import SYSTEM_FOLDER, config_file
 from zonedrive.remote.probe import ProbeResult
-from zonedrive.remote.profiles.load import load_profile, packaged
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.translation import marked
 
@@ -139,7 +139,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile
-    shown = name if name in packaged() or "/" not in name else "a file of your own"
+    shown = "a file of your own" if "/" in name else name
     try:
         load_profile(name)
     except ZonedriveError as wrong:

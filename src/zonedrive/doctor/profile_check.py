@@ -26,7 +26,7 @@ from zonedrive.errors import (
 )
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
-from zonedrive.model import Entry, Version
+from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.probe import Probe, ProbeVerdict, is_harmless
 from zonedrive.remote.profiles.load import load_profile, packaged
@@ -150,21 +150,21 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
         return found
     service = open_service(account, BearerAuth(facts.secrets), profile, facts.settings)
     try:
-        zones = [zone.id for zone in await service.zones() if zone.accessible]
+        zones = [zone for zone in await service.zones() if zone.accessible]
         if not zones:
             return dict.fromkeys(wanted, good("there is no zone to try it on"))
-        file = await _some_file(service)
+        zone_id, file = zones[0].id, await _some_file(service, zones)
         versions: list[Version] = []
         looks: dict[str, Look] = {
             "levels": service.levels,
-            "deleted": partial(service.deletions, zones[0]),
-            "members": partial(service.members, zones[0]),
+            "deleted": partial(service.deletions, zone_id),
+            "members": partial(service.members, zone_id),
         }
         for name, operation in wanted.items():
             if name in looks:
                 found[name] = await _tried(operation, looks[name])
             elif name == "zone_log":
-                found[name] = await _log(service, operation, zones[0])
+                found[name] = await _log(service, operation, zone_id)
             elif file is None:
                 found[name] = good("there is no file to try it on")
             elif name == "versions":
@@ -176,23 +176,23 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
         await service.aclose()
 
 
-async def _some_file(service: HttpService) -> Entry | None:
+async def _some_file(service: HttpService, zones: list[Zone]) -> Entry | None:
     """Return a file from the first FOLDERS folders, preferably one with content, or None."""
     empty = None
-    ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
+    ahead = [(zone.id, zone.root_id) for zone in zones]
     for _ in range(FOLDERS):
         if not ahead:
             break
-        zone, folder = ahead.pop(0)
+        zone_id, folder = ahead.pop(0)
         try:
-            entries = await service.listing(zone, folder)
+            entries = await service.listing(zone_id, folder)
         except (Forbidden, NotFound):
             continue
         for entry in entries:
             if not entry.folder and entry.size:
                 return entry
             empty = empty or (None if entry.folder else entry)
-        ahead += [(zone, entry.id) for entry in entries if entry.folder]
+        ahead += [(zone_id, entry.id) for entry in entries if entry.folder]
     return empty
 
 

@@ -127,14 +127,16 @@ def _is_of_ours(name: object) -> bool:
 def _unforeseen(error: Exception) -> str:
     """Write an error's type and stack to a new file, which the user can send with a bug report.
 
-    Return a line for the user with the path of the file.
+    Return a line for the user, which contains the path of the file if the file could be written.
     """
-    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        # Types and places only: a message or a variable may contain a secret.
-        frames = traceback.extract_tb(error.__traceback__)
-        file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
-        file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
-    return (
-        f"an internal error in zonedrive ({type(error).__name__}); {REPORT}, and see {Path(name)}"
-    )
+    said = f"an internal error in zonedrive ({type(error).__name__}); {REPORT}"
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            # Types and places only: a message or a variable may contain a secret.
+            frames = traceback.extract_tb(error.__traceback__)
+            file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
+            file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
+    except OSError:
+        return said
+    return f"{said}, and see {name}"

@@ -1,9 +1,11 @@
 """The command line: help, exit codes, and one line for each error."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -11,6 +13,7 @@ import pytest
 
 from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
 from zonedrive import __version__, errors
+from zonedrive.cli import error_messages
 from zonedrive.cli import logon as logon_module
 from zonedrive.cli import main as main_module
 from zonedrive.cli.error_messages import exit_code
@@ -281,3 +284,14 @@ def test_a_message_of_several_lines_is_shown_as_one(
     with pytest.raises(SystemExit):
         main_module.main(["zones"])
     assert capsys.readouterr().err == "zonedrive: first second; third\n"
+
+
+def test_an_unforeseen_error_without_room_for_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is still one line if no file can be written."""
+
+    def full(**_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "mkstemp", full)
+    said = error_messages.line(RuntimeError("s3cret"))
+    assert said == f"an internal error in zonedrive (RuntimeError); {errors.REPORT}"

@@ -127,7 +127,7 @@ class BrowserPrompt:
             click.echo("There is no browser to open on this machine.", err=True)
         # Prepare the terminal first, because the user may paste right after the prompt.
         descriptor = sys.stdin.fileno()
-        with _unseen(descriptor):
+        with _without_echo(descriptor):
             for text in (
                 f"To sign on with {word(name)}, open this address in a browser:",
                 "",
@@ -231,7 +231,7 @@ class RawLineReader:
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Create a reader for the descriptor of a terminal (see `_unseen`), a pipe or a file."""
+        """Create a reader for a terminal (see `_without_echo`), a pipe or a file."""
         self._descriptor = descriptor
         self._rest = b""  # bytes that were read together with the previous line
 
@@ -265,7 +265,7 @@ class RawLineReader:
 
 
 @contextlib.contextmanager
-def _unseen(descriptor: int) -> Iterator[None]:
+def _without_echo(descriptor: int) -> Iterator[None]:
     """Turn off a terminal's echo and its line limit of 4095 characters in the `with` block.
 
     Does nothing if `descriptor` is not a terminal.

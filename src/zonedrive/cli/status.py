@@ -96,15 +96,15 @@ def status(
     if output is not None:
         raise click.UsageError("--output needs --metrics.")
     paths, below = control_client.resolve(path, account)
-    look = Look(paths, below, None if as_json else WATCHED if watch else SHOWN)
+    query = StatusQuery(paths, below, None if as_json else WATCHED if watch else SHOWN)
     if watch:
-        _watch(look, as_json=as_json)
+        _watch(query, as_json=as_json)
         return
-    found = look.first()
+    found = query.first()
     if as_json:
         text_output.as_json(found)
         return
-    put(*picture(found, part=bool(below), rows=SHOWN))
+    put(*rendered(found, part=bool(below), rows=SHOWN))
 
 
 def _metrics(account: str | None, output: str | None) -> None:
@@ -119,7 +119,7 @@ def _metrics(account: str | None, output: str | None) -> None:
             file.write(text.encode())
 
 
-class Look:
+class StatusQuery:
     """Status query for one account, with or without a running daemon."""
 
     def __init__(self, paths: AccountPaths, below: list[str], most: int | None) -> None:
@@ -188,7 +188,7 @@ def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
 # ---- watching ----
 
 
-def _watch(look: Look, *, as_json: bool) -> None:
+def _watch(query: StatusQuery, *, as_json: bool) -> None:
     """Show the status until Ctrl-C, or until the reader of the output closes the pipe.
 
     If the mount ends, wait for the next mount.
@@ -198,7 +198,7 @@ def _watch(look: Look, *, as_json: bool) -> None:
     """
     from rich.console import Group
 
-    found, drawn = look.first(), None
+    found, drawn = query.first(), None
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
     with _screen() if not as_json else contextlib.nullcontext() as live:
@@ -208,7 +208,7 @@ def _watch(look: Look, *, as_json: bool) -> None:
                 click.echo(json.dumps(found))
             elif (found, size) != drawn:
                 rows = _room(size.lines) if size else SHOWN
-                parts = picture(found, part=bool(look.below), rows=rows)
+                parts = rendered(found, part=bool(query.below), rows=rows)
                 if live is None:
                     put(*parts, "")
                 else:
@@ -216,7 +216,7 @@ def _watch(look: Look, *, as_json: bool) -> None:
             drawn = (found, size)
             if output.poll(1000 * WATCH_SECONDS):  # the reader of the output is gone
                 return
-            found = look.again(found)
+            found = query.again(found)
 
 
 def _room(lines: int) -> int:
@@ -260,7 +260,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 # ---- the text ----
 
 
-def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
+def rendered(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
     """Return the lines and tables of the text output.
 
     `part` means that only some paths were requested; `rows` is the maximum number of uploads shown.

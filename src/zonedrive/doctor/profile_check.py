@@ -58,7 +58,7 @@ WITHOUT = {
 }
 """Consequence for users if the profile has no table for an operation, keyed by operation name."""
 
-Look = Callable[[], Awaitable[object]]
+Request = Callable[[], Awaitable[object]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
@@ -155,14 +155,14 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
             return dict.fromkeys(wanted, good("there is no zone to try it on"))
         zone_id, file = zones[0].id, await _some_file(service, zones)
         versions: list[Version] = []
-        looks: dict[str, Look] = {
+        requests: dict[str, Request] = {
             "levels": service.levels,
             "deleted": partial(service.deletions, zone_id),
             "members": partial(service.members, zone_id),
         }
         for name, operation in wanted.items():
-            if name in looks:
-                found[name] = await _tried(operation, looks[name])
+            if name in requests:
+                found[name] = await _tried(operation, requests[name])
             elif name == "zone_log":
                 found[name] = await _log(service, operation, zone_id)
             elif file is None:
@@ -201,10 +201,10 @@ async def _versions(
 ) -> tuple[CheckResult, list[Version]]:
     versions: list[Version] = []
 
-    async def look() -> None:
+    async def request() -> None:
         versions.extend(await service.versions(file.zone_id, file.id))
 
-    finding = await _tried(operation, look)
+    finding = await _tried(operation, request)
     lacks, remedy = "", ""
     if not versions:
         lacks = "it names no version of an existing file"
@@ -248,10 +248,10 @@ async def _content(
     return await _tried(wanted["version_content"], partial(trio.to_thread.run_sync, first))
 
 
-async def _tried(operation: Operation, look: Look) -> CheckResult:
+async def _tried(operation: Operation, request: Request) -> CheckResult:
     what = f"{operation.method} {operation.path}"
     try:
-        await look()
+        await request()
     except (NotFound, Rejected) as wrong:
         return bad(f"{what}: there is no such address (HTTP {wrong.status})", ASK)
     except Forbidden:

@@ -158,7 +158,7 @@ def view(name: str) -> AccountView:
     found: dict[str, Any] = {}
     failure: Exception | None = None
     try:
-        found = status.Look(paths, [], ROWS).first()
+        found = status.StatusQuery(paths, [], ROWS).first()
     except (ZonedriveError, OSError) as wrong:
         failure = wrong
     return AccountView(

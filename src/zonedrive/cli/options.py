@@ -98,8 +98,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot b
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, float):  # already converted
-            return value
         found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", value)
         seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
         if not 0 < seconds <= LONGEST_S:

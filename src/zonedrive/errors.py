@@ -81,8 +81,7 @@ class RemoteError(ZonedriveError):
     """Error for a failed request to the service, or a failed connection to the service.
 
     `status` is the HTTP status (0 if the service did not answer), `code` the APIError name ("" if
-    the service sent none), `data` the optional data of the error body, and `bare` the message
-    without the attempted operation.
+    the service sent none), and `bare` the message without the attempted operation.
     """
 
     def __init__(
@@ -92,14 +91,12 @@ class RemoteError(ZonedriveError):
         remedy: str = "",
         status: int = 0,
         code: str = "",
-        data: str | None = None,
         bare: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.bare = bare or message
         self.status = status
         self.code = code
-        self.data = data
 
 
 def during(doing: str, text: str) -> str:

@@ -132,7 +132,7 @@ def refusal(
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
     the response came before the whole request was sent.
     """
-    code, message, data = error_body(body)
+    code, message = error_body(body)
     row = meaning(status, code)
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
@@ -141,7 +141,6 @@ def refusal(
         remedy=remedy,
         status=status,
         code=code,
-        data=data,
     )
     if isinstance(error, Unavailable):
         error.retry_after = retry_after
@@ -228,24 +227,23 @@ def retry_after(value: str | None, now: float) -> float | None:
     return None if date is None else max(0.0, date - now)
 
 
-def error_body(body: bytes) -> tuple[str, str, str | None]:
-    """Return the API error code, message and data from an error body.
+def error_body(body: bytes) -> tuple[str, str]:
+    """Return the API error code and the message from an error body, each "" if missing.
 
-    A missing one is returned as "", "" or None respectively. A code that is not made of letters,
-    digits and underscores is returned as "".
+    A code that is not made of letters, digits and underscores is returned as "".
     """
     try:
         found = msgspec.json.decode(body)
     except UNREADABLE:
         found = None
     told = found if isinstance(found, dict) else {}
-    code, message, data = (
-        value if isinstance(value, str) else None
-        for value in (told.get("error"), told.get("message"), told.get("data"))
+    code, message = (
+        value if isinstance(value, str) else ""
+        for value in (told.get("error"), told.get("message"))
     )
-    if code is None or code == "NONE" or not _CODE.fullmatch(code):
+    if code == "NONE" or not _CODE.fullmatch(code):
         code = ""
-    return code, plain_text(message or ""), None if data is None else plain_text(data)
+    return code, plain_text(message)
 
 
 _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)

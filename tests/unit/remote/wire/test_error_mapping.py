@@ -61,7 +61,7 @@ def test_the_table(status: int, code: str, kind: type[errors.RemoteError]) -> No
     body = b'{"error":"%s","message":"why","data":"f1"}' % code.encode()
     error = error_mapping.refusal(status, body, "listing a folder")
     assert type(error) is kind
-    assert (error.status, error.code, error.data) == (status, code, "f1")
+    assert (error.status, error.code) == (status, code)
     assert error.message.startswith("listing a folder: ")
     assert "why" in error.message
 
@@ -96,12 +96,11 @@ def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
     error = error_mapping.refusal(403, body, "x")
     assert type(error) is errors.Forbidden
     assert error.code == ""
-    assert error.data is None
 
 
 def test_a_body_with_only_a_message_is_read() -> None:
     """An error with a message alone is understood, too."""
-    assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing", None)
+    assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing")
 
 
 def test_the_services_words_are_harmless() -> None:

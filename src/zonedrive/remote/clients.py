@@ -13,7 +13,7 @@ transport limits the size of the headers, and rejects a successful response with
 
 import io
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -31,13 +31,16 @@ CHANGED: Final = 32 * MIB  # the response to a change: a group has many members
 LISTING: Final = 192 * MIB  # one list, all of its pages together
 REFUSAL: Final = 64 * 1024  # bytes of an error response that are read
 
+TransportT = TypeVar("TransportT", bound=LoopTransport | BlockingTransport)
 
-class _Client:
+
+class _Client(Generic[TransportT]):
     """Base class of the HTTP clients; builds requests to one deployment."""
 
-    def __init__(self, base_url: str, auth: httpx.Auth) -> None:
+    def __init__(self, base_url: str, transport: TransportT, auth: httpx.Auth) -> None:
         """Prepare a client for the deployment at `base_url`, as returned by `urls.base_url`."""
         self.base_url = base_url
+        self.transport = transport
         self.auth = auth
         self._origin = httpx.URL(base_url)
         self.host = self._origin.netloc.decode()
@@ -91,12 +94,8 @@ class _Client:
         return found
 
 
-class LoopClient(_Client):
+class LoopClient(_Client[LoopTransport]):
     """Client for small requests on the trio loop; uses HTTP/2 if the service supports it."""
-
-    def __init__(self, base_url: str, transport: LoopTransport, auth: httpx.Auth) -> None:
-        super().__init__(base_url, auth)
-        self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
         """Send a request and return the response once its headers have arrived.
@@ -123,14 +122,8 @@ class LoopClient(_Client):
             await flow.aclose()
 
 
-class BlockingClient(_Client):
+class BlockingClient(_Client[BlockingTransport]):
     """Client for worker threads: HTTP/1.1 with keep-alive."""
-
-    def __init__(
-        self, base_url: str, transport: BlockingTransport, auth: httpx.Auth | None = None
-    ) -> None:
-        super().__init__(base_url, auth or httpx.Auth())
-        self.transport = transport
 
     def send(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the response once its headers have arrived.
@@ -159,7 +152,7 @@ class TooLong(httpx.DecodingError):
     """Error for a response that is longer than allowed."""
 
 
-async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
+async def read_body(response: httpx.Response, most: int) -> bytes:
     """Read and return the body of a response on the trio loop.
 
     The result is the whole body of a successful response, or the first REFUSAL bytes of an error
@@ -175,10 +168,10 @@ async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
     return body.received.getvalue()
 
 
-def read_body_blocking(response: httpx.Response, most: int = SMALL) -> bytes:
-    """Read and return the body of a response in a worker thread; otherwise like `read_body`."""
+def read_body_blocking(response: httpx.Response) -> bytes:
+    """Read the body of a response in a worker thread, like `read_body` with the limit SMALL."""
     assert isinstance(response.stream, httpx.SyncByteStream)
-    body = _Body(response, most)
+    body = _Body(response, SMALL)
     if not body.is_over:
         for part in response.stream:
             if body.add(part):

@@ -63,7 +63,7 @@ class HttpService(Service):
         await self._client.transport.aclose()
 
     async def reconnect(self, *, dead: bool) -> None:
-        self._requests.drop_idle()
+        self._client.transport.drop_idle()
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
@@ -242,10 +242,8 @@ class HttpService(Service):
         await self._change("revoke_token", {"token": token_id}, "revoking a token")
 
     async def probe(self, state: State) -> None:
-        if state == "offline":
-            await self._requests.try_once(REQUIREMENTS, doing="", bare=True)
-        else:
-            await self._requests.try_once(ZONES, doing="", bare=False)
+        is_offline = state == "offline"
+        await self._requests.try_once(REQUIREMENTS if is_offline else ZONES, bare=is_offline)
 
     async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
         operation = self.profile.operation(name)

@@ -58,9 +58,9 @@ class Probe:
         `seconds` limits the time to connect, TLS included, and the time for each whole response.
         Raises ConfigError if the base URL or the CA file cannot be used.
         """
-        self._client = BlockingClient(
-            base_url(deployment.base_url), BlockingTransport(tls.trust(deployment.ca_file))
-        )
+        base = base_url(deployment.base_url)
+        transport = BlockingTransport(tls.trust(deployment.ca_file))
+        self._client = BlockingClient(base, transport, httpx.Auth())
         self._seconds = seconds
         self._nowhere: dict[str, httpx.Response] = {}
 

@@ -216,18 +216,14 @@ class Requests:
         attempt = _Attempt(request, doing, has_effect=True, is_upload=True)
         return await self._reported(attempt, trio.current_time() + seconds)
 
-    def drop_idle(self) -> None:
-        """Close idle connections."""
-        self._client.transport.drop_idle()
-
-    async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
+    async def try_once(self, path: str, *, bare: bool) -> None:
         """Send a GET request once, even while offline, and report its result to the link.
 
         Raises no RemoteError. If `bare`, the request has no bearer token; use this for an endpoint
         that requires no logon.
         """
         request = self._client.request("GET", path, timeout=TIMEOUT)
-        attempt = _Attempt(request, doing, LISTING, is_bare=bare)
+        attempt = _Attempt(request, "", LISTING, is_bare=bare)
         with contextlib.suppress(RemoteError):
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
 
@@ -257,7 +253,7 @@ class Requests:
             with self._link.reported(attempt.kind, is_of_other_logon=is_of_other_logon):
                 return await self._answer(attempt, end)
         except Unreachable:
-            self.drop_idle()
+            self._client.transport.drop_idle()
             raise
 
     async def _answer(self, attempt: _Attempt, end: float) -> bytes:

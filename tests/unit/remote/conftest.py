@@ -58,7 +58,7 @@ class Stage:
 
     def transfer(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Transfer:
         """Return a Transfer whose requests go to `handler`."""
-        client = BlockingClient(BASE, BlockingHandler(self._recording(handler)))
+        client = BlockingClient(BASE, BlockingHandler(self._recording(handler)), httpx.Auth())
         found = _loaded(profile)
         options = {
             "clock": lambda: 0.0,

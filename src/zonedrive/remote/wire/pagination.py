@@ -59,7 +59,7 @@ Fetch = Callable[[Query], Awaitable[Page[ValueT]]]
 """Function that sends one request with the given query parameters and returns the page."""
 
 
-def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str, Any]]:
+def identified(values: Iterable[dict[str, Any]], key: str) -> Page[dict[str, Any]]:
     """Return the objects of one page as items.
 
     The id of an item is the object's member `key`. If the object lacks this member, the id is

@@ -33,7 +33,7 @@ def transfer(
     url: str, ca_file: Path, stall_seconds: float = 60, head_seconds: float = HEAD_SECONDS
 ) -> Transfer:
     """Return a Transfer on a real socket, with deadlines that suit a busy machine."""
-    client = BlockingClient(url, BlockingTransport(tls.trust(ca_file), stall_seconds))
+    client = BlockingClient(url, BlockingTransport(tls.trust(ca_file), stall_seconds), httpx.Auth())
     return Transfer(
         client,
         Connectivity(),

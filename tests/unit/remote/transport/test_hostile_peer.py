@@ -93,7 +93,7 @@ def transfer(
 ) -> Transfer:
     """Return a Transfer at the peer with short deadlines."""
     return Transfer(
-        BlockingClient(peer.url, BlockingTransport(tls.trust(ca_file)), auth),
+        BlockingClient(peer.url, BlockingTransport(tls.trust(ca_file)), auth or httpx.Auth()),
         Connectivity(), load_profile("published"),
         open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
     )  # fmt: skip

@@ -26,7 +26,7 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
 from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, base_url, fill_path
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire.fields import identifier, member, parse
+from zonedrive.remote.wire.fields import identifier, member, parse, plain_value
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.remote.wire.pagination import Page, identified
 
@@ -167,7 +167,7 @@ class HttpService(Service):
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
         """Return the messages of a zone's log with all fields, as no field names are published."""
-        return wire.messages(await self._log(zone_id, 0), LOG)
+        return [plain_value(item, LOG) for item in await self._log(zone_id, 0) if item]
 
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
         """Return the messages of a zone's log since `since_ns` (nanoseconds since the epoch).
@@ -215,18 +215,26 @@ class HttpService(Service):
         request = operation.request(_of_entry(zone_id, entry_id))
         body = await self._requests.change(request, doing=doing)
         try:
-            answer = operation.located(parse(body, doing))
-            return share_link(answer, operation, self._client.base_url, doing)
+            return self._link_in(operation.located(parse(body, doing)), operation, doing)
         except BadAnswer as wrong:
             wrong.remedy = "the service may share it anyway: end that, and try again"
             raise
+
+    def _link_in(self, answer: object, operation: Operation, doing: str) -> str:
+        ((field, path),) = operation.fields.items()
+        value, base = identifier(member(answer, path)), self._client.base_url
+        if value in ("", ".", ".."):
+            raise BadAnswer(f"{doing}: the answer has no link")
+        link = operation.address({field: value}, base) if operation.link else on_host(value, base)
+        if not re.fullmatch(r"https://[!-~]+", link):
+            raise BadAnswer(f"{doing}: the link in the answer is not an https:// address")
+        return link
 
     async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Revoke the link that `share` created for an entry."""
         await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Return the URL of an entry's web page for members of its zone. Sends no request."""
         operation = self.profile.operation("member_link", folder=folder)
         return operation.address(_of_entry(zone_id, entry_id), self._client.base_url)
 
@@ -323,21 +331,6 @@ async def move_entry(
         except AlreadyExists:  # the new name is taken in the old folder
             entry = await change("move")
     raise BadAnswer("renaming or moving: the service accepted it, but the entry is elsewhere")
-
-
-def share_link(answer: object, operation: Operation, base: str, doing: str) -> str:
-    """Return the link in the response to the operation `share`. Raises BadAnswer if there is none.
-
-    If the link is a path, it is completed with `base`, the base URL of the service.
-    """
-    ((field, path),) = operation.fields.items()
-    value = identifier(member(answer, path))
-    if value in ("", ".", ".."):
-        raise BadAnswer(f"{doing}: the answer has no link")
-    link = operation.address({field: value}, base) if operation.link else on_host(value, base)
-    if not re.fullmatch(r"https://[!-~]+", link):
-        raise BadAnswer(f"{doing}: the link in the answer is not an https:// address")
-    return link
 
 
 def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:

@@ -75,19 +75,6 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "revoke_token": Kind("token", may=""),
 }
 
-MEMBER_FIELDS: Final[Mapping[str, str]] = {
-    "id": "memberId",
-    "name": "displayName",
-    "type": "memberType",
-    "level": "accessLevel",
-}
-"""Fields of a zone's member, each with its default JSON key; a group uses the same keys."""
-
-LOG_FIELDS: Final[Mapping[str, None]] = dict.fromkeys(
-    ("time", "user", "event", "entry", "path", "message")
-)
-"""Fields of a zone log message; their JSON keys are not published, so none has a default."""
-
 VERSION_FIELDS: Final[Mapping[str, str]] = {
     "version": "version",
     "id": "id",
@@ -100,10 +87,17 @@ VERSION_FIELDS: Final[Mapping[str, str]] = {
 FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "versions": VERSION_FIELDS,
     "levels": {"zone": "zoneId", "level": "level"},
-    "members": MEMBER_FIELDS,
+    # A group uses the same keys.
+    "members": {
+        "id": "memberId",
+        "name": "displayName",
+        "type": "memberType",
+        "level": "accessLevel",
+    },
     "share": {"link": None, "key": None},
     "deleted": {"deleted_at": None},
-    "zone_log": LOG_FIELDS,
+    # The keys of a message are not published.
+    "zone_log": dict.fromkeys(("time", "user", "event", "entry", "path", "message")),
 }
 """Configurable fields per operation, with the default path of each (None: no default)."""
 

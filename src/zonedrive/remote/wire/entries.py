@@ -27,7 +27,6 @@ from zonedrive.remote.wire.fields import (
     member,
     moment,
     parse,
-    plain_value,
     require_few_values,
     text,
 )
@@ -341,11 +340,6 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
         name, kind, level = (text(told[field]) for field in ("name", "type", "level"))
         found.append(Member(member_id, kind, name, level) if member_id else None)
     return _kept(found, "id", doing)
-
-
-def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:
-    """Return zone log messages with all members, as no member names are published."""
-    return [plain_value(item, doing) for item in items if item]
 
 
 def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list[LogMessage]:

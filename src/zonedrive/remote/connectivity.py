@@ -35,7 +35,6 @@ from zonedrive.errors import (
     TimedOut,
     Unavailable,
     Unreachable,
-    ZonedriveError,
 )
 from zonedrive.remote.request_times import Kind, RequestTimes
 from zonedrive.remote.retry import Backoff
@@ -72,15 +71,14 @@ class Connectivity:
         self._strained_at = float("-inf")  # time of the last status that counted
         self._waiting: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
         self._probing = False
-        self.last_error: ZonedriveError | None = None
+        self.last_error: RemoteError | None = None
         self.answers = 0  # number of responses from the service so far, including rejections
         self.times = RequestTimes()
 
     @property
     def reason(self) -> str:
         """Cause of the last failure, without the operation and the remedy; "" if there is none."""
-        wrong = self.last_error
-        return wrong.bare if isinstance(wrong, RemoteError) else str(wrong or "")
+        return "" if self.last_error is None else self.last_error.bare
 
     @property
     def remedy(self) -> str:
@@ -121,14 +119,14 @@ class Connectivity:
         self.note_answer()
         self.times.add(kind, self._clock() - began)
 
-    def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
+    def note_failure(self, error: RemoteError, began: float = float("inf")) -> None:
         """Record that a request failed with `error`, and update the state. Thread-safe.
 
         `began` is the time on `clock` when the request began. If `began` is omitted, a gateway
         status (502, 503 or 504) always counts.
         """
         with self._lock:
-            self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
+            self.answers += not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):
                 self._strain = 0.0
                 self.last_error = error
@@ -253,12 +251,11 @@ class Connectivity:
         self._waiting.clear()
 
 
-_WEIGHTS: tuple[tuple[type[ZonedriveError], float], ...] = (
+_WEIGHTS: tuple[tuple[type[RemoteError], float], ...] = (
     (Interrupted, 0.2),
     (ReplyLost, 0.2),
     (TimedOut, 0.5),
     (Unreachable, 1.0),
     (RemoteError, 0.0),
-    (ZonedriveError, 0.2),
 )
 """Weight of a failure of each type; the first matching row counts. A sum of 1 means `offline`."""

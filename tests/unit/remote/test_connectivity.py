@@ -40,7 +40,7 @@ GATEWAY = errors.Unavailable("bad gateway", status=502)
         ([errors.BadAnswer("x")] * 9, "online"),
     ],
 )
-def test_the_state_after_failures(failures: list[errors.ZonedriveError], state: State) -> None:
+def test_the_state_after_failures(failures: list[errors.RemoteError], state: State) -> None:
     """One refused connection means offline, one slow answer does not."""
     link = Connectivity()
     for failure in failures:

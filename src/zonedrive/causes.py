@@ -72,10 +72,9 @@ _DISK = {
 
 
 def cause_of(error: Exception) -> Cause:
-    """Return the cause of a failed attempt.
+    """Return the cause of a failed attempt, according to the most specific known class of `error`.
 
-    The most specific known class of the exception decides. For an exception group, the first
-    exception of the group decides.
+    For an exception group, the first exception of the group decides.
     """
     error = errors.first_of(error)
     if isinstance(error, OSError) and not error.errno:

@@ -44,7 +44,7 @@ class Entry(msgspec.Struct, frozen=True):
     attributes: Attributes = Attributes()
     deleted: bool = False
     revision: Revision = Revision("")
-    unsure: bool = False  # the reply does not identify the entry: only the name is usable
+    unsure: bool = False  # the service's description lacks the id, name, kind or size
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -65,9 +65,9 @@ class LogMessage(msgspec.Struct, frozen=True):
 
     time_ns: int  # 0: not stated
     user: str
-    event: str  # a word of the service
-    entry_id: str  # of the file or folder; "" if the message is about none, or does not say
-    path: str  # in the zone, of that time, with the service's names; "" if not stated
+    event: str  # name of the event, chosen by the service
+    entry_id: str  # file or folder that the message is about; "" if none or not stated
+    path: str  # path in the zone at that time, with the service's names; "" if not stated
     message: str
 
 
@@ -93,7 +93,7 @@ class Member(msgspec.Struct, frozen=True):
     type: str  # User or Group
     name: str = ""
     level: str = ""  # of a group: Manage or Access; of a zone: Add, Modify and others
-    authorization: str = ""  # of users; Administrator and Internal occur
+    authorization: str = ""  # of a user, for example Administrator or Internal
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -105,15 +105,15 @@ class Group(msgspec.Struct, frozen=True):
     members: tuple[Member, ...] = ()
     created_ns: int = 0
     created_by: str = ""
-    administrator_managed: bool = False  # no manager of its own: any administrator manages it
-    open: bool = False  # every user may see its members
+    administrator_managed: bool = False  # without managers; any administrator manages the group
+    open: bool = False  # every user may see the group's members
     may_assign_rights: bool = False
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     """Restrictions of a token, in addition to the restrictions of the token's user."""
 
-    name: str = ""  # SCIM: users and groups alone
+    name: str = ""  # SCIM limits the token to users and groups
     description: str = ""
     clients: tuple[str, ...] = ()
     permissions: Mapping[str, Mapping[str, bool]] = {}  # by resource: all, create, list, get, …
@@ -124,9 +124,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 class Token(msgspec.Struct, frozen=True):
     """Token in a list of tokens; its secret is not included."""
 
-    id: str  # "" where the service does not say, as in the other fields
+    id: str  # "" if not stated by the service, as in the other fields
     name: str
-    expires_ns: int  # 0: the service does not say
+    expires_ns: int  # 0: not stated
     record: Mapping[str, Any]  # all fields of the service's reply
 
 
@@ -135,7 +135,7 @@ class NewToken(msgspec.Struct, frozen=True):
 
     id: str
     secret: str
-    expires_ns: int  # 0: the service does not say
+    expires_ns: int  # 0: not stated
 
     def __repr__(self) -> str:
         """Return a string with all fields except the secret."""

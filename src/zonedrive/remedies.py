@@ -17,6 +17,7 @@ AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
 """Names of the buttons; the template `problem.html` has their forms and links."""
 
 Row = tuple[str, str, tuple[str, ...]]
+"""Pattern of a clause, the sentence that replaces a matching clause, and the sentence's buttons."""
 
 
 def in_window(text: str) -> tuple[str, tuple[str, ...]]:
@@ -44,7 +45,6 @@ def replaced(clause: str) -> Row | None:
 
 
 def _rows() -> list[Row]:
-    """Return the rows, each a pattern, the sentence for a matching clause, and the buttons."""
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [

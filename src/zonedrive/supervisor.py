@@ -84,7 +84,7 @@ class Failure(msgspec.Struct, eq=False):
     task: Task
     since_ns: int  # of the first failure in a row, wall clock
     times: int
-    error: str  # the last one, in one line
+    error: str  # last error, in one line
     kind: str  # type name of the last exception
     until: float  # end of the failure (trio's clock); infinite: waiting for a restart
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 QUANTUM: Final = 2 << 20  # bytes in one turn
-FAST: Final = 50e6  # bytes a second of a transfer that takes turns
-PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
+FAST: Final = 50e6  # bytes per second; only faster transfers take turns
+PATIENCE_S: Final = 0.05  # longest time in seconds that a transfer waits for its turn
 
 
 class TransferSlots:

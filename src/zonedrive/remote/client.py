@@ -2,9 +2,6 @@
 
 This module knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`;
 this module is a thin layer over `service` that is more convenient for scripts.
-
-The names that `zonedrive.remote` exports are a stable interface, which docs/PYTHON_CLIENT.md
-describes.
 """
 
 import os
@@ -203,11 +200,11 @@ class Client:
     ) -> Entry:
         """Upload a local file or bytes; return the resulting entry.
 
-        If `target` is a folder or zone, the file is stored there under `name` (default: the name of
-        the local file). If a file with this name exists, the upload becomes its next version. If
-        `target` is a file, the upload becomes its next version; `name` must then be omitted or
-        equal to the file's name. The request is sent once. After ReplyLost or a cancellation, the
-        file may exist or not; call `listing` to find out.
+        In a folder or zone `target`, the upload is named `name` (default: the local file's name),
+        and becomes the next version of an existing file with this name. If `target` is a file, the
+        upload becomes the file's next version; `name` must then be omitted or the file's name. The
+        request is sent once. After ReplyLost or a cancellation, call `listing` to find out if the
+        file exists.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -315,7 +312,6 @@ class _Token(httpx.Auth):
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the Authorization header to the request."""
         request.headers["Authorization"] = f"Bearer {self._token}"
         yield request
 

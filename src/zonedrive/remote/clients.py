@@ -180,8 +180,6 @@ def read_body_blocking(response: httpx.Response) -> bytes:
 
 
 class _Body:
-    """Buffer for the body of one response, with a limit on its size."""
-
     def __init__(self, response: httpx.Response, most: int) -> None:
         self.received = io.BytesIO()
         self.is_over = is_encoded(response.headers)

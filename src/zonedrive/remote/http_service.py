@@ -172,9 +172,8 @@ class HttpService(Service):
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
         """Return the messages of a zone's log since `since_ns` (nanoseconds since the epoch).
 
-        Some messages may be older, because not every service filters them.
-
-        Raises NotSupported if the profile does not name the fields of a message.
+        Some messages may be older, because not every service filters them. Raises NotSupported if
+        the profile does not name the fields of a message.
         """
         self.profile.require_log()
         fields = self.profile.operation("zone_log").fields

@@ -88,18 +88,14 @@ class Probe:
     def endpoint(self, operation: Operation) -> ProbeVerdict:
         """Return the verdict on an operation's address and method, without running the operation.
 
-        Two requests are sent, with ids made up for this check:
-
-        1. `OPTIONS`, which by definition changes nothing. An `Allow` header in the response lists
-           the methods of the address.
-        2. The method itself, if `OPTIONS` gave no result and `is_harmless` allows it. The service
-           demands a logon for everything, so `401` means that the address exists; `404` and `405`
-           mean that it does not.
-
-        Each response is compared with the response for a random address. If both are equal, the
-        response proves nothing. Raises RemoteError's subclasses if the service does not answer.
+        The first request, `OPTIONS` with random ids, changes nothing by definition. An `Allow`
+        header in its response lists the methods of the address. Without this header, the
+        operation's own method is sent if `is_harmless` allows it. The service demands a logon for
+        everything, so 401 means that the address exists; 404 and 405 mean that it does not. A
+        response that equals the response for a random address proves nothing. Raises RemoteError's
+        subclasses if the service does not answer.
         """
-        method, path = operation.method, operation.request(_made_up()).path
+        method, path = operation.method, operation.request(_random_values()).path
         allowed = _allowed(self._response("OPTIONS", path))
         if allowed and allowed != _allowed(self._response_at_nowhere("OPTIONS")):
             return ProbeVerdict.PRESENT if method in allowed else ProbeVerdict.WRONG_METHOD
@@ -158,8 +154,7 @@ def _allowed(answer: httpx.Response) -> frozenset[str]:
     return frozenset(word.strip().upper() for word in words) - {""}
 
 
-def _made_up() -> dict[str, str]:
-    """Return random values for all placeholders; no object of a service has such an id."""
+def _random_values() -> dict[str, str]:
     values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
     return values | {"zone": str(uuid.uuid4())}
 

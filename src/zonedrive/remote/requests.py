@@ -57,8 +57,6 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(eq=False)
 class _Attempt:
-    """Request, and the rules for handling its response."""
-
     request: httpx.Request
     doing: str
     most: int = SMALL  # maximum size of a successful response in bytes

@@ -29,13 +29,12 @@ class Transfers(Protocol):
         end: int | None = None,
         version: str | None = None,
     ) -> "Download":
-        """Start to download a file's bytes from `offset` up to, but not including, `end`.
+        """Start to download a file, or its old version `version`; return the download in progress.
 
-        Return the download in progress, which is a context manager. If `end` is None, the download
-        reaches to the end of the file. A failed start is retried a few times. A service that
-        ignores ranges sends the whole content; `Download.offset` is then 0. `version` selects an
-        old version. Raises RemoteError's subclasses, and NotSupported if `version` is given and the
-        profile does not define `version_content`.
+        The download covers the bytes from `offset` up to, but not including, `end` (None: the end
+        of the file). If the service ignores ranges, the download covers the whole content, and
+        `Download.offset` is 0. A failed start is retried a few times. Raises RemoteError's
+        subclasses, and NotSupported if `version_content` is needed and missing in the profile.
         """
 
     def upload(
@@ -50,9 +49,8 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once. The only exception is a request that the service rejects because
-        the logon has ended: it is sent again after a renewal of the logon if `body` can be iterated
-        a second time.
+        The request is sent once. It is sent again only if the service rejects it because the logon
+        has ended, the logon is renewed, and `body` can be iterated a second time.
 
         Raises ReplyLost if the whole request was sent but its effect is unknown, for example
         because the response cannot be read. Raises Interrupted or another subclass of Unreachable

@@ -55,9 +55,7 @@ class WrongTable(Exception):
     `where` is the path of keys to the faulty value, `needle` a text that the value's line contains.
     """
 
-    def __init__(
-        self, message: str, *where: str, needle: str = "", remedy: str = "correct it"
-    ) -> None:
+    def __init__(self, message: str, *where: str, needle: str = "", remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.where = where
@@ -363,7 +361,6 @@ def _body(body: object, method: str) -> object:
 
 
 def _check_json(value: object, *where: str) -> None:
-    """Raise WrongTable if `value` contains something that JSON cannot express."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_texts((*where, key), key)

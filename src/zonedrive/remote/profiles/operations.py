@@ -130,9 +130,8 @@ class Operation:
     def address(self, values: Mapping[str, str], base: str) -> str:
         """Return the link with each placeholder replaced by its text in `values`.
 
-        If the link is a path, it is completed with `base`, the base URL of the service.
-
-        Raises Rejected for a value that cannot be part of an address.
+        A link that is a path is completed with `base`, the base URL of the service. Raises Rejected
+        for a value that cannot be part of an address.
         """
         return on_host(fill_path(self.link, values), base)
 

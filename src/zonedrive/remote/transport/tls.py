@@ -67,7 +67,6 @@ def trust(ca_file: str | Path | None = None) -> Trust:
 
 
 def _require_certificate(ca_file: str | Path, remedy: str, variable: str = "") -> None:
-    """Raise ConfigError if `ca_file` cannot be read or has no certificate."""
     named = f"{variable}: " if variable else ""
     require_file(Path(ca_file))
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

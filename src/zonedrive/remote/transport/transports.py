@@ -68,7 +68,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         self.connections = Pool(trust)
         self._trust = trust
         self._streams: Streams | None = None
-        self._is_shared = HTTP_2  # as far as is known
+        self._is_shared = HTTP_2  # until the service turns out not to support HTTP/2
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -103,11 +103,11 @@ class LoopTransport(httpx.AsyncBaseTransport):
         Return None if the service does not support HTTP/2; the caller must then send the request on
         a connection of its own.
         """
-        body = await self._asked(request)
+        body = await self._begun(request)
         # The server had closed the connection, or was about to close it.
         if body.exchange.may_repeat and not self._is_closed:
             body.streams.retire()
-            body = await self._asked(request)
+            body = await self._begun(request)
         try:
             if body.exchange.version.startswith(b"HTTP/1"):
                 self._is_shared = False
@@ -121,7 +121,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
             await body.aclose()
             raise
 
-    async def _asked(self, request: httpx.Request) -> "StreamBody":
+    async def _begun(self, request: httpx.Request) -> "StreamBody":
         """Send the request on a shared connection, wait for the headers, and return the body."""
         if self._is_closed:
             raise httpx.ConnectError("all connections are closed")
@@ -244,7 +244,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         def has_come() -> bool:
             return bool(exchange.parts or exchange.filled)
 
-        for seconds in self._on(has_come):
+        for seconds in self._receive(has_come):
             began = time.monotonic()
             if patience is None or seconds <= patience:
                 self.wait(seconds)
@@ -269,7 +269,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def __anext__(self) -> bytes:
         exchange = self.exchange
         try:
-            for seconds in self._on(lambda: bool(exchange.parts)):
+            for seconds in self._receive(lambda: bool(exchange.parts)):
                 await self.wait_on_loop(seconds)
         except BaseException:
             self.close()
@@ -293,7 +293,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def aclose(self) -> None:
         self.close()
 
-    def _on(self, is_enough: Callable[[], bool]) -> Iterator[float]:
+    def _receive(self, is_enough: Callable[[], bool]) -> Iterator[float]:
         """Continue receiving until `is_enough()` is true; meanwhile, yield the seconds to wait."""
         self.exchange.moves()
         if self._connection is not None and not is_enough():

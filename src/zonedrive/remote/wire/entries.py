@@ -272,10 +272,6 @@ class ListedZones:
 
 
 def _zone(item: dict[str, Any]) -> Zone | None:
-    """Return the zone in `item`, or None if the item lacks an id or a name.
-
-    A zone that has no root folder is marked as not accessible.
-    """
     zone_id, name = identifier(item.get("id")), called(item.get("name"))
     if not (zone_id and name):
         return None

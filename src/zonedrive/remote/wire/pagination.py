@@ -211,5 +211,4 @@ def _ids(page: Page[Any]) -> set[str]:
 
 
 def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:
-    """Return True if more than half of the items of `second` are in `first`."""
     return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)

@@ -1,5 +1,7 @@
 """Retries of requests without effect."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,14 @@ def test_errors_that_are_retried(error: errors.RemoteError, again: bool) -> None
 def test_retry_after(value: str | None, seconds: float | None) -> None:
     """Numbers and dates are parsed, an invalid value is ignored."""
     assert retry_after(value, now=10.0) == seconds
+
+
+def test_a_date_without_a_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old form of a date in HTTP names no zone; the zone of this computer does not count."""
+    monkeypatch.setenv("TZ", "XST-5")
+    time.tzset()
+    try:
+        assert retry_after("Fri Jan  2 00:00:00 1970", now=0.0) == 86_400
+    finally:
+        monkeypatch.undo()
+        time.tzset()

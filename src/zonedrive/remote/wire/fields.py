@@ -199,7 +199,9 @@ def header_seconds(value: str | None) -> float | None:
     Return None for a missing or malformed date, and for a time before 1970 or after 2115.
     """
     try:
-        found = parsedate_to_datetime(value or "").timestamp()
+        date = parsedate_to_datetime(value or "")
+        # The old date format of HTTP names no time zone, and is in UTC.
+        found = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
         return None
     return found if 0 <= found <= _LATEST else None

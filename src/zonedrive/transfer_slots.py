@@ -69,7 +69,7 @@ class TransferSlot:
         self._bytes = 0
         self._since = clock()
 
-    def went(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Count `count` transferred bytes; after QUANTUM bytes, end the turn.
 
         If the transfer is fast, wait for the next turn.

@@ -33,7 +33,7 @@ def test_fast_transfers_work_one_after_the_other() -> None:
     def transfer(number: int) -> None:
         turn = TransferSlot(shared, Clock())
         for _ in range(3):
-            turn.went(QUANTUM)
+            turn.advance(QUANTUM)
             assert shared.is_taken
             order.append(number)
         turn.end()
@@ -69,10 +69,10 @@ def test_slow_transfers_take_no_turns() -> None:
     turn = TransferSlot(shared, clock)
     for _ in range(96):
         clock.now += QUANTUM / 8 / 10e6
-        turn.went(QUANTUM // 8)
+        turn.advance(QUANTUM // 8)
         assert not shared.is_taken
-    turn.went(QUANTUM)
+    turn.advance(QUANTUM)
     assert shared.is_taken
     clock.now += 1.0
-    turn.went(QUANTUM)
+    turn.advance(QUANTUM)
     assert not shared.is_taken

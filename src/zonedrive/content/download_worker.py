@@ -115,7 +115,7 @@ class Download:
     def _drain(self, stream: Stream, turn: TransferSlot) -> None:
         self._told_s = time.monotonic()
         for data in stream:
-            turn.went(len(data))
+            turn.advance(len(data))
             if self.stopped:
                 return
             end = self.position + len(data)

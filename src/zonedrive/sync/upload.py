@@ -91,7 +91,7 @@ class Body:
                 yield bytes(memory[:count])
                 self.sent += count  # the request for the next piece shows that this one was sent
                 reached(Place.BODY_BEGUN)
-                turn.went(count)
+                turn.advance(count)
         finally:
             turn.end()
 

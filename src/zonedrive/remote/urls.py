@@ -6,6 +6,7 @@ INVARIANT: a value put into a path stays inside its own segment: it is percent-e
 characters, and `.` and `..` are rejected.
 """
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,10 +83,8 @@ def _ascii_host(host: str) -> str:
     """Return `host` in ASCII, or "" if `host` is not a valid host name or IP address."""
     host = f"[{host}]" if ":" in host else host
     if not _HOST.fullmatch(host):
-        try:
+        with contextlib.suppress(UnicodeError):
             host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            return ""
     return host if _HOST.fullmatch(host) else ""
 
 

@@ -29,7 +29,7 @@ from zonedrive.remote.transport.engine import (
     configure,
     failure,
     release,
-    socket_option,
+    socket_of,
     was_sent,
     watch_peer,
 )
@@ -287,14 +287,15 @@ def _counters(descriptor: int) -> _Wire:
     returned, in which too few bytes count as read.
     """
     wire = _Wire()
-    for _ in range(100):
-        before = wire
-        info = socket_option(descriptor, socket.IPPROTO_TCP, socket.TCP_INFO)
-        acknowledged, received = struct.unpack_from("QQ", info, 120)
-        answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
-        wire = _Wire(info[0], received, struct.unpack("i", answer)[0], acknowledged)
-        if not wire.queued or (wire.received, wire.queued) == (before.received, before.queued):
-            break
+    with socket_of(descriptor) as opened:
+        for _ in range(100):
+            before = wire
+            info = opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+            acknowledged, received = struct.unpack_from("QQ", info, 120)
+            answer = fcntl.ioctl(descriptor, termios.FIONREAD, b"0000")
+            wire = _Wire(info[0], received, struct.unpack("i", answer)[0], acknowledged)
+            if not wire.queued or (wire.received, wire.queued) == (before.received, before.queued):
+                break
     return wire
 
 

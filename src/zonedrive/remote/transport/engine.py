@@ -152,24 +152,20 @@ def release(easy: pycurl.Curl) -> None:
 
 def watch_peer(descriptor: int, _purpose: int = 0) -> int:
     """Set the socket options that detect a vanished peer; libcurl calls this for a new socket."""
-    for level, option, value in VANISHED:
-        socket_option(descriptor, level, option, value)
+    with socket_of(descriptor) as opened:
+        for level, option, value in VANISHED:
+            opened.setsockopt(level, option, value)
     return int(pycurl.SOCKOPT_OK)
 
 
-def socket_option(descriptor: int, level: int, option: int, value: int | None = None) -> bytes:
-    """Set an option of a libcurl socket to `value`; if `value` is None, return the option's value.
-
-    After setting an option, return b"".
-    """
-    view = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+@contextlib.contextmanager
+def socket_of(descriptor: int) -> Iterator[socket.socket]:
+    """Yield a socket object for a socket of libcurl, which stays open."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
-        if value is None:
-            return view.getsockopt(level, option, 136)
-        view.setsockopt(level, option, value)
-        return b""
+        yield opened
     finally:
-        view.detach()
+        opened.detach()
 
 
 def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:

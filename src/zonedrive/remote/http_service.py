@@ -33,7 +33,7 @@ from zonedrive.remote.wire.pagination import Page, identified
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 LOG = "reading the zone log"
-STEPS = 3  # of a move; two are enough unless another user moves the entry at the same time
+STEPS = 3  # most requests of one move; a third is needed if another user moves the entry meanwhile
 Objects = list[dict[str, Any]]
 
 

@@ -66,7 +66,7 @@ class Connection(Engine):
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
         self._counted = -1  # received bytes at the last check without progress of the response
-        self._form: object = None  # properties of the previous request; most requests have the same
+        self._form: object = None  # method, length and extension of the previous request
         self._is_refused = False
         self._exchange: Exchange | None = None
         self._lock = threading.Lock()  # protects the next two attributes
@@ -130,7 +130,7 @@ class Connection(Engine):
             self._when_due()
         if exchange.is_held and exchange.is_asked and not exchange.seen:
             exchange.is_held = False
-            with contextlib.suppress(pycurl.error):  # it may have ended by now
+            with contextlib.suppress(pycurl.error):  # the request may have ended
                 self._easy.pause(pycurl.PAUSE_CONT)
             self._when_due()
         if not exchange.is_sent:
@@ -177,7 +177,7 @@ class Connection(Engine):
         exchange = self._exchange
         if exchange is not None and exchange.is_paused:
             exchange.is_paused = False
-            with contextlib.suppress(pycurl.error):  # it may have ended by now
+            with contextlib.suppress(pycurl.error):  # the request may have ended
                 self._easy.pause(pycurl.PAUSE_CONT)
             self.step(())
 
@@ -202,7 +202,7 @@ class Connection(Engine):
     def _wire(self) -> "_Wire":
         for descriptor, inode in self._sockets.items():
             with contextlib.suppress(OSError):
-                if os.fstat(descriptor).st_ino == inode:  # it was not reused
+                if os.fstat(descriptor).st_ino == inode:  # the descriptor was not reused
                     return _counters(descriptor)
         return _Wire()
 

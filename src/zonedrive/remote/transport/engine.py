@@ -35,7 +35,7 @@ VANISHED: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),  # milliseconds
 )
-READ_BYTES: Final = 16 * 1024  # of one read; libcurl reads up to a hundred times in a row
+READ_BYTES: Final = 16 * 1024  # bytes of one read; libcurl reads up to a hundred times in a row
 SEND_BYTES: Final = 512 * 1024
 TIMERS: Final = 4  # libcurl's timers processed in one step, before the request is sent
 _EVENTS: Final = {

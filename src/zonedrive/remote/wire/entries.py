@@ -40,7 +40,7 @@ WireT = TypeVar("WireT", bound=msgspec.Struct)
 Raw = msgspec.Raw | bytes
 
 
-# Members are `object`: an odd value in one of them must not cost the whole listing.
+# Members have the type `object`, so that one malformed value does not make a listing unusable.
 class WireEntry(msgspec.Struct, eq=False, rename="camel"):
     """JSON form of a file or folder entry."""
 

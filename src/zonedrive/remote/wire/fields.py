@@ -23,7 +23,7 @@ from zonedrive.formatting import plain
 MOST_VALUES: Final = 4_000_000
 """Maximum number of values in one response: the members of about 200,000 entries."""
 
-LONGEST_HEADER: Final = 16_384  # characters; few servers take a longer header
+LONGEST_HEADER: Final = 16_384  # characters; few servers accept a longer header
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors that msgspec raises for a string that is not the expected JSON."""

@@ -4,12 +4,10 @@ This module knows nothing about URLs, and nothing about the items but their ids.
 facts: `page` counts from 1, and `pageSize` defaults to 100. Which listings support these parameters
 is not published.
 
-The first request of a listing therefore has no parameters, and the number of items decides:
-
-- fewer than 100 items: the listing is complete, paginated or not;
-- more than 100: this kind of listing is not paginated, which is remembered;
-- exactly 100: page 2 is requested. If the service sends the same items again, it does not paginate
-  this kind, which is remembered; if it sends other items or no items, it paginates this kind.
+The first request of a listing therefore has no parameters. Fewer than 100 items are the complete
+listing. More than 100 items show that this kind of listing is not paginated. After exactly 100
+items, page 2 is requested: the same items again show that this kind is not paginated; other items
+or no items show that it is. The result is remembered for each kind.
 
 If a kind is known to be paginated and the first page is full, the listing is read again in pages of
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as

@@ -74,10 +74,9 @@ def load_profile(name_or_path: str) -> Profile:
         path = expanded(name_or_path)
         return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
-    ours = SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml"
-    if name_or_path not in known and "\0" not in name_or_path and os.path.exists(ours):  # noqa: PTH110
-        return parse_profile(_read(ours), ours.stem, str(ours))
     if name_or_path not in known:
+        if ours := _installed(name_or_path):
+            return parse_profile(_read(ours), ours.stem, str(ours))
         raise ProfileError(
             f"there is no profile {name_or_path!r}",
             remedy=f"use {' or '.join(known)}, or the path of a file (ending in .toml)",
@@ -90,8 +89,14 @@ def require_profile(name_or_path: str) -> None:
     """Raise ProfileError if the profile does not exist, or a file given by path cannot be read."""
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         _read(expanded(name_or_path))
-    elif not (SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml").exists():
+    elif not _installed(name_or_path):
         load_profile(name_or_path)
+
+
+def _installed(name: str) -> Path | None:
+    file = SYSTEM_FOLDER / "profiles" / f"{name}.toml"
+    # Unlike `Path.exists`, this is False for a name that is too long for a file.
+    return file if os.path.exists(file) else None  # noqa: PTH110
 
 
 def packaged() -> list[str]:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.errors import NotSupported, ProfileError, Rejected
-from zonedrive.remote.profiles.load import load_profile, packaged, parse_profile
+from zonedrive.remote.profiles import load
+from zonedrive.remote.profiles.load import (
+    load_profile,
+    packaged,
+    parse_profile,
+    require_profile,
+)
 from zonedrive.remote.profiles.operations import OPERATIONS
 
 GOOD = """\
@@ -128,6 +134,21 @@ def test_a_profile_that_is_not_there(name: str) -> None:
     """The error is one line that names the profile."""
     with pytest.raises(ProfileError):
         load_profile(name)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "other"])
+def test_a_name_that_no_installed_profile_has(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is too long for a file is the name of no profile, as any other unknown name."""
+    monkeypatch.setattr(load, "SYSTEM_FOLDER", tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "ours.toml").write_text('description = "Ours."', "utf-8")
+    require_profile("ours")
+    assert load_profile("ours").description == "Ours."
+    for function in (load_profile, require_profile):
+        with pytest.raises(ProfileError, match="there is no profile"):
+            function(name)
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

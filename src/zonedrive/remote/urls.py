@@ -59,8 +59,9 @@ def base_url(text: str) -> str:
     try:
         parts = urlsplit(stripped)
         host, port = parts.hostname or "", parts.port
-    except ValueError as wrong:
-        raise ConfigError(f"{_shown(text)} is not a URL ({wrong})") from wrong
+    except ValueError as error:
+        wrong = "…" if "@" in stripped else str(error)  # the error may quote a part of a password
+        raise ConfigError(f"{_shown(text)} is not a URL ({wrong})") from None
     remedy = ""
     if parts.scheme.lower() == "http":
         problem = "is plain HTTP, which the service refuses and zonedrive never uses"
@@ -113,4 +114,4 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(re.sub(r"//[^/@]*@", "//…@", text.strip())[:200])
+    return repr(re.sub(r"//.*@", "//…@", text.strip())[:200])

@@ -49,7 +49,13 @@ def test_an_invalid_address_is_one_line(text: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["https://me:hunter2@zones.example", "http://me:hunter2@zones.example"]
+    "text",
+    [
+        "https://me:hunter2@zones.example",
+        "http://me:hunter2@zones.example",
+        "https://me:hunter2/x@zones.example",
+        "https://me:1/hunter2@zones.example",
+    ],
 )
 def test_a_password_in_an_address_is_not_repeated(text: str) -> None:
     """The error message, which may be logged, does not contain the password."""

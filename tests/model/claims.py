@@ -39,8 +39,11 @@ class History:
 
 
 def head(content: bytes) -> str | None:
-    """Return the token of the save that made this content."""
-    lines = content.splitlines()
+    """Return the token of the save that made this content.
+
+    A power cut may leave zeros in the middle, of a save that made the file longer at first.
+    """
+    lines = content.replace(b"\0", b"").splitlines()
     found = LINE.match(lines[-1]) if lines else None
     return found["token"].decode() if found else None
 

@@ -92,32 +92,32 @@ class Window:
                 Route("/logon", self._logon),
                 Route("/logon", self._begin_logon, methods=["POST"]),
                 Route("/logon/{key}", self._dialogue),
-                Route("/logon/{key}", self._answer, methods=["POST"]),
+                _form_route("/logon/{key}", self._answer),
                 Route("/logon/{key}/wait", self._waited),
-                Route(f"{of}/do/{{what}}", self._do, methods=["POST"]),
+                _form_route(f"{of}/do/{{what}}", self._do),
                 Route(f"{of}/conflicts", self._conflicts),
                 Route(f"{of}/compare", self._compare),
-                Route(f"{of}/decide", self._decide, methods=["POST"]),
+                _form_route(f"{of}/decide", self._decide),
                 Route(f"{of}/files", self._files),
                 Route(f"{of}/versions", self._versions),
-                Route(f"{of}/versions", self._bring_back, methods=["POST"]),
+                _form_route(f"{of}/versions", self._bring_back),
                 Route(f"{of}/version", self._version),
                 Route(f"{of}/log", self._log),
                 Route(f"{of}/share", self._share),
-                Route(f"{of}/share", self._shared, methods=["POST"]),
+                _form_route(f"{of}/share", self._share_or_end),
                 Route(f"{of}/members", self._members),
-                Route(f"{of}/members", self._change_member, methods=["POST"]),
+                _form_route(f"{of}/members", self._change_member),
                 Route(f"{of}/trash", self._trash),
-                Route(f"{of}/trash", self._restore, methods=["POST"]),
+                _form_route(f"{of}/trash", self._restore),
                 Route(f"{of}/offline", self._offline),
-                Route(f"{of}/offline", self._keep, methods=["POST"]),
+                _form_route(f"{of}/offline", self._keep_offline),
                 Route(f"{of}/zones", self._zones),
                 Route(f"{of}/settings", self._settings),
-                Route(f"{of}/settings", self._change_settings, methods=["POST"]),
+                _form_route(f"{of}/settings", self._change_settings),
                 Route(f"{of}/help", self._help),
                 Route(f"{of}/report", self._report),
                 Route(f"{of}/logoff", self._logoff),
-                Route(f"{of}/logoff", self._log_off, methods=["POST"]),
+                _form_route(f"{of}/logoff", self._log_off),
                 Mount("/static", StaticFiles(directory=HERE / "static")),
             ],
             exception_handlers={
@@ -183,7 +183,7 @@ class Window:
         if not found:
             said = request.query_params.get("said", "")
             return self._to(f"/logon?said={quote(said)}" if said else "/logon")
-        self._at_login = _at_login(found)
+        self._at_login = {view.name for view in found if session_start.is_on(view.name)}
         return self._page(request, "overview.html", views=found, at_login=self._at_login)
 
     async def _events(self, request: Request) -> Response:
@@ -217,16 +217,12 @@ class Window:
         template = self._environment.get_template("accounts.html")
         return template.render({"views": accounts.views(), "at_login": self._at_login})
 
-    async def _do(self, request: Request) -> Response:
+    def _do(self, request: Request, form: FormData) -> Response:
         """Run a simple command for an account; the URL path names both."""
-        name, what = _name(request), request.path_params["what"]
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._done, name, what, form)
-
-    def _done(self, name: str, what: str, form: FormData) -> Response:
-        account = accounts.view(name)
+        account, what = self._view(request), request.path_params["what"]
+        name = account.name
         if what == "open":
-            return self._opened(account, _text(form, "path", strip=False))
+            return self._opened(accounts.inside(account, _text(form, "path", strip=False)))
         if what == "mount":
             done = _mounted(name, accounts.mount_folder(name))
             return self._told("/", done, translated("Mounted."), name)
@@ -236,7 +232,7 @@ class Window:
             never = translated("This account is not mounted at your next login any more.")
             return self._to("/", text if what == "start" else never)
         if what == "edit-settings":
-            return self._shown("/", config_file())
+            return self._opened(config_file())
         if what == "restart":
             return self._told("/", _restarted(name), translated("Started again."), name)
         if what in ("pause", "resume"):
@@ -253,15 +249,12 @@ class Window:
             return self._told("/", done, translated("Unmounted."), name)
         return self._to("/", Problem(translated("There is no such page.")))
 
-    def _opened(self, account: AccountView, path: str) -> Response:
-        """Open a file or folder of the mount in the desktop's default program."""
-        return self._shown("/", accounts.inside(account, path))
-
-    def _shown(self, page: str, found: Path) -> Response:
+    def _opened(self, path: Path) -> Response:
+        """Open a file or folder in the desktop's default program."""
         opener = shutil.which("xdg-open") or shutil.which("gio")
         if opener is None:
-            return self._to(page, Problem(translated("No file manager was found.")))
-        words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(found)]
+            return self._to("/", Problem(translated("No file manager was found.")))
+        words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(path)]
         subprocess.Popen(  # noqa: S603
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True, env=own_environment(),
@@ -362,8 +355,7 @@ class Window:
             dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
         return Response(status_code=204)
 
-    async def _answer(self, request: Request) -> Response:
-        form = await request.form()
+    def _answer(self, request: Request, form: FormData) -> Response:
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is not None:
             dialogue.answer({key: _text(form, key, strip=False) for key in form})
@@ -372,14 +364,10 @@ class Window:
     def _logoff(self, request: Request) -> Response:
         return self._page(request, "logoff.html", account=self._view(request), refused=None)
 
-    async def _log_off(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._logged_off, request, bool(form.get("discard")))
-
-    def _logged_off(self, request: Request, discard: bool) -> Response:
+    def _log_off(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
-        words = ["logoff", *commands.option(account.name), *(["--discard"] if discard else [])]
-        done = commands.run(*words)
+        discard = ["--discard"] if form.get("discard") else []
+        done = commands.run("logoff", *commands.option(account.name), *discard)
         if done.ok:
             return self._told("/", done)
         refused = replace(problems.of(done.failure), account=account.name)
@@ -400,15 +388,11 @@ class Window:
         rows = None if None in texts else [*comparison.rows(str(texts[0]), str(texts[1]))]
         return self._page(
             request, "compare.html", account=account, path=given["path"], other=given["other"],
-            rows=rows, stamp=_stamp(mine, theirs), sizes=[_size(mine), _size(theirs)],
-            removes=account.can("delete"), renames=account.can("rename"),
+            rows=rows, stamp=_stamp(mine, theirs), removes=account.can("delete"),
+            renames=account.can("rename"), sizes=[each.stat().st_size for each in (mine, theirs)],
         )  # fmt: skip
 
-    async def _decide(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._decided, request, form)
-
-    def _decided(self, request: Request, form: FormData) -> Response:
+    def _decide(self, request: Request, form: FormData) -> Response:
         """Resolve a conflict as the user chose, with ordinary file operations on the mount."""
         account = self._view(request)
         back = f"/a/{account.name}/conflicts"
@@ -460,11 +444,7 @@ class Window:
         found = commands.listed("versions", os.fspath(accounts.inside(account, path)))
         return self._page(request, "versions.html", account=account, path=path, versions=found)
 
-    async def _bring_back(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._brought_back, request, form)
-
-    def _brought_back(self, request: Request, form: FormData) -> Response:
+    def _bring_back(self, request: Request, form: FormData) -> Response:
         account, path = self._view(request), _text(form, "path", strip=False)
         target, version = os.fspath(accounts.inside(account, path)), _text(form, "version")
         done = commands.run("versions", target, "--get", version, "-o", target)
@@ -521,10 +501,6 @@ class Window:
             can_end=account.can("unshare"), member_link=accounts.member_link(account, path),
         )  # fmt: skip
 
-    async def _shared(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._share_or_end, request, form)
-
     def _share_or_end(self, request: Request, form: FormData) -> Response:
         """Share an entry and show its link (only this time), or revoke the share."""
         account, path = self._view(request), request.query_params.get("path", "").strip("/")
@@ -547,11 +523,7 @@ class Window:
             can_remove=account.can("remove_member"),
         )  # fmt: skip
 
-    async def _change_member(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._changed_member, request, form)
-
-    def _changed_member(self, request: Request, form: FormData) -> Response:
+    def _change_member(self, request: Request, form: FormData) -> Response:
         """Add or remove a member, or change the level of a member."""
         account, zone = self._view(request), request.query_params.get("zone", "")
         what, who, level = (_text(form, key) for key in ("what", "who", "level"))
@@ -573,11 +545,9 @@ class Window:
         found = commands.listed("trash", *commands.option(account.name))
         return self._page(request, "trash.html", account=account, entries=found)
 
-    async def _restore(self, request: Request) -> Response:
-        form = await request.form()
-        account = await anyio.to_thread.run_sync(self._view, request)
-        words = "restore", *commands.option(account.name), "--", _text(form, "id")
-        done = await anyio.to_thread.run_sync(partial(commands.run, *words))
+    def _restore(self, request: Request, form: FormData) -> Response:
+        account = self._view(request)
+        done = commands.run("restore", *commands.option(account.name), "--", _text(form, "id"))
         return self._told(f"/a/{account.name}/trash", done)
 
     # ---- offline, zones, settings, help ----
@@ -600,11 +570,7 @@ class Window:
         room = accounts.room(account)
         return self._environment.get_template("pins.html").render(values | {"room": room})
 
-    async def _keep(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._kept_offline, request, form)
-
-    def _kept_offline(self, request: Request, form: FormData) -> Response:
+    def _keep_offline(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
         path = os.fspath(accounts.inside(account, _text(form, "path", strip=False)))
         if form.get("remove"):
@@ -623,11 +589,8 @@ class Window:
             request, "zones.html", account=account, zones=found, lists_members=can_list
         )
 
-    def _settings(self, request: Request) -> Response:
-        return self._settings_page(request, {})
-
-    def _settings_page(
-        self, request: Request, tried: dict[str, str], error: Problem | None = None
+    def _settings(
+        self, request: Request, tried: dict[str, str] | None = None, error: Problem | None = None
     ) -> Response:
         """Show the settings; `tried` has the user's input if it was rejected with `error`."""
         account = self._view(request)
@@ -637,17 +600,13 @@ class Window:
         texts = {name: config.as_text(getattr(found, name)) for name in config.NAMES}
         return self._page(
             request, "settings.html", 400 if error else 200, account=account,
-            names=config.NAMES, texts=texts | tried, fixed=fixed, error=error,
+            names=config.NAMES, texts=texts | (tried or {}), fixed=fixed, error=error,
             defaults={name: config.as_text(getattr(config.Settings(), name)) for name in texts},
             choices=CHOICES, lists=config.LISTS, file=config_file(), meanings=meanings(),
             labels=labels(),
         )  # fmt: skip
 
-    async def _change_settings(self, request: Request) -> Response:
-        form = await request.form()
-        return await anyio.to_thread.run_sync(self._changed_settings, request, form)
-
-    def _changed_settings(self, request: Request, form: FormData) -> Response:
+    def _change_settings(self, request: Request, form: FormData) -> Response:
         """Save the settings that the form changes; an empty field removes a setting."""
         account = self._view(request)
         found = config.load(config_file(), account.name)
@@ -661,7 +620,7 @@ class Window:
             if changed:
                 config.change(config_file(), account.name, changed)
         except ZonedriveError as wrong:
-            return self._settings_page(request, given, problems.of(wrong))
+            return self._settings(request, given, problems.of(wrong))
         text = translated(
             "Saved. The settings take effect at the next mount: unmount and mount on the overview."
         )
@@ -695,12 +654,22 @@ class Window:
         )
 
     def _view(self, request: Request) -> AccountView:
-        return accounts.view(_name(request))
+        return accounts.view(str(request.path_params["name"]))
 
     def _mounted_view(self, request: Request) -> AccountView:
         account = self._view(request)
         account.require_mount()
         return account
+
+
+def _form_route(path: str, respond: Callable[[Request, FormData], Response]) -> Route:
+    """Return the POST route of `path`; `respond` is called in a thread, with the posted form."""
+
+    async def endpoint(request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(respond, request, form)
+
+    return Route(path, endpoint, methods=["POST"])
 
 
 def meanings() -> dict[str, str]:
@@ -780,17 +749,9 @@ def _restarted(name: str) -> commands.Outcome:
     return _mounted(name, folder or accounts.mount_folder(name))
 
 
-def _at_login(views: list[AccountView]) -> set[str]:
-    return {view.name for view in views if session_start.is_on(view.name)}
-
-
 def _fresh(known: list[str]) -> str:
     """Return the name for a new account, or "" if the user has to choose a name."""
     return "" if DEFAULT_ACCOUNT in known else DEFAULT_ACCOUNT
-
-
-def _name(request: Request) -> str:
-    return str(request.path_params["name"])
 
 
 def _text(form: FormData, key: str, *, strip: bool = True) -> str:
@@ -819,10 +780,6 @@ def _kept(pem: bytes) -> Path:
 def _stamp(*paths: Path) -> str:
     """Return a string with the modification times and sizes of the files, to detect changes."""
     return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
 
 
 def _replace(source: Path, target: Path) -> None:

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from zonedrive.logon.browser.request_check import is_this_user
+from zonedrive.logon.browser.request_check import is_own_page, is_this_user
 
 START_SECONDS = 120.0  # life of a start address
 START = "/start/"
@@ -68,7 +68,7 @@ class Keys:
     """Session secret of the window, and the start addresses that have not been used yet."""
 
     def __init__(self) -> None:
-        self._session = secrets.token_urlsafe(32)
+        self.session = secrets.token_urlsafe(32)  # stored in the session cookie
         self._starts: dict[str, tuple[float, str]] = {}  # expiry (monotonic), page
 
     def start(self, page: str) -> str:
@@ -85,14 +85,9 @@ class Keys:
         end, page = self._starts.pop(token, (0.0, ""))
         return page if time.monotonic() < end else None
 
-    @property
-    def session(self) -> str:
-        """Secret stored in the session cookie."""
-        return self._session
-
     def knows(self, secret: str) -> bool:
         """Return True if `secret`, the value of a cookie, is the session secret."""
-        return secrets.compare_digest(secret.encode(), self._session.encode())
+        return secrets.compare_digest(secret.encode(), self.session.encode())
 
 
 class Guard:
@@ -125,7 +120,8 @@ class Guard:
             return self._started(request, path.removeprefix(START))
         if not self._keys.knows(self._given(request)):
             return _plain(403, "This page is closed. Open the window again from the menu: Zones.")
-        if request.method not in ("GET", "HEAD") and not self._is_own_page(request):
+        changes = request.method not in ("GET", "HEAD")
+        if changes and not is_own_page(dict(request.headers.raw), self._host):
             return _plain(403, "This request does not come from a page of zonedrive.")
         return None
 
@@ -153,10 +149,6 @@ class Guard:
         except CookieError:
             return ""
         return cookies[self._cookie].value if self._cookie in cookies else ""
-
-    def _is_own_page(self, request: Request) -> bool:
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        return request.headers.get("origin") == f"http://{self._host}" and site == "same-origin"
 
 
 def _plain(status: int, text: str) -> Response:

@@ -59,9 +59,13 @@ class Question:
 class Dialogue:
     """Logon that runs in a thread, with its current question to the user and its result."""
 
+    seconds = SIGN_ON_SECONDS
+    here = True  # the browser with the window runs on this machine
+    can_confirm = True
+
     account: str
-    _request: LogonRequest
-    _way: Offer | None = None
+    request: LogonRequest  # as the user requested it
+    requested: Offer | None = None  # sign-on method that the user chose on the first page
     _certificate: Path | None = None  # a temporary file, removed at the end
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     question: Question | None = None
@@ -92,22 +96,12 @@ class Dialogue:
             return self.question.kind
         return "done" if self.done else "error" if self.error else ""
 
-    @property
-    def request(self) -> LogonRequest:
-        """Options of the logon as the user requested them."""
-        return self._request
-
     def answer(self, fields: Mapping[str, str]) -> None:
         """Pass the fields of the page to the logon, if the logon waits for an answer."""
         with self._changed:
             if self.question is not None and self.question.kind != "sign-on":
                 self.question = None
                 self._answers.put(dict(fields))
-
-    @property
-    def base_url(self) -> str:
-        """Address of the service."""
-        return self._request.url
 
     def _work(self) -> None:
         try:
@@ -125,7 +119,7 @@ class Dialogue:
         paths = AccountPaths(self.account)
         require_folders(paths)
         enrolment = Logon(
-            paths, self._request, self, premises=local_data.QUERIES, tell=self.warn,
+            paths, self.request, self, premises=local_data.QUERIES, tell=self.warn,
             person=self, new_password=self.new_password,
         )  # fmt: skip
         is_first = not paths.account_file.exists()
@@ -185,26 +179,6 @@ class Dialogue:
         return Secret(answer.get("password", ""))
 
     # ---- Person ----
-
-    @property
-    def seconds(self) -> float:
-        """Time limit for a sign-on in the browser, in seconds."""
-        return SIGN_ON_SECONDS
-
-    @property
-    def requested(self) -> Offer | None:
-        """Sign-on method that the user chose on the first page, or None."""
-        return self._way
-
-    @property
-    def here(self) -> bool:
-        """True if the user's browser runs on this machine; always the case for the window."""
-        return True
-
-    @property
-    def can_confirm(self) -> bool:
-        """True if the user can answer `confirm`; always the case for the window."""
-        return True
 
     def username(self) -> str:
         """Prompt for the user name and return it."""

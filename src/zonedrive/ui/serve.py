@@ -102,13 +102,11 @@ def _serve(path: Path, page: str, browser: bool) -> None:
     )  # fmt: skip
     address = f"http://{host}{keys.start(page)}"
     threading.Thread(target=_open, args=(address, browser), daemon=True).start()
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    path.unlink(missing_ok=True)
     try:
         asyncio.run(_until_closed(server, listening, path, keys, host, presence))
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+        path.unlink(missing_ok=True)
 
 
 async def _until_closed(

@@ -9,7 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from zonedrive.paths import home
+from zonedrive.paths import config_file, home
 from zonedrive.ui import accounts
 from zonedrive.ui.commands import Outcome
 
@@ -110,8 +110,7 @@ def _systemctl(*words: str) -> Outcome:
 
 
 def _config() -> Path:
-    given = os.environ.get("XDG_CONFIG_HOME", "")
-    return Path(given) if given.startswith("/") else home() / ".config"
+    return config_file().parents[1]  # zonedrive's own folder is below
 
 
 def _entry(name: str) -> Path:

@@ -42,7 +42,7 @@ def is_ours(headers: dict[bytes, bytes], host: str) -> bool:
 
 
 def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
-    """Return True if a page of the listener at `host` sent the request."""
+    """Return True if a page of the server at `host` sent the request; `host` includes the port."""
     site = headers.get(b"sec-fetch-site", b"same-origin")
     return headers.get(b"origin") == f"http://{host}".encode() and site == b"same-origin"
 

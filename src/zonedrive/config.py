@@ -448,7 +448,7 @@ def profile_at(name_or_path: str, folder: Path) -> str:
     """
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         return name_or_path
-    return str(folder.absolute() / expanded(name_or_path))
+    return str((folder / expanded(name_or_path)).absolute())
 
 
 def _checked(name: str, value: object, where: str, folder: Path) -> object:

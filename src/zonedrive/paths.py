@@ -203,6 +203,7 @@ class AccountPaths:
 
     account_file = _InState("account.json")  # service, user, certificate authority and profile
     account_copy = _InState("account.copy.json")  # used if the account file is damaged
+    ca_copy = _InState("ca.pem")  # CA certificates that the user specified at the logon
     secrets_file = _InState("secrets.json")  # secrets of an account without a keyring
     keyring_mark = _InState("in-keyring")  # the secrets are in a keyring; no second set is created
     renewal_lock = _InState("renewal.lock")  # held while the stored password renews the logon
@@ -297,7 +298,7 @@ def require_folders(paths: AccountPaths) -> None:
             if found := obstacle(folder):
                 raise no_folder(found)
             with contextlib.suppress(OSError):
-                above = next(each for each in (folder, *folder.parents) if each.exists())
+                above = nearest_existing(folder)
                 if above.stat().st_uid not in (0, os.geteuid()):
                     way = _way_around(above).removeprefix("move it away, or ")
                     raise ConfigError(
@@ -355,14 +356,18 @@ def private_dir(path: Path) -> Path:
     return path
 
 
+def nearest_existing(path: Path) -> Path:
+    """Return `path` or, if it does not exist, its nearest existing parent folder."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 def require_room(folder: Path) -> None:
     """Raise OSError with `folder` as its file name if it has no room for SMALL bytes.
 
     A missing folder is not created; its nearest existing parent is tested.
     """
-    above = next(each for each in (folder, *folder.parents) if each.exists())
     try:
-        with tempfile.TemporaryFile(dir=above, buffering=0) as file:
+        with tempfile.TemporaryFile(dir=nearest_existing(folder), buffering=0) as file:
             if file.write(bytes(SMALL)) < SMALL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as wrong:

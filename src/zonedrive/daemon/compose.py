@@ -66,7 +66,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     """
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
-    auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
+    auth = BearerAuth(secrets, renewal, command=partial(Account.logon_again, paths))
     service = open_service(account, auth, _profile(account, settings), settings)
     encryption = wait_for_keyring(
         lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))

@@ -153,7 +153,7 @@ def logon_command(parts: Parts) -> str:
     """Return the command that repeats the last logon, according to the account file."""
     bearer = parts.auth.last
     session_only = bearer is not None and bearer.kind == "session"
-    command = Account.logon_again(parts.paths)(session_only)
+    command = Account.logon_again(parts.paths, session_only)
     return command or parts.account.logon_command(session_only=session_only)
 
 

@@ -103,7 +103,7 @@ class DoctorFacts:
         """Command that repeats the last logon; "" if unknown."""
         bearer = self.bearer
         is_session = isinstance(bearer, Bearer) and bearer.kind == "session"
-        return Account.logon_again(self.paths)(is_session)
+        return Account.logon_again(self.paths, is_session)
 
     @cached_property
     def holder(self) -> lock.Holder | None:

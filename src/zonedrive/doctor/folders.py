@@ -24,6 +24,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
     config_file,
     given_runtime_dir,
+    nearest_existing,
     no_folder,
     obstacle,
     quoted,
@@ -130,8 +131,7 @@ def runtime(facts: DoctorFacts) -> CheckResult:
     folder = runtime_dir()
     if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
         return wrong
-    above = next(each for each in (folder, *folder.parents) if each.exists())
-    if wrong := _sockets(above) or _foreign(folder, facts.paths.control):
+    if wrong := _sockets(nearest_existing(folder)) or _foreign(folder, facts.paths.control):
         return wrong
     if not os.environ.get("XDG_RUNTIME_DIR"):
         return good("XDG_RUNTIME_DIR is not set; a folder in the state folder is used instead")

@@ -3,6 +3,7 @@
 `stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file
@@ -34,7 +35,9 @@ def stored(account: str = DEFAULT_ACCOUNT) -> "Credentials":
     secrets = open_store(paths)
     return Credentials(
         base_url=found.base_url,
-        auth=BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
+        auth=BearerAuth(
+            secrets, Renewal(paths, secrets), command=partial(Account.logon_again, paths)
+        ),
         ca_file=found.ca_file,
         profile=settings.profile or found.profile,
         settings=settings,

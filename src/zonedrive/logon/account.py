@@ -4,7 +4,6 @@ The account file contains no secrets; for these, see the module `secrets`.
 """
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
@@ -13,7 +12,6 @@ import msgspec
 
 from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
-from zonedrive.logon.account_data import ca_copy
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
 from zonedrive.remote.urls import base_url
 
@@ -61,8 +59,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
             ca_file = shared.ca_file
-        elif ca_file is not None and Path(ca_file).name == ca_copy(paths).name:
-            ca_file = str(ca_copy(paths))
+        elif ca_file is not None and Path(ca_file).name == paths.ca_copy.name:
+            ca_file = str(paths.ca_copy)
         return msgspec.structs.replace(self, base_url=base_url(self.base_url), ca_file=ca_file)
 
     @classmethod
@@ -126,20 +124,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return shlex.join(words)
 
     @classmethod
-    def logon_again(cls, paths: AccountPaths) -> Callable[[bool], str]:
-        """Return a function that returns the shell command to repeat the last logon.
-
-        The function's argument is True for a logon with a session only. The command is "" if the
-        account cannot be loaded.
-        """
-
-        def command(session_only: bool) -> str:
-            try:
-                return cls.load(paths).logon_command(session_only=session_only)
-            except (NotLoggedOn, ConfigError):
-                return ""
-
-        return command
+    def logon_again(cls, paths: AccountPaths, session_only: bool) -> str:
+        """Return the command of `logon_command`, or "" if the account cannot be loaded."""
+        try:
+            return cls.load(paths).logon_command(session_only=session_only)
+        except (NotLoggedOn, ConfigError):
+            return ""
 
     def known_as(self, username: str) -> str:
         """Return the service's name for this account's user, or "" if `username` is another user.

@@ -5,7 +5,6 @@ uploads.
 """
 
 import shutil
-from pathlib import Path
 
 import msgspec
 
@@ -34,11 +33,6 @@ class LocalData(msgspec.Struct, frozen=True):
     lost: int = 0  # in lost+found
     local: int = 0  # with names of local_only
     wanted: int = 0  # those of `local` that are the user's, not temporary files of programs
-
-
-def ca_copy(paths: AccountPaths) -> Path:
-    """Return the path of the account's copy of the CA certificates that the user specified."""
-    return paths.state / "ca.pem"
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from zonedrive.config import Organization
+from zonedrive.config import Organization, profile_at
 from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
@@ -32,7 +32,6 @@ from zonedrive.errors import (
 )
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
-from zonedrive.logon.account_data import ca_copy
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.browser.signon import Browser, Person
@@ -60,7 +59,7 @@ from zonedrive.logon.secrets import (
 )
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.logon.wire import Requirements
-from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
+from zonedrive.paths import AccountPaths, require_file, require_room, write_private
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.urls import base_url
@@ -173,7 +172,7 @@ class Logon:
                 username=self._request.username or signed_on.user_id,
                 user_id=signed_on.user_id,
                 organization=needs.organization,
-                ca_file=None if certificates is None else str(ca_copy(self._paths)),
+                ca_file=None if certificates is None else str(self._paths.ca_copy),
                 profile=profile,
                 sign_on=signed_on.way,
                 keeps_password=self._request.save_password and needs.can_save,
@@ -188,7 +187,9 @@ class Logon:
                     await end_session(access)
                 raise
             bearer = await self._bearer(access, signed_on, profile)
-            stored = self._stored(store)
+            stored = None
+            with suppress(StoreError):
+                stored = bearer_auth.load_bearer(store)
             replaced = stored if stored and stored.secret != bearer.secret else None
             async with AsyncExitStack() as stack:
                 there = None
@@ -231,7 +232,7 @@ class Logon:
             elif before.misses_key(store):
                 self._tell(MISSING_KEY)
             if certificates is not None:
-                write_private(ca_copy(self._paths), certificates)
+                write_private(self._paths.ca_copy, certificates)
             bearer_auth.save_bearer(store, bearer)
             kept = self._keep_password(store, account, password)
             if store.kind == "file":
@@ -269,13 +270,6 @@ class Logon:
         which = f"the new {bearer.kind}"
         await dismiss(access, account.profile, bearer, self._tell, which)
 
-    @staticmethod
-    def _stored(store: SecretStore) -> Bearer | None:
-        """Return the stored bearer token of the previous logon, or None if it cannot be read."""
-        with suppress(StoreError):
-            return bearer_auth.load_bearer(store)
-        return None
-
     async def _open_former(self, stack: AsyncExitStack, former: Account) -> LogonApi | None:
         with suppress(ConfigError, OSError):
             opened = self._open_access(former.base_url, former.ca_file)
@@ -299,10 +293,7 @@ class Logon:
 
     def _profile(self, alike: Account | None) -> str:
         used = alike.profile if alike and alike.profile != "published" else None
-        wanted = self._request.profile or used or self._request.default_profile
-        if "/" in wanted or wanted.endswith(".toml"):
-            return str(expanded(wanted).absolute())
-        return wanted
+        return profile_at(self._request.profile or used or self._request.default_profile, Path())
 
     def _change(self, profile: Profile) -> PasswordChange | None:
         """Return the operation and the callbacks for a password change.

@@ -13,7 +13,7 @@ from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
 from zonedrive.formatting import plain
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths, config_file, home
+from zonedrive.paths import AccountPaths, config_file, home, nearest_existing
 from zonedrive.remedies import in_window
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.translation import translated, translated_count, translated_line
@@ -236,12 +236,8 @@ def pin(account: AccountView, path: str) -> None:
 
 
 def room(account: AccountView) -> int:
-    """Return the free space, in bytes, of the disk with the account's cache.
-
-    If the cache folder does not exist, use its nearest existing parent folder.
-    """
-    cache = AccountPaths(account.name).cache
-    disk = os.statvfs(next(each for each in (cache, *cache.parents) if each.exists()))
+    """Return the free space, in bytes, of the disk with the account's cache."""
+    disk = os.statvfs(nearest_existing(AccountPaths(account.name).cache))
     return disk.f_bavail * disk.f_frsize
 
 

@@ -347,7 +347,7 @@ def load(
             values[name] = _checked(name, value, f"{path}:{line}", path.parent)
     for name, given in (options or {}).items():
         try:
-            values[name] = _checked(name, _from_text(name, given), "-o", Path.cwd())
+            values[name] = _checked(name, _from_text(name, given), "-o", Path())
         except ConfigError as wrong:
             raise BadOption(wrong.message, remedy=wrong.remedy) from wrong
     shared = organization(account) if system is None else system

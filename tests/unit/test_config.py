@@ -140,6 +140,20 @@ def test_a_profile_is_relative_to_where_it_is_named(
     assert config.load(file, "default", {"profile": "sandbox"}).profile == "sandbox"
 
 
+def test_options_need_no_working_directory(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the relative path of a profile needs the working directory."""
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    removed.rmdir()
+    options = {"settle": "6", "profile": "/etc/x.toml"}
+    assert config.load(file, "default", options).settle == 6
+    with pytest.raises(FileNotFoundError):
+        config.load(file, "default", {"profile": "sub/theirs.toml"})
+
+
 SYSTEM = """
 refresh = 30
 [account.default]

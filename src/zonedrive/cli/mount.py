@@ -78,7 +78,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         found = options.parse(texts)  # report a typing error before a process starts
         config.load(config_file(), paths.account, found.settings, tell=complain)
         if given := found.settings.get("profile"):  # the daemon has another working directory
-            profile = config.profile_at(given, Path.cwd()).replace(",", "\\,")
+            profile = config.profile_at(given, Path()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)

@@ -11,8 +11,8 @@ from typing import Any
 from .client import blocking, serving
 from .menu import _
 
-SILENCE_SECONDS = 60.0  # longest time without a sign of the daemon
-SEND_SECONDS = 60.0  # for an upload, before its end is left to the notifications of the daemon
+SILENCE_SECONDS = 60.0  # longest time between two lines of a daemon's answer
+SEND_SECONDS = 60.0  # longest wait for an upload; then the daemon's notifications report its end
 CALL_MILLISECONDS = 5000
 COMMAND = os.environ.get("ZONEDRIVE_COMMAND", "zonedrive")
 

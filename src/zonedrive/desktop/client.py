@@ -97,9 +97,9 @@ class Lines:
 
     def wait(self, seconds: float) -> None:
         """Wait up to `seconds` for data, and handle the complete lines."""
-        poll = select.poll()
         if not self.is_open:
             return
+        poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if poll.poll(1000 * seconds):
             self.read()
@@ -133,7 +133,7 @@ class Daemon:
         self.account = ""
         self.title = ""  # name for people
         self.can: frozenset[str] = frozenset()
-        self.link = "online"
+        self.link = "online"  # or "offline" or "logon-required"
         self.paused = False  # the uploads are paused
         self.counts: dict[str, int] = {}
         self.queue: dict[str, None] = {}  # paths to ask for, in order
@@ -190,7 +190,7 @@ class Daemon:
     def _answer(self, message: Any) -> None:
         asked, self._asked = self._asked, []
         self._cancel()
-        self._client.learn(self, asked, message.get("states", []))
+        self._client.learn(asked, message.get("states", []))
         self.ask()
 
     def _change(self, message: Any) -> None:
@@ -204,7 +204,7 @@ class Daemon:
             self.mount, self.account = str(message["mountpoint"]), str(message["account"])
             self.title = str(message.get("title", self.account))
             self.can = frozenset(message["can"])
-            self._client.introduce(self)
+            self._client.introduce()
         self._client.change(self, message.get("changed", {}), bool(message.get("everything")))
 
     def _lost(self) -> None:
@@ -240,7 +240,7 @@ class Client:
 
         If the state is not cached, request it from the daemon. A path outside mounts has no state.
         """
-        if not f"{path}/".startswith(self._prefixes):
+        if not self.is_inside(path):
             return None
         found = self._entries.get(path)
         if found is None:
@@ -327,8 +327,8 @@ class Client:
         else:
             self._retry = FIRST_RETRY_SECONDS
 
-    def introduce(self, daemon: Daemon) -> None:
-        """Query the waiting paths of a daemon that has just reported its mount point."""
+    def introduce(self) -> None:
+        """Query the waiting paths, as a daemon has just reported its mount point."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
 
@@ -345,7 +345,7 @@ class Client:
 
     # ---- answers ----
 
-    def learn(self, daemon: Daemon, paths: list[str], states: list[Any]) -> None:
+    def learn(self, paths: list[str], states: list[Any]) -> None:
         """Store the states of `paths` that a daemon has returned; None removes a stored state."""
         changed = []
         for path, state in zip(paths, states, strict=False):
@@ -374,7 +374,7 @@ class Client:
         }
         known = {path: state for path, state in news.items() if path in self._entries}
         if known:
-            self.learn(daemon, list(known), list(known.values()))
+            self.learn(list(known), list(known.values()))
         if everything:
             daemon.queue.update(dict.fromkeys(self._below(daemon)))
             daemon.ask()
@@ -399,11 +399,10 @@ class Client:
 
 
 def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
-    """Send a request to the daemon with the socket `path`, and return the last line of the answer.
+    """Send a request to the daemon with the socket `path`, and return the last line of its answer.
 
-    This function waits, so only separate processes may call it. `silence` is the maximum time
-    between two lines, in seconds. Raises OSError if the connection fails or a line takes longer
-    (TimeoutError), and ValueError if a line is not JSON.
+    `silence` is the maximum time between two lines, in seconds. Raises OSError if the connection
+    fails or a line takes longer (TimeoutError), and ValueError if a line is not JSON.
     """
     for message in _lines(path, request, silence):
         if message.get("done") or "error" in message:
@@ -412,11 +411,7 @@ def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str
 
 
 def serving(path: str) -> Path | None:
-    """Return the socket of the daemon whose mount contains the path.
-
-    This function waits, so only separate processes may call it. Return None if the path is in no
-    mount, or no daemon answers.
-    """
+    """Return the socket of the daemon whose mount contains the path, or None if none answers."""
     for each in mounts.sockets():
         try:
             first = next(_lines(each, {"command": "watch"}, ANSWER_SECONDS), {})
@@ -429,10 +424,7 @@ def serving(path: str) -> Path | None:
 
 
 def _lines(path: Path, request: dict[str, object], silence: float) -> Iterator[dict[str, Any]]:
-    """Send a request, and yield each line of the answer as a decoded JSON object.
-
-    Raises the errors of `blocking`.
-    """
+    """Send a request, and yield each line of the answer as a decoded JSON object."""
     with mounts.connect(path) as connection:
         connection.settimeout(silence)
         connection.sendall(json.dumps(request).encode("ascii") + b"\n")

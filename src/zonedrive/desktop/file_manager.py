@@ -15,10 +15,11 @@ from gi.repository import GLib, GObject
 from . import menu
 from .client import Client
 from .glib_loop import GLibLoop, start
+from .menu import _
 
 MENU_SECONDS = 0.03
 SLICE = 100  # entries that are refreshed in one callback of the event loop
-LOOKED_AT = 200  # entries of a selection whose states decide about the menu
+LOOKED_AT = 200  # number of selected entries whose states decide about the menu
 
 
 def path_of(file: Any) -> str | None:
@@ -92,13 +93,13 @@ class States:
             found = menu.top_items(daemon.paused) + found
         if not found:
             return []
-        top = _item(module, f"{kind}::zones", menu.title(), "zonedrive")
+        top = _item(module, f"{kind}::zones", _("Zones"), "zonedrive")
         below = module.Menu()
         for item in found:
             entry = _item(module, f"{kind}::{item.action}", item.label, item.icon)
             entry.connect("activate", lambda _, action=item.action: self._do(action, inside))
             below.append_item(entry)
-        _set_submenu(top, below)
+        (getattr(top, "set_submenu", None) or top.set_menu)(below)  # set_menu: Thunar's name
         return [top]
 
     def _do(self, action: str, paths: list[str]) -> None:
@@ -111,7 +112,7 @@ class States:
             if "link" in message:
                 copy(str(message["link"]))
             else:
-                start(action, paths)  # it says why
+                start(action, paths)  # the action reports the reason
 
         self.client.request(daemon, {"command": "link", "path": paths[0]}, answered)
 
@@ -123,10 +124,6 @@ def _item(module: Any, name: str, label: str, icon: str) -> Any:
     """
     tip = "tooltip" if module.__name__.endswith("Thunarx") else "tip"
     return module.MenuItem(name=f"Zonedrive::{name}", label=label, icon=icon, **{tip: ""})
-
-
-def _set_submenu(item: Any, below: Any) -> None:
-    (getattr(item, "set_submenu", None) or item.set_menu)(below)
 
 
 def emblem_provider(module: Any) -> type:

@@ -17,13 +17,9 @@ def start(action: str, paths: list[str]) -> None:
 
 
 class GLibLoop:
-    """Default event loop of GLib, with the interface `client.Loop`."""
+    """Default event loop of GLib; implements `client.Loop`."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever `fd` is readable or, if `urgent`, has an exceptional condition.
-
-        Return a function that ends the calls.
-        """
         news = GLib.IOCondition.PRI | GLib.IOCondition.ERR
         data = GLib.IOCondition.IN | GLib.IOCondition.HUP | GLib.IOCondition.ERR
 
@@ -34,10 +30,9 @@ class GLibLoop:
         number = GLib.unix_fd_add_full(
             GLib.PRIORITY_DEFAULT, fd, news if urgent else data, call, None
         )
-        return lambda: _remove(number)
+        return lambda: GLib.source_remove(number)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` once after `seconds`; return a function that cancels the call."""
         pending: list[int] = []
 
         def call(*_: Any) -> bool:
@@ -46,8 +41,4 @@ class GLibLoop:
             return False
 
         pending.append(GLib.timeout_add(int(1000 * seconds), call))
-        return lambda: _remove(pending.pop()) if pending else None
-
-
-def _remove(number: int) -> None:
-    GLib.source_remove(number)
+        return lambda: GLib.source_remove(pending.pop()) if pending else None

@@ -32,11 +32,6 @@ class Item(NamedTuple):
     icon: str
 
 
-def title() -> str:
-    """Return the label of zonedrive's submenu."""
-    return _("Zones")
-
-
 def emblem(entry: Entry) -> str:
     """Return the name of an entry's emblem, or "" for an entry that never leaves this machine.
 

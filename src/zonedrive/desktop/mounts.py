@@ -23,17 +23,11 @@ def mount_points(table: bytes) -> list[str]:
     return found
 
 
-def runtime_dir() -> Path | None:
-    """Return the folder of the control sockets, or None if XDG_RUNTIME_DIR is not set."""
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    return Path(given, "zonedrive") if given.startswith("/") else None
-
-
 def sockets() -> list[Path]:
     """Return the paths of the control sockets of this user; some daemons may be dead."""
-    folder = runtime_dir()
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
-        return sorted(folder.glob("*.sock")) if folder is not None else []
+        return sorted(Path(given, "zonedrive").glob("*.sock")) if given.startswith("/") else []
     except OSError:
         return []
 

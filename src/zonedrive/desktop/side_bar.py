@@ -21,12 +21,7 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
     if link == "logon-required":
         return "ERROR", _("You are logged off. Your changes are safe on this computer.")
     if link != "online":
-        text = _("The service cannot be reached.")
-        if waiting + failed:
-            text += " " + plural(
-                "{count} change is waiting.", "{count} changes are waiting.", waiting + failed
-            )
-        return "ERROR", text
+        return "ERROR", _("The service cannot be reached.") + _still_waiting(waiting + failed)
     if failed:
         return "ERROR", plural("{count} upload failed.", "{count} uploads failed.", failed)
     if conflicts:
@@ -35,18 +30,18 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
         )
         return "ERROR", text
     if paused:
-        text = _("Uploads are paused.")
-        if waiting:
-            text += " " + plural(
-                "{count} change is waiting.", "{count} changes are waiting.", waiting
-            )
-        return "IDLE", text
+        return "IDLE", _("Uploads are paused.") + _still_waiting(waiting)
     if waiting:
         text = plural(
             "{count} change is being uploaded.", "{count} changes are being uploaded.", waiting
         )
         return "SYNCING", text
     return "IDLE", _("Everything is on the service.")
+
+
+def _still_waiting(count: int) -> str:
+    waiting = plural("{count} change is waiting.", "{count} changes are waiting.", count)
+    return f" {waiting}" if count else ""
 
 
 class SideBar:
@@ -83,7 +78,7 @@ class SideBar:
             self._show_menu(daemon)
 
     def _exported(self, daemon: Daemon) -> Any:
-        path = daemon.account.replace("-", "_")  # as D-Bus allows no hyphen in it
+        path = daemon.account.replace("-", "_")  # D-Bus allows no hyphen in an object path
         account = self._library.AccountExporter.new(self._provider, path)
         account.set_name(daemon.title)
         account.set_path(daemon.mount)

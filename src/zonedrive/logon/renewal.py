@@ -61,7 +61,7 @@ class Renewal:
         self,
         paths: AccountPaths,
         store: SecretStore,
-        run: "Run | None" = None,
+        run: Run | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set the callbacks: `run` renews the logon; `monotonic` returns seconds."""

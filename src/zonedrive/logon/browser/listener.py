@@ -27,13 +27,13 @@ from zonedrive.logon.browser import page, request_check
 from zonedrive.logon.browser.page import Verdict
 
 PIECE: Final = 16 * 1024
-LARGEST: Final = 256 * 1024  # bytes of an answer
+LARGEST: Final = 256 * 1024  # maximum size of a request's body in bytes
 MOST_FIELDS: Final = 50
 MOST_CONNECTIONS: Final = 32
 REQUEST_SECONDS: Final = 15.0
-OUTCOME_SECONDS: Final = 90.0  # maximum wait of the last page
-# Maximum wait for the request of the last page: a browser on a busy machine is slow, and
-# would show an error although the logon has worked.
+OUTCOME_SECONDS: Final = 90.0  # maximum wait of the last page for the result
+# Maximum wait for the request of the last page. If the listener ended before this request, the
+# browser would show an error although the logon has worked; on a busy machine, a browser is slow.
 FAREWELL_SECONDS: Final = 20.0
 FORM: Final = b"application/x-www-form-urlencoded"
 
@@ -51,7 +51,6 @@ class Exchange:
         self.target = ""  # path and query
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
-        self.too_large = False
 
     async def receive(self, most: int) -> None:
         """Receive the request; keep at most `most` + 1 bytes of its body.
@@ -70,7 +69,6 @@ class Exchange:
                 self.target = event.target.decode("latin-1")
             elif isinstance(event, h11.Data):
                 body += event.data[: most + 1 - len(body)]
-                self.too_large = len(body) > most
             if request and isinstance(event, h11.EndOfMessage):
                 self.method, self.body = request.method.decode("latin-1"), bytes(body)
                 return
@@ -211,9 +209,9 @@ class Listener:
             await exchange.receive(LARGEST)
         if reading.cancelled_caught or not exchange.method:
             return
-        if exchange.too_large:
+        if len(exchange.body) > LARGEST:
             await self._say(exchange, 413, page.REFUSED)
-        elif not request_check.is_ours(exchange.headers, self._host):
+        elif exchange.headers.get(b"host") != self._host.encode():
             await self._say(exchange, 421, page.REFUSED)
         else:
             await self._route(exchange)

@@ -1,11 +1,8 @@
-"""Access control of the listener, based on the request and its connection only.
+"""Access control of a server on the loopback address: origin of a request, owner of a connection.
 
-This module knows nothing about the purpose of a request.
-
-Every page in a browser on this machine and every local user can reach the listener. A request from
-a foreign page is rejected: the page cannot guess the paths, and its Origin header is different. Its
-Host header is different too if the page uses a name that resolves to 127.0.0.1. A connection of
-another user is rejected, because the kernel reports the owner of the connection.
+Every page in a browser on this machine and every local user can reach such a server. The Origin
+header shows that a request comes from a foreign page, and the kernel reports the user who owns the
+other end of a connection.
 
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
 programs of root forward the traffic of others (proxies, container port forwarders), so the owner
@@ -36,11 +33,6 @@ NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
 Address = tuple[str, int]
 
 
-def is_ours(headers: dict[bytes, bytes], host: str) -> bool:
-    """Return True if the Host header is `host`, the listener's own address."""
-    return headers.get(b"host", b"").decode("latin-1") == host
-
-
 def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
     """Return True if a page of the server at `host` sent the request; `host` includes the port."""
     site = headers.get(b"sec-fetch-site", b"same-origin")
@@ -50,8 +42,8 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection must still exist after the kernel tables were read. Otherwise, the table row with
-    its addresses could belong to a later connection.
+    The connection must still exist after the kernel's tables were read. Otherwise, the row with its
+    addresses could belong to a later connection.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

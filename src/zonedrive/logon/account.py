@@ -15,6 +15,8 @@ from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
 from zonedrive.remote.urls import base_url
 
+_UNREADABLE = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
+
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
     """One account on this machine, as stored in its account file."""
@@ -22,7 +24,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str  # https://host[:port]
     username: str  # as typed at logon
-    user_id: str = ""  # as the service calls the user
+    user_id: str = ""  # the service's name for the user
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
@@ -40,7 +42,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
             account = cls._read(paths.account_file)
         except (FileNotFoundError, NotADirectoryError) as missing:
             raise not_logged_on(paths) from missing
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as wrong:
+        except _UNREADABLE as wrong:
             if (copy := cls.load_copy(paths)) is not None:
                 return copy
             raise ConfigError(
@@ -50,11 +52,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return account._here(paths)
 
     def _here(self, paths: AccountPaths) -> Self:
-        """Return the account with a validated base URL and the current path of its CA certificate.
+        """Return the account with a validated base URL and the current path of its CA certificates.
 
-        The stored path may be outdated, because the state folder may have been moved or restored
-        elsewhere. A policy for `ca_file` takes precedence, even if the policy is newer than the
-        logon. Raises ConfigError if the base URL is invalid.
+        The stored path is outdated if the state folder was moved. A policy for `ca_file` takes
+        precedence, even if it is newer than the logon. Raises ConfigError for an invalid base URL.
         """
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
@@ -68,7 +69,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         """Return the account from the copy that `save` wrote; None if the copy cannot be read."""
         try:
             return cls._read(paths.account_copy)._here(paths)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ConfigError):
+        except (*_UNREADABLE, ConfigError):
             return None
 
     @classmethod
@@ -76,7 +77,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         """Return True if the account file is missing or cannot be read."""
         try:
             cls._read(paths.account_file)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except _UNREADABLE:
             return True
         return False
 
@@ -87,11 +88,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, paths: AccountPaths) -> None:
         """Write the account file atomically, and then a copy of the file. Raises OSError.
 
-        The account file names the owner of the pending uploads. The copy preserves this name if the
-        file is damaged, so that the uploads are not assigned to another user.
+        The file names the owner of the pending uploads. If it is damaged, the copy still has the
+        name, so that the uploads are not assigned to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
-        paths.account_copy.unlink(missing_ok=True)  # never keep the copy of another user's file
+        paths.account_copy.unlink(missing_ok=True)  # it may name another user
         write_private(paths.account_file, text)
         write_private(paths.account_copy, text)
 

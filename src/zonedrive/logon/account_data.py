@@ -1,7 +1,6 @@
-"""Local data of an account, and its deletion.
+"""Deletion of an account's local data, and the amount of data that would be lost.
 
-This module sends no requests and does not read the database; callers provide the number of pending
-uploads.
+This module sends no requests and does not read the database.
 """
 
 import shutil
@@ -18,9 +17,9 @@ from zonedrive.paths import AccountPaths
 class Backlog(msgspec.Struct, frozen=True):
     """Number and size of the pending changes, which the service does not have yet."""
 
-    files: int = 0  # number of all pending changes
+    files: int = 0  # number of pending changes of all kinds
     bytes: int = 0
-    changes: int = 0  # number of those among `files` that have no content to upload
+    changes: int = 0  # number of the changes in `files` that have no content to upload
 
     def __str__(self) -> str:
         return unsent(msgspec.structs.asdict(self))
@@ -30,9 +29,9 @@ class LocalData(msgspec.Struct, frozen=True):
     """Amount of data that exists only on this machine; `lost`, `local` and `wanted` count files."""
 
     backlog: Backlog = Backlog()
-    lost: int = 0  # in lost+found
-    local: int = 0  # with names of local_only
-    wanted: int = 0  # those of `local` that are the user's, not temporary files of programs
+    lost: int = 0  # files in lost+found
+    local: int = 0  # files with names of local_only
+    wanted: int = 0  # files in `local` that are the user's, not temporary files of programs
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:
@@ -49,12 +48,10 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
-    """Delete the account's secrets and folders from this machine; return "" or an error message.
+    """Delete the account's secrets from this machine, and then its folders.
 
-    The secrets are deleted first, so that data left by a crash is unreadable. Raises StoreError if
-    the secrets cannot be deleted, and OSError if the folders cannot be deleted. If `lost`, delete
-    the folders even if the secrets cannot be deleted, and return the error message about the
-    secrets.
+    If the secrets cannot be deleted, raise StoreError; but if `lost`, delete the folders and return
+    the error message. Otherwise, return "". Raises OSError if the folders cannot be deleted.
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 
@@ -67,7 +64,7 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
         if not lost:
             raise
         wrong = error.message
-    for folder in (paths.cache, paths.state):
+    for folder in (paths.cache, paths.state):  # unreadable without the key if a crash leaves them
         if folder.exists():
             shutil.rmtree(folder)
     return wrong

@@ -95,9 +95,9 @@ def load_bearer(store: SecretStore) -> Bearer | None:
     Raises StoreError if the store fails or the stored bearer token is damaged.
     """
     kept = store.get(NAME)
-    if kept is None or not kept.reveal().strip():
+    text = "" if kept is None else kept.reveal().strip()
+    if not text:
         return None
-    text = kept.reveal().strip()
     bearer = None
     if text.startswith("{"):
         # The parser's message is left out because it could quote the secret.

@@ -143,16 +143,12 @@ class Flow:
         return await self._finished(outcome)
 
     async def _first(self) -> Outcome:
-        """Run the first step: a browser sign-on if requested or required, else a password logon.
-
-        Return the result of the step.
-        """
         if self._browser:
             offer = self._browser.offer(self._needs, named=bool(self._username))
             if offer is not None:
                 return await self._sign_on(self._browser, offer)
-        if self._browser and not self._username:
-            self._username = self._browser.person.username()
+            if not self._username:
+                self._username = self._browser.person.username()
         password = self._ask.password() if self._needs.password else None
         return await self._step(password=self._keep(password), code=self._first_code())
 
@@ -318,10 +314,6 @@ class Flow:
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
-    """Return the error for a sign-on as `found` instead of `expected`.
-
-    `asked` is True if the user was asked to confirm and declined.
-    """
     whom = f"{found or 'a user whom the service does not name'}, not as {expected}"
     if asked:
         why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"

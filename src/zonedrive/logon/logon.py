@@ -296,10 +296,6 @@ class Logon:
         return profile_at(self._request.profile or used or self._request.default_profile, Path())
 
     def _change(self, profile: Profile) -> PasswordChange | None:
-        """Return the operation and the callbacks for a password change.
-
-        Return None if no user can be asked, or if the profile does not define the operation.
-        """
         if self._new_password is None or not profile.can("change_password"):
             return None
         return PasswordChange(profile.operation("change_password"), self._new_password, self._tell)

@@ -71,9 +71,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     digest: bytes
     message: str
     remedy: str
-    until: float = (
-        0.0  # seconds since the epoch, end of a block or a similar rejection; 0: permanently
-    )
+    until: float = 0.0  # end of a block, in seconds since the epoch; 0: the record does not expire
     times: int = 0  # number of consecutive blocks
 
     def is_of(self, password: Secret) -> bool:
@@ -122,11 +120,11 @@ class Renewer:
         mark = self._mark()
         if password is None:
             if mark is not None:
-                return self._refusal(mark.message, account)
-            return self._refusal("no password is stored", account)
+                return _refusal(mark.message, account)
+            return _refusal("no password is stored", account)
         if mark is not None and mark.is_of(password):
             if not mark.until:
-                return self._refusal(mark.message, account)
+                return _refusal(mark.message, account)
             if time.time() < mark.until:
                 return _blocked(mark)
         try:
@@ -167,11 +165,9 @@ class Renewer:
                 access.carry(None)
             else:
                 if bearer.kind == "token":
-                    here = LoggedOn(bearer, account.user_id, password)
                     self._sent = "token"
-                    return await obtain_token(
-                        access, here, bearer_auth.token_name(account.name), days
-                    )
+                    here = LoggedOn(bearer, account.user_id, password)
+                    return await obtain_token(access, here, token_name(account.name), days)
                 return await self._session(access, account, password, former=bearer)
         fresh = await self._session(access, account, password)
         if bearer is not None and bearer.kind == "session":
@@ -203,11 +199,10 @@ class Renewer:
     def _refused(
         self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account
     ) -> Outcome:
-        """Return the outcome for the error `refused`.
+        """Return the outcome for the error `refused`, and record the error if necessary.
 
-        If only the user can help, record the password as rejected, and delete it. For a block, or
-        another rejection of a logon with the password, record the time until which no password may
-        be sent. Do not record other errors.
+        If only the user can help, record the password as rejected, and delete it. If the service
+        rejects the logon for another reason, record the time until which no password may be sent.
         """
         blocked = refused.code in BLOCKED
         final = not blocked and _is_final(refused, sent=bool(self._sent))
@@ -226,11 +221,8 @@ class Renewer:
         self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
         if until:
             return _blocked(new)
-        self._store.delete(PASSWORD)  # of no use any more
-        return self._refusal(refused.message, account)
-
-    def _refusal(self, message: str, account: Account) -> Outcome:
-        return Outcome("refused", message, f"run {account.logon_command()}")
+        self._store.delete(PASSWORD)  # it is never sent again
+        return _refusal(refused.message, account)
 
     def _mark(self) -> RefusalRecord | None:
         kept = self._store.get(REFUSED)
@@ -262,6 +254,10 @@ async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
         await revoke(access, load_profile(account.profile), former)
 
 
+def _refusal(message: str, account: Account) -> Outcome:
+    return Outcome("refused", message, f"run {account.logon_command()}")
+
+
 def _blocked(mark: RefusalRecord) -> Outcome:
     left = max(1.0, mark.until - time.time())
     at = time.strftime("%H:%M", time.localtime(mark.until))
@@ -280,10 +276,7 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the `with` block runs; wait until the lock is free.
-
-    The lock ensures that only one renewal of the account runs at a time.
-    """
+    """Hold the lock file `path` while the `with` block runs; wait until the lock is free."""
     private_dir(path.parent)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -123,18 +123,17 @@ def outcome(body: bytes, doing: str) -> Outcome:
     """
     found = parse_object(body, doing)
     user = found.get("userId")
+    logged_on = found.get("logonOK") is True
     result = Outcome(
-        logged_on=found.get("logonOK") is True,
-        pending=text(found.get("state")),
+        logged_on=logged_on,
+        pending="" if logged_on else text(found.get("state")),
         session=text(found.get("sessionId")) or text(found.get("sessionID")),
         life_ns=min(count(found.get("expiresInMillis")) * _MILLISECOND, _LONGEST_LIFE),
         user_id=identifier(user.get("name") if isinstance(user, dict) else user),
         change_password=found.get("passwordChangeIsRequired") is True,
         elsewhere=text(found.get("idpURI")),
     )
-    if result.logged_on and result.pending:
-        result = msgspec.structs.replace(result, pending="")
-    if not result.logged_on and not result.pending and not isinstance(found.get("logonOK"), bool):
+    if not logged_on and not result.pending and not isinstance(found.get("logonOK"), bool):
         raise BadAnswer(f"{doing}: the answer says neither that it worked nor what is missing")
     return result
 

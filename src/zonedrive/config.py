@@ -306,7 +306,6 @@ def _of_organization(
 
 
 def _require_certificates(path: Path, where: str) -> None:
-    """Raise ConfigError if the file at `path` has no readable certificates."""
     import ssl  # most commands do not need it
 
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

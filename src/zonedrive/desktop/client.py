@@ -424,7 +424,6 @@ def serving(path: str) -> Path | None:
 
 
 def _lines(path: Path, request: dict[str, object], silence: float) -> Iterator[dict[str, Any]]:
-    """Send a request, and yield each line of the answer as a decoded JSON object."""
     with mounts.connect(path) as connection:
         connection.settimeout(silence)
         connection.sendall(json.dumps(request).encode("ascii") + b"\n")

@@ -90,7 +90,6 @@ class SideBar:
         return account
 
     def _actions(self, mount: str) -> Any:
-        """Return the actions of an account's menu, each of which runs in a separate process."""
         group = self._gio.SimpleActionGroup.new()
         for name in ("pause", "resume", "overview"):
             action = self._gio.SimpleAction.new(name, None)

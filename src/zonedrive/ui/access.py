@@ -156,7 +156,6 @@ def _plain(status: int, text: str) -> Response:
 
 
 def _with_headers(send: Send) -> Callable[[Any], Awaitable[None]]:
-    """Return `send` with the security headers added to each response."""
     extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def sending(message: Any) -> None:

@@ -169,7 +169,6 @@ class Window:
         return self._problem(request, Problem(translated("There is no such page."), status=404))
 
     def _problem(self, request: Request, problem: Problem) -> Response:
-        """Return a page that shows the problem, in place of the requested page."""
         again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return self._page(
             request, "wrong.html", problem.status, problem=problem,
@@ -218,7 +217,6 @@ class Window:
         return template.render({"views": accounts.views(), "at_login": self._at_login})
 
     def _do(self, request: Request, form: FormData) -> Response:
-        """Run a simple command for an account; the URL path names both."""
         account, what = self._view(request), request.path_params["what"]
         name = account.name
         if what == "open":
@@ -250,7 +248,6 @@ class Window:
         return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, path: Path) -> Response:
-        """Open a file or folder in the desktop's default program."""
         opener = shutil.which("xdg-open") or shutil.which("gio")
         if opener is None:
             return self._to("/", Problem(translated("No file manager was found.")))
@@ -264,7 +261,6 @@ class Window:
     # ---- logging on and off ----
 
     def _logon(self, request: Request) -> Response:
-        """Show the logon form, with the fields of the last attempt if that attempt failed."""
         known = accounts.names()
         failed = self._logons.get(request.query_params.get("from", ""))
         name = request.query_params.get("account", "") or (failed.account if failed else "")
@@ -454,7 +450,6 @@ class Window:
         return self._told(f"/a/{account.name}/versions?path={quote(path)}", done, text)
 
     def _version(self, request: Request) -> Response:
-        """Send one version of a file as a download."""
         account, given = self._view(request), request.query_params
         path = accounts.inside(account, given.get("path", ""))
         folder = Path(tempfile.mkdtemp(prefix="zonedrive-"))
@@ -524,7 +519,6 @@ class Window:
         )  # fmt: skip
 
     def _change_member(self, request: Request, form: FormData) -> Response:
-        """Add or remove a member, or change the level of a member."""
         account, zone = self._view(request), request.query_params.get("zone", "")
         what, who, level = (_text(form, key) for key in ("what", "who", "level"))
         words = [] if what == "remove" else [level]
@@ -704,7 +698,6 @@ def labels() -> dict[str, dict[str, str]]:
 
 
 def _periods() -> list[tuple[str, str]]:
-    """Return the value and the label of each period that the log page offers."""
     _ = translated
     return [
         ("today", _("Today")),
@@ -715,7 +708,6 @@ def _periods() -> list[tuple[str, str]]:
 
 
 def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
-    """Convert a version of the file at `path` to an entry of the log page."""
     said = translated("Version {number}").format(number=version["version"])
     return {"time": version["modified"], "user": version["modified_by"], "message": said,
             "event": "", "path": path}  # fmt: skip
@@ -755,7 +747,6 @@ def _fresh(known: list[str]) -> str:
 
 
 def _text(form: FormData, key: str, *, strip: bool = True) -> str:
-    """Return a text field of a form, or "" if the field is missing or a file."""
     value = form.get(key, "")
     text = value if isinstance(value, str) else ""
     return text.strip() if strip else text

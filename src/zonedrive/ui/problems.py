@@ -92,7 +92,6 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
 
 
 def _known() -> Mapping[type[Exception], Problem]:
-    """Return the problem for each error class."""
     kept = _("What you have saved is kept on this computer.")
     ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", "", (LOG_ON,), 403)
     unreachable = Problem(

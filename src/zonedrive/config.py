@@ -71,7 +71,7 @@ GUARD = (
     "recollindex", "updatedb",
 )  # fmt: skip
 
-# Minimum and maximum; a time of more than a day is treated as a mistake.
+# Minimum and maximum value of a setting; a time of more than a day is treated as a mistake.
 LIMITS = {
     "settle": (0, 86_400),
     "refresh": (0, 86_400),
@@ -90,7 +90,7 @@ KINDS: dict[object, str] = {
 }
 BOOLEANS = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
-MOST_TRANSFERS = 8  # each needs a thread and a connection; more would not be faster
+MOST_TRANSFERS = 8  # each transfer needs a thread and a connection; more would not be faster
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -107,8 +107,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine
     guard: tuple[str, ...] = GUARD  # programs whose reads cause no download
-    executable: Literal["ignore", "keep"] = "ignore"  # the attribute of the service
-    profile: str | None = None  # None: the one given at logon, else `published`
+    executable: Literal["ignore", "keep"] = "ignore"  # the service's attribute of a file
+    profile: str | None = None  # None: the profile that was given at logon, else `published`
     never_uploaded: tuple[str, ...] = ()  # names of the policy `local_only`, in any case of letters
 
     @property
@@ -135,8 +135,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Administrator's settings for one account, which consist of defaults and policies.
 
     INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
-    policy cannot be read, the user cannot choose the value: the default is used, and uploads,
-    logons or saved passwords that the policy could forbid are forbidden.
+    policy cannot be read, its default value is used, and everything that it could forbid (uploads,
+    logons or saved passwords) is forbidden.
     """
 
     base_url: str | None = None
@@ -154,11 +154,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allows_logon(self) -> bool:
-        """True if all policies that a logon depends on could be read.
-
-        These policies define the service, the certificate authority, the profile and the state
-        folder.
-        """
+        """True if the policies for service, CA file, profile and state folder could be read."""
         return self.closed.isdisjoint((*LOGON_POLICIES, "state_dir"))
 
     @property
@@ -201,8 +197,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Settings:
         """Return the user's settings, completed with the defaults and overridden by the policy.
 
-        For a list, the policy's items are followed by the user's items. `tell` is called with a
-        line for each value of the user that the policy overrides.
+        For a list, the user's items are added to those of the policy. `tell` is called with a line
+        for each value of the user that the policy overrides.
         """
         values: dict[str, object] = {**self.defaults, **own}
         rule: dict[str, object] = {n: v for n, v in self.policy.items() if n in NAMES}
@@ -212,7 +208,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
             most = Settings().cache_size
             rule["cache_size"] = min(most, given) if isinstance(given, int) else most
         for name, value in rule.items():
-            if isinstance(value, tuple):  # a user's list can be longer
+            if isinstance(value, tuple):  # the user may add items
                 listed = values.get(name, getattr(Settings(), name))
                 values[name] = tuple(dict.fromkeys((*value, *listed)))  # type: ignore[misc]
                 continue
@@ -261,7 +257,7 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
     if isinstance(policy, dict):
         rules = read(("policy",), policy)
         closed = frozenset(name for name in policy if name not in rules)
-        if not closed <= everything:  # any policy may be meant by an unknown name
+        if not closed <= everything:  # an unknown name may be a misspelled name of any policy
             closed = everything
     else:
         problems.append(ConfigError(f"{path}: policy must be a table", remedy=ADMINISTRATOR))
@@ -281,10 +277,10 @@ ADMINISTRATOR = "ask the administrator of this computer to correct it"
 def _of_organization(
     name: str, value: object, where: str, folder: Path, table: tuple[str, ...]
 ) -> object:
-    """Validate a value of the administrator's file and return it.
+    """Validate a value of the administrator's file and return it; make relative paths absolute.
 
-    `where` is the file and line for messages, and `table` the path of the table with the value.
-    Paths relative to `folder` become absolute. Raises ConfigError if the value is not valid.
+    `where` is the file and line of the value, for messages, and `table` the path of its table.
+    Raises ConfigError if the value is not valid.
     """
     if name == "save_password" and table == ("policy",):
         if isinstance(value, bool):
@@ -326,12 +322,11 @@ def load(
 ) -> Settings:
     """Read the settings of `account`, overridden by `-o` options.
 
-    If the file at `path` does not exist, the defaults are used. The relative path of a profile is
-    relative to the folder of the settings file or, in an option, to the current folder. `system`
-    has the administrator's settings; None means to read them from SYSTEM_FOLDER. `tell` is called
-    with a line for each problem in the administrator's file and for each overridden value of the
-    user. Raises ConfigError, which names the file and the setting, or BadOption for an invalid
-    option.
+    The file at `path` need not exist. A relative path of a profile is relative to the folder of the
+    file or, in an option, to the current folder. `system` has the administrator's settings, which
+    are read from SYSTEM_FOLDER if it is None. `tell` is called with a line for each problem in
+    these settings, and for each value of the user that they override. Raises ConfigError for an
+    invalid file or value, and BadOption for an invalid option.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -359,9 +354,8 @@ def load(
 def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
     """Change settings of `account` in the file at `path`, and keep the file's comments.
 
-    `values` maps names to texts as in `-o` options, but each item of a list is on a separate line.
-    None removes a setting. Raises ConfigError for an invalid value or file, or OSError; the file is
-    then unchanged.
+    `values` maps names to texts as in `-o` options, but with each item of a list on its own line;
+    None removes a setting. On an error (ConfigError or OSError), the file is unchanged.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -404,8 +398,7 @@ def as_text(value: object) -> str:
 def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
     """Return the text of a settings file and its parsed tables.
 
-    Raises ConfigError if the file cannot be read or parsed. For a syntax error, `remedy` is the
-    remedy of the ConfigError.
+    Raises ConfigError if the file cannot be read or, with `remedy`, if it cannot be parsed.
     """
     text = _text(path)
     try:
@@ -440,10 +433,9 @@ def _text(path: Path) -> str:
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
-    """Return the name of a profile unchanged, or the path of a profile as an absolute path.
+    """Return the name of a profile, or the absolute path of a profile that is given by its path.
 
-    A relative path is relative to `folder`. Raises ConfigError for the home folder of an unknown
-    user.
+    A relative path is relative to `folder`. Raises ConfigError for `~USER` with an unknown user.
     """
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         return name_or_path
@@ -453,8 +445,8 @@ def profile_at(name_or_path: str, folder: Path) -> str:
 def _checked(name: str, value: object, where: str, folder: Path) -> object:
     """Return a value converted to the type of the setting `name`.
 
-    A relative path of a profile is relative to `folder`. Raises ConfigError with the allowed
-    values; its message starts with `where`.
+    A relative path of a profile is relative to `folder`. Raises ConfigError with a message that
+    starts with `where`.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -485,10 +477,9 @@ def _size(value: object) -> object:
 
 
 def _from_text(name: str, text: str) -> object:
-    """Convert the text of the option `name=text` to the type of the setting.
+    """Convert the text of an option to the type of the setting `name`, or return it unchanged.
 
-    The items of a list are separated by colons. A text that cannot be converted is returned
-    unchanged.
+    The items of a list are separated by colons.
     """
     kind = HINTS.get(name)
     if kind is bool:

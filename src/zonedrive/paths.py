@@ -50,12 +50,14 @@ def cache_dir() -> Path:
 def runtime_dir() -> Path:
     """Return the folder for sockets and ready files.
 
-    A private folder in the state directory is used if XDG_RUNTIME_DIR is not set (in a bare
-    container or cron), belongs to another user (after `su`), or is writable for others. A shared
-    /tmp is not used, because another user could create the socket there.
+    A private folder in the state folder is used if XDG_RUNTIME_DIR is not set (in a bare container
+    or cron), belongs to another user (after `su`), or is writable for others. /tmp is not used,
+    because another user could create the socket there.
     """
     base = given_runtime_dir()
-    return base / "zonedrive" if base is not None else state_dir() / ".run"  # no account's name
+    return (
+        base / "zonedrive" if base is not None else state_dir() / ".run"
+    )  # no account has this name
 
 
 def given_runtime_dir() -> Path | None:
@@ -71,8 +73,7 @@ def given_runtime_dir() -> Path | None:
 def is_private(path: Path) -> bool:
     """Return True if only this user or root can change `path` or replace it.
 
-    `path` must not contain links. A path that does not exist is as private as the folder that it
-    would be created in.
+    `path` must not contain links. A missing file is as private as its nearest existing parent.
     """
     try:
         found = path.stat()
@@ -85,9 +86,9 @@ def is_private(path: Path) -> bool:
 
 
 def is_irreplaceable(path: Path) -> bool:
-    """Return True if only this user or root can put another file in the place of `path`.
+    """Return True if only this user or root can replace `path` by another file.
 
-    The caller must ensure that `path` belongs to this user or root and contains no links.
+    `path` must belong to this user or root, and must not contain links.
     """
     return all(_keeps_names(each) for each in path.parents)
 
@@ -134,10 +135,9 @@ def _by_policy(name: str) -> Path | None:
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError unless each folder exists and protects the users' subfolders.
+    """Raise ConfigError unless only root and its owner can replace a subfolder of each folder.
 
-    `folders` maps policies to folders. Only the owner of a subfolder and root may be able to
-    replace the subfolder.
+    `folders` maps the names of policies to folders, which must exist.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -208,7 +208,7 @@ class AccountPaths:
     keyring_mark = _InState("in-keyring")  # the secrets are in a keyring; no second set is created
     renewal_lock = _InState("renewal.lock")  # held while the stored password renews the logon
     database = _InState("tree.db")  # inodes and intents, so that both change in one transaction
-    outgoing = _InState("outgoing")  # folder of bytes that the service does not have yet
+    outgoing = _InState("outgoing")  # folder of contents that the service does not have yet
     log = _InState("daemon.log")  # of a daemon without a terminal or journal
     run_record = _InState("daemon.run")  # exists from the start of a daemon until its orderly end
     pause = _InState("pause.json")  # exists while uploads are paused
@@ -289,8 +289,7 @@ def _way_around(found: Path) -> str:
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
 
-    A folder that belongs to root is accepted. Any other owner could replace the files that this
-    user stores in the folder.
+    Root may own a folder. Any other owner could replace the files that this user stores there.
     """
     require_policy_folders(policy_folders())
     with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
@@ -310,8 +309,7 @@ def require_folders(paths: AccountPaths) -> None:
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on; its remedy names logged-on accounts.
 
-    If the account is still in a folder that it used before a policy set `state_dir`, the remedy is
-    to move that folder.
+    If the account has a folder from before the policy `state_dir`, the remedy is to move it.
     """
     former = _base("XDG_STATE_HOME", ".local/state") / paths.account
     if former != paths.state and (former / "account.json").exists():  # the policy is newer
@@ -330,10 +328,9 @@ def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 
 
 def require_file(path: Path) -> None:
-    """Raise ConfigError if `path` is a pipe or a device.
+    """Raise ConfigError if `path` is a pipe or a device, which may never end.
 
-    A pipe or a device may never end, and can be read only once. A missing file or a folder is
-    reported by the code that opens it.
+    A missing file or a folder is reported by the code that opens it.
     """
     with contextlib.suppress(OSError):
         mode = path.stat().st_mode
@@ -362,7 +359,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_room(folder: Path) -> None:
-    """Raise OSError with `folder` as its file name if it has no room for SMALL bytes.
+    """Raise OSError with the file name `folder` if its disk has no room for SMALL bytes.
 
     A missing folder is not created; its nearest existing parent is tested.
     """
@@ -386,9 +383,8 @@ def sync_folder(folder: Path) -> None:
 def write_private(path: Path, data: bytes) -> None:
     """Replace the file at `path` atomically by a file with `data` and mode 0600.
 
-    After a power cut during the call, the file has either the old or the new content; after the
-    call, it has the new content. The parent folder gets mode 0700. Raises OSError if the file or
-    its folder cannot be written.
+    After a power cut during the call, the file has either the old or the new content; after a power
+    cut later, the new content. The parent folder gets mode 0700. Raises OSError.
     """
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")

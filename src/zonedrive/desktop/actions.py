@@ -49,8 +49,7 @@ def resume(paths: list[str]) -> None:
 def copy_link(paths: list[str]) -> None:
     """Copy the link for members to KDE's clipboard, or show the link in a notification.
 
-    File managers with an extension copy the link themselves, because a program without a window on
-    the screen cannot use the clipboard.
+    A program without a window cannot use other clipboards; extensions of file managers can.
     """
     (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
     _report([answer])
@@ -95,7 +94,7 @@ ACTIONS: dict[str, Callable[[list[str]], None]] = {
 
 
 def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
-    """Send a request to each daemon whose mount contains any of `paths`; return the answers.
+    """Send a request to each daemon whose mount contains any of `paths`; return the responses.
 
     Raises Failed if a daemon does not answer.
     """
@@ -157,11 +156,10 @@ def _call(
     path: str = "",
     interface: str = "",
 ) -> None:
-    """Call a method of a service on the session bus with the arguments `words`.
+    """Call a method of the service `name` on the session bus with the arguments `words`.
 
-    `name` is the service name, and `signature` the D-Bus type of the arguments. If `path` is "",
-    the object path is derived from the service name. The interface name is the service name
-    followed by `interface`.
+    `signature` is the D-Bus type of the arguments. The interface name is `name` followed by
+    `interface`. If `path` is "", the object path is derived from `name`.
     """
     from gi.repository import Gio, GLib
 

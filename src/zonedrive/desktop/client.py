@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, Protocol
 from . import mounts
 
 ANSWER_SECONDS = 5.0  # longest time for an answer
-FIRST_RETRY_SECONDS = 0.5  # pause before a daemon is looked for again; it doubles
+FIRST_RETRY_SECONDS = 0.5  # first pause before another search for daemons; the pause doubles
 LONGEST_RETRY_SECONDS = 60.0
 GATHER_SECONDS = 0.01  # queries that arrive within this time share a request
-BATCH = 500  # paths in a request
-BATCH_BYTES = 60_000  # of paths; so that a request fits into the socket's buffer
+BATCH = 500  # maximum number of paths in a request
+BATCH_BYTES = 60_000  # maximum length of a request's paths; a request fits into the socket's buffer
 CHUNK = 65_536  # bytes that are read at a time
-MOST_ENTRIES = 50_000  # remembered states
+MOST_ENTRIES = 50_000  # maximum number of cached states
 
 
 class Entry(NamedTuple):
@@ -275,10 +275,9 @@ class Client:
     def request(
         self, daemon: Daemon, request: dict[str, object], answered: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Send a request to a daemon on a separate connection.
+        """Send a request to a daemon on a separate connection, and call `answered` once.
 
-        `answered` is called once: with the answer, or with {} if there is no answer within
-        ANSWER_SECONDS seconds.
+        Its argument is the answer, or {} if there is no answer within ANSWER_SECONDS seconds.
         """
 
         def end(message: dict[str, Any]) -> None:
@@ -365,8 +364,8 @@ class Client:
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
         """Store the changes that a daemon reports for entries with known states.
 
-        With `everything`, query all known states of the mount again. The mount point counts as
-        changed with every report, because its state depends on `Daemon.counts`.
+        If `everything` is True, query all known states of the mount again. The mount point counts
+        as changed, because its state depends on `Daemon.counts`.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state

@@ -74,9 +74,9 @@ class States:
     def menu(self, module: Any, files: list[Any], kind: str = "Selection") -> list[Any]:
         """Return the menu items for `files`, as objects of the file manager's `module`.
 
-        Return [] if an entry is not in a mount or its daemon is not connected. `kind` distinguishes
-        the menu of the selection from the menu of the open folder, because Nautilus identifies the
-        items of both menus by name.
+        Return [] if an entry is not in a mount or its daemon is not connected. `kind` makes the
+        names of the items in the menus of the selection and of the open folder different, which
+        Nautilus requires.
         """
         paths = [path_of(file) for file in files]
         inside = [path for path in paths if path is not None and self.client.is_inside(path)]

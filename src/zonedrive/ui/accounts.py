@@ -180,9 +180,9 @@ def views() -> list[AccountView]:
 def default_folder(name: str) -> Path:
     """Return the default mount point of an account, a folder in `~/Zones`.
 
-    The folder is named after the organization, because some file managers show the folder's name.
-    If a folder with the account's name exists already, that folder is used. If `~/Zones` itself is
-    a mount point, the result is `~/Zones-ACCOUNT`.
+    The folder is named after the organization, for file managers that show the name; an existing
+    folder with the account's name is used instead. If `~/Zones` itself is a mount point, the result
+    is `~/Zones-ACCOUNT`.
     """
     folder = home() / "Zones"
     if mountpoint.at(folder) is not None:  # it cannot contain another account's mount point

@@ -12,11 +12,10 @@ CONTEXT = 3  # equal lines shown around a difference
 class Row(NamedTuple):
     """Row of a comparison, with a line and its number (from 1) on each side.
 
-    `kind` is same, changed, added, removed or gap. On a side that has no line, the number is None
-    and the line is "".
+    On a side that has no line, the number is None and the line is "".
     """
 
-    kind: str
+    kind: str  # same, changed, added, removed or gap
     left_number: int | None
     left: str
     right_number: int | None

@@ -55,7 +55,7 @@ CHOICES = {
     **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
     "encrypt": ("true", "false"),
 }
-TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors write them
+TEMPORARY = ".goutputstream-"  # prefix of names that are in `local_only`
 
 
 class Window:
@@ -65,7 +65,7 @@ class Window:
         """Create the pages; `present` returns a context manager to enter while a page is open."""
         self._present = present
         self._logons = Logons()
-        self._at_login: set[str] = set()  # accounts; read when the page is loaded
+        self._at_login: set[str] = set()  # accounts that are mounted at login, at the last overview
         self._said: dict[str, str | Problem] = {}
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -202,14 +202,14 @@ class Window:
             former = ""
             while not await request.is_disconnected():
                 began, text = time.monotonic(), former
-                with contextlib.suppress(ZonedriveError, OSError):  # shown as it was
+                with contextlib.suppress(ZonedriveError, OSError):  # the page stays unchanged
                     text = await anyio.to_thread.run_sync(live, abandon_on_cancel=True)
                 if text != former:
                     former = text
                     lines = "".join(f"data: {line}\n" for line in text.splitlines())
                     yield f"event: live\n{lines}\n"
                 else:
-                    yield ":\n\n"  # shows a closed connection
+                    yield ":\n\n"  # a comment, whose sending detects a closed connection
                 await asyncio.sleep(max(EVENT_SECONDS, rest * (time.monotonic() - began)))
 
     def _live(self) -> str:
@@ -716,8 +716,8 @@ def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
 def _mounted(name: str, folder: Path) -> commands.Outcome:
     """Mount an account on `folder`, and return the result of the command.
 
-    If `folder` is the default folder and the account has a systemd unit, start the unit instead; if
-    the unit does not start, mount as usual.
+    If the account has a systemd unit, and `folder` is the default folder, try first to start the
+    unit.
     """
     if session_start.has_unit(name) and folder == accounts.default_folder(name):
         done = session_start.start_unit(name)

@@ -36,8 +36,8 @@ class Problem:
     remedy: str = ""
     reason: str = ""  # the message of the error, if `text` has other words
     buttons: tuple[str, ...] = ()
-    status: int = 500  # of HTTP
-    account: str = ""  # "": that of the page
+    status: int = 500  # HTTP status of the page
+    account: str = ""  # account that the buttons concern; "": the account of the page
 
 
 def of(error: Exception) -> Problem:

@@ -35,8 +35,8 @@ REQUEST = 4096  # bytes
 def run(page: str, *, browser: bool) -> str:
     """Open the window at the path `page`, and serve the window until all pages are closed.
 
-    Without `browser`, print the address instead of opening a browser. Return "" afterwards. If
-    another process of this user already serves the window, open a page of that process and return a
+    Without `browser`, print the address instead of opening a browser. Return "". If another process
+    of this user already serves the window, open a page of that process instead, and return a
     message for the user. Raises ZonedriveError if that process does not answer.
     """
     folder = runtime_dir()
@@ -133,7 +133,7 @@ async def _until_closed(
 
 
 async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
-    while not presence.is_over():  # noqa: ASYNC110  a point in time, which moves
+    while not presence.is_over():  # noqa: ASYNC110  the time of the end changes
         await asyncio.sleep(0.5)
     server.should_exit = True
 
@@ -178,14 +178,14 @@ class Presence:
 def _open(address: str, browser: bool, wait: float = 60.0) -> None:
     """Open an address in the user's browser; print the address if no browser starts.
 
-    If `browser` is false, only print the address. `wait` is the number of seconds after which the
-    temporary page that leads the browser to the address is deleted.
+    If `browser` is False, only print the address. `wait` is the number of seconds that the browser
+    has to read the temporary page, which leads to the address.
     """
     commands = browser_commands(os.environ) if browser else []
-    # A temporary page leads to the address, because all users can read a command's arguments.
+    # All users can read the arguments of a command, so these do not contain the address.
     with leading_to(address) as page:
         if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
-            time.sleep(wait)  # the browser reads the page
+            time.sleep(wait)
             return
     print(f"Open this address in a browser of this machine: {address}", flush=True)
     if browser and shutil.which("notify-send") and not sys.stdout.isatty():

@@ -24,20 +24,20 @@ def is_on(name: str) -> bool:
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
     """Set up mounting the account at each login; if `start` is False, undo this.
 
-    Either the unit is enabled or the autostart file exists, never both: two mounts of an account
-    exclude each other. `mountpoint` is the folder to mount on; "" means the default folder. Raises
-    OSError if a file or folder cannot be written.
+    `mountpoint` is the folder to mount on; "" means the default folder. The unit is enabled or the
+    autostart file exists, never both, because an account has one mount. Raises OSError if a file or
+    folder cannot be written.
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     is_unit = has_unit(name)
     by_unit = start and is_unit and folder == accounts.default_folder(name)
     if is_unit:
-        _set_up_unit(name)  # it may be started by hand; after a logoff, this removes the drop-in
+        _set_up_unit(name)  # for a start by hand; after a logoff, this removes the drop-in
         done = _systemctl("enable" if by_unit else "disable", _unit(name))
         by_unit = by_unit and done.ok
     entry = _entry(name)
     if start and not by_unit:
-        if not mountpoint:  # the default folder; at the login nobody else creates it
+        if not mountpoint:  # the default folder; `zonedrive mount` does not create a folder
             folder.mkdir(parents=True, exist_ok=True)
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.write_text(text(name, folder), "utf-8")

@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import anyio
@@ -452,15 +452,16 @@ class Window:
     def _version(self, request: Request) -> Response:
         account, given = self._view(request), request.query_params
         path = accounts.inside(account, given.get("path", ""))
-        folder = Path(tempfile.mkdtemp(prefix="zonedrive-"))
-        copy = folder / path.name
         version = given.get("version", "")
-        done = commands.run("versions", os.fspath(path), "--get", version, "-o", os.fspath(copy))
-        if not done.ok:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise done.failure
+        with tempfile.TemporaryDirectory(prefix="zonedrive-") as folder:
+            copy = Path(folder) / path.name
+            words = "--get", version, "-o", os.fspath(copy)
+            done = commands.run("versions", os.fspath(path), *words)
+            if not done.ok:
+                raise done.failure
+            opened = copy.open("rb")  # keeps the bytes until `_pieces` closes it
         return StreamingResponse(
-            _pieces(copy, folder),
+            _pieces(opened),
             media_type="application/octet-stream",
             headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}"},
         )
@@ -798,11 +799,8 @@ def _unused(folder: Path, original: Path) -> str:
     raise ZonedriveError("there is no free name for your version", remedy="rename it yourself")
 
 
-def _pieces(file: Path, folder: Path) -> Any:
-    """Yield the bytes of a file in pieces, then delete the folder `folder` with the file."""
-    try:
-        with file.open("rb") as opened:
-            while piece := opened.read(1 << 20):
-                yield piece
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of an open file in pieces, and close the file."""
+    with file:
+        while piece := file.read(1 << 20):
+            yield piece

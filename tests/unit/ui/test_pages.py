@@ -4,9 +4,13 @@ import configparser
 import errno
 import os
 import re
+import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from zonedrive import config, errors
 from zonedrive.cli import control_client, text_output
@@ -92,6 +96,26 @@ def test_a_page_does_not_leave_the_mount(path: str) -> None:
     with pytest.raises(ZonedriveError):
         accounts.inside(view, path)
     assert accounts.inside(view, "a/./b") == Path("/home/me/Zones/a/b")
+
+
+async def test_a_download_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporary file is gone even if the browser ends before it reads the first byte."""
+
+    def fetch(*words: str) -> commands.Outcome:
+        Path(words[-1]).write_bytes(b"old")
+        return commands.Outcome(0, "", "")
+
+    view = AccountView("work", "", "", "", "", {"mountpoint": "/home/me/Zones"})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(accounts, "view", lambda name: view)
+    monkeypatch.setattr(commands, "run", fetch)
+    request = Request(
+        {"type": "http", "query_string": b"path=notes.txt", "path_params": {"name": "work"}}
+    )
+    response = pages.Window(nullcontext)._version(request)
+    assert not [*tmp_path.iterdir()]
+    assert isinstance(response, StreamingResponse)
+    assert [piece async for piece in response.body_iterator] == [b"old"]
 
 
 def test_the_room_is_that_of_the_nearest_folder(

@@ -32,8 +32,8 @@ from zonedrive.logon.secrets import Secret, SecretStore
 from zonedrive.remote.wire.fields import fits_header, header_seconds
 
 NAME = "bearer"
-AGAIN_SECONDS = 5.0
-LONGEST_SECONDS = 900.0
+AGAIN_SECONDS = 5.0  # wait before a rejected bearer token is sent again; the wait doubles
+LONGEST_SECONDS = 900.0  # maximum of this wait
 THREADS = 16  # maximum number of threads that load or renew a bearer token
 TURN_SECONDS = 40.0  # longer than a renewal takes, see `renewal.PROCESS_SECONDS`
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
@@ -46,8 +46,8 @@ REJECTED = "the service does not accept the logon, or it has ended"
 class Clock:
     """Clock of the service: the local clock, corrected by the last Date header. Thread-safe.
 
-    INVARIANT: the times that a logon stores are in the service's time, so that a wrong local clock,
-    or a later correction of the local clock, changes no expiry.
+    INVARIANT: a logon stores times of the service's clock, so that a wrong or corrected local clock
+    changes no expiry.
     """
 
     def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
@@ -149,9 +149,8 @@ class BearerAuth(httpx.Auth):
     """Authentication of httpx requests with the account's stored bearer token. Thread-safe.
 
     A request raises NotLoggedOn if no acceptable bearer token exists or the store fails. A request
-    whose `extensions["replayable"]` is false is not repeated, because its body cannot be read
-    again. A 401 response to a request that has `extensions["password"]` concerns the password in
-    the request.
+    with a false `extensions["replayable"]` is not repeated, because its body can be read only once.
+    A 401 response to a request with `extensions["password"]` concerns the request's password.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class BearerAuth(httpx.Auth):
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
-        self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
+        self._why: NotLoggedOn | None = None  # the reason why the last renewal failed
         self._shown = False  # True while the refused bearer token is sent to the service again
         self._known: Bearer | None = None
         self._refused: Bearer | None = None  # the last refused bearer token, until one is accepted
@@ -232,8 +231,8 @@ class BearerAuth(httpx.Auth):
     def find(self) -> Bearer:
         """Return the bearer token in use, or else a stored or renewed one that may be accepted.
 
-        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is no such
-        bearer token, or after waiting TURN_SECONDS for another thread.
+        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is none, or
+        if another thread loads or renews it for more than TURN_SECONDS.
         """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()

@@ -113,9 +113,9 @@ class Flow:
         """Prepare the flow.
 
         If `username` is "", the user is asked for the name when the name is needed. `needs` are the
-        service's requirements; `ask` provides credentials. If `browser` is None, no browser sign-on
-        is possible. If `change` is None, the flow fails if the service requires a new password.
-        `known` is the service's name for the same user, from the previous logon.
+        service's requirements. Without `browser`, a browser sign-on is not possible; without
+        `change`, a password change is not possible. `known` is the service's name for the same
+        user, from the previous logon.
         """
         self._has_begun = False
         self._browser, self._change = browser, change
@@ -241,10 +241,9 @@ class Flow:
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
         """Raise CredentialsRefused for an unexpected user, unless the local user confirms the name.
 
-        End the session before the error is raised. This check protects against an attacker who
-        answers instead of the user's own browser: the attacker could log this account on under the
-        attacker's name, and would receive the user's files. At a first logon without a user name,
-        there is no expected user, and the last line of the logon shows who signed on.
+        End the session before the error is raised. Otherwise, an attacker who answers instead of
+        the user's own browser could log this account on under the attacker's name, and would
+        receive the user's files. At a first logon without a user name, there is no expected user.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
@@ -261,7 +260,7 @@ class Flow:
             raise _not_confirmed(found, expected, asked=person.can_confirm)
 
     async def _give_back(self, outcome: Outcome) -> None:
-        """End the unused session in `outcome`; ignore errors of the service."""
+        """End the unused session of `outcome`; ignore errors of the service."""
         if fits_header(outcome.session):
             self._access.carry(Secret(outcome.session))
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
@@ -343,9 +342,8 @@ async def require_accepted(access: LogonApi) -> None:
 async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
     """Test a token that was created elsewhere, and return the token as a logon of `user`.
 
-    `user` is not checked, because the service does not name the owner of a token. Raises
-    CredentialsRefused if the service rejects the token, and other RemoteErrors if the result is
-    unknown.
+    The service does not name the owner of a token, so `user` is not checked. Raises
+    CredentialsRefused if the service rejects the token, and another RemoteError if the test fails.
     """
     access.carry(token)
     try:
@@ -365,9 +363,8 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
     """Create a token called `name`, valid for `days` days; test the token, and return it.
 
-    Afterwards, `access` uses the bearer token of `session` for its requests again. Raises
-    RemoteError if the service creates no usable token, and CredentialsRefused if `session` has no
-    password.
+    `access` uses the session afterwards. Raises RemoteError if the service creates no usable token,
+    and CredentialsRefused if `session` has no password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
@@ -387,8 +384,8 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
 async def leave_session(access: LogonApi, token: Bearer) -> None:
     """End the session that `access` uses, and check that `token` remains valid.
 
-    Afterwards, `access` uses `token`. Raises CredentialsRefused if the token ended together with
-    the session (then no valid logon remains), and other RemoteErrors if the check fails.
+    `access` uses `token` afterwards. Raises CredentialsRefused if the token ended together with the
+    session (no valid logon remains), and another RemoteError if the check fails.
     """
     await end_session(access)
     access.carry(Secret(token.secret))
@@ -413,8 +410,8 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
     """Revoke `token`; return True if the token was revoked.
 
-    `access` must use `token` for its requests. Return False if the token's id is unknown, or if the
-    profile cannot revoke tokens. Raises RemoteError if the request fails.
+    `access` must use `token`. Return False if the token's id is unknown, or the profile cannot
+    revoke tokens. Raises RemoteError if the request fails.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -427,9 +424,8 @@ async def dismiss(
 ) -> None:
     """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
-    If this fails, call `tell` with a message that names the bearer token's id and expiry; `which`
-    describes the bearer token for the user, for example "your previous token". Errors of the
-    service are not raised.
+    If this fails, call `tell` with a message instead of raising an error. `which` describes the
+    bearer token for the user, for example "your previous token".
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"

@@ -22,10 +22,9 @@ NAME = "key"
 def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
     """Return the cipher for names and the key for content.
 
-    If `encrypt` is false, return a `Clear` cipher and None. If the account's data key is missing,
-    create the key if `make` is true. Pass `make=False` if encrypted data exists, because a new key
-    cannot decrypt this data. Blocks as long as the store does. Raises StoreError if the keyring is
-    locked, the key is damaged, or the key is missing and `make` is false.
+    If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing,
+    create a key; but if `make` is False (for existing data, which a new key cannot decrypt), raise
+    StoreError. Also raises StoreError if the store fails or the key is damaged.
     """
     if not encrypt:
         return Clear(), None

@@ -115,11 +115,10 @@ class Logon:
     ) -> None:
         """Prepare the logon.
 
-        `ask` provides credentials, `premises` answers questions about the account's local data, and
-        `tell` prints a line. `person` is the user for a browser sign-on; if `person` is None, no
-        browser sign-on is possible. `new_password` asks for a new password if the service requires
-        a change. `token` replaces every other credential. This token is stored, and never revoked,
-        because other programs may use it.
+        `tell` prints a line. Without `person`, a browser sign-on is not possible; without
+        `new_password`, which asks for a new password, a password change is not possible. `token`
+        replaces every other credential. It is stored, but never revoked, because other programs may
+        use it.
         """
         self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
@@ -221,8 +220,8 @@ class Logon:
     ) -> Account:
         """Store the account and its secrets, and return the account as stored.
 
-        If the previous user is a different user, delete that user's local data. The previous user
-        is determined again, because a logon in another terminal may have ended meanwhile.
+        Delete the local data of a different previous user. The previous user is determined again,
+        because a logon in another terminal may have ended meanwhile.
         """
         before = PreviousAccount(self._paths, self._premises)
         with ExitStack() as stack:
@@ -303,9 +302,9 @@ class Logon:
     def _usable_store(self) -> SecretStore:
         """Return an accessible secret store for the new token.
 
-        If the keyring cannot be used, return a file store. Raises StoreError if the account has
-        local data in this case, because the data's key is in the keyring. Also raises StoreError if
-        systemd provides the token.
+        If the keyring cannot be used, return a file store; but if the account has local data, whose
+        key is in the keyring, raise StoreError. Also raises StoreError if systemd provides the
+        token.
         """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):

@@ -105,10 +105,9 @@ class PreviousAccount:
             )
 
     def forget(self, store: SecretStore) -> str:
-        """Delete the local data of the previous user; return a message for the new user.
+        """Delete the local data of the previous user, within `hold`; return a message for the user.
 
-        Call this method within `hold`. Raises ConfigError if data that is only on this machine
-        would be lost.
+        Raises ConfigError if data that exists only on this machine would be lost.
         """
         here = self._here.local_data(self._paths)
         if here.backlog.files or here.lost or here.wanted:  # saved after the first check
@@ -120,8 +119,8 @@ class PreviousAccount:
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError if the local data is encrypted and its key is missing.
 
-        Raise no error while a daemon is running, because the daemon still has the key. Raise no
-        error either if the previous account is unknown, because no logoff is possible then.
+        Raise no error while a daemon is running, which still has the key, or if the previous
+        account is unknown, because its logoff is not possible.
         """
         if (
             self.account is not None

@@ -29,8 +29,8 @@ from zonedrive.paths import AccountPaths, quoted, write_private
 Kind = Literal["keyring", "credentials", "file"]
 KEYRING_SERVICE: Final = "zonedrive"
 KEYRING_SECONDS: Final = 20.0
-PASSWORD: Final = "password"  # noqa: S105  a name; it has a file of its own
-REFUSED: Final = "refused"  # record of a password that did not work
+PASSWORD: Final = "password"  # noqa: S105  name of a secret, which has a separate file
+REFUSED: Final = "refused"  # record of a password that the service rejected
 GIVEN: Final = ("bearer", PASSWORD)  # secrets that an administrator may set up
 LOCKED: Final = ("KeyringLocked", "LockedException", "PromptDismissedException")
 RESULT = TypeVar("RESULT")
@@ -216,8 +216,7 @@ class CredentialsStore(SecretStore):
 class KeyringStore(SecretStore):
     """Secret store in the desktop's keyring.
 
-    INVARIANT: while a call hangs, no other call starts. So a locked keyring asks for its password
-    once, however many requests need a secret.
+    INVARIANT: while a call hangs, no other call starts, so that a locked keyring prompts once.
     """
 
     kind: Kind = "keyring"
@@ -229,11 +228,10 @@ class KeyringStore(SecretStore):
         seconds: float = KEYRING_SECONDS,
         mark: Path | None = None,
     ) -> None:
-        """Create the store.
+        """Create the store, which waits up to `seconds` for each call.
 
-        `seconds` limits each call. `keyring` is None if the secrets are in a keyring that is not
-        running. The file `mark` is created before the first secret is stored, and records that the
-        secrets are in a keyring.
+        `keyring` is None if the secrets are in a keyring that is not running. The file `mark` is
+        created before the first secret is stored; it shows that the secrets are in a keyring.
         """
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark = mark
@@ -300,8 +298,8 @@ class KeyringCall(Generic[RESULT]):
     def result(self, seconds: float) -> RESULT:
         """Wait up to `seconds` for the function, and return its result.
 
-        Raises KeyringTimeout if the function has not returned by then (the thread continues),
-        KeyringLocked if the keyring is locked, and StoreError if the function fails.
+        Raises KeyringTimeout if the function has not returned in time (its thread continues),
+        KeyringLocked if the keyring is locked, and StoreError for any other failure.
         """
         wait([self._ended], seconds)
         if self.is_running:
@@ -317,7 +315,7 @@ class KeyringCall(Generic[RESULT]):
 def open_store(
     paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
 ) -> SecretStore:
-    """Return the secret store of an account, as the module docstring describes. Writes nothing.
+    """Return the secret store of an account, as the module docstring describes; write nothing.
 
     `find_keyring` returns a keyring that responds, or None; the default is `desktop_keyring`.
     """
@@ -342,8 +340,7 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
 def desktop_keyring() -> Keyring | None:
     """Return the Secret Service of this session, or None if no Secret Service responds.
 
-    The backend is selected by name, because the other backends of the keyring library (plain-text
-    files, chained backends) protect secrets no better than zonedrive's own file.
+    Other backends of the keyring library protect secrets no better than zonedrive's own file.
     """
     bus = session_bus()
     if bus is None:

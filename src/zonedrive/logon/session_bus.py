@@ -63,8 +63,8 @@ def own_environment() -> dict[str, str]:
 def _names() -> Iterator[str]:
     """Yield the names of the local sockets where the session bus may listen.
 
-    The name of an abstract socket begins with NUL. Other transports (tcp, unixexec, autolaunch) are
-    left out, because the owner of the bus cannot be determined.
+    The name of an abstract socket begins with NUL. Addresses of other transports are left out,
+    because the owner of such a bus cannot be determined.
     """
     runtime = given_runtime_dir()
     given = os.environ.get(VARIABLE)

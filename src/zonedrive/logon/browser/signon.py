@@ -67,10 +67,9 @@ class Person(Protocol):
         """
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask the user to choose between user name and password, and the methods `offers`.
+        """Ask the user to choose one of `offers`, or user name and password; return the offer.
 
-        Return the chosen offer. Return None for user name and password, or if the user cannot be
-        asked.
+        Return None for user name and password, or if the user cannot be asked.
         """
 
     @property
@@ -95,8 +94,8 @@ class Person(Protocol):
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
         """Ask the user to open `address` in any browser, to sign on with the provider `name`.
 
-        The browser's final address begins with `back`. The user may paste this address. Each pasted
-        text is passed to `take`, until `take` accepts a text.
+        The user may paste the browser's final address, which begins with `back`. Each pasted text
+        is passed to `take`, until `take` accepts a text.
         """
 
 
@@ -104,19 +103,14 @@ class Browser:
     """Browser sign-on for one logon."""
 
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
-        """Prepare the sign-on of the user `person`.
-
-        `profile` is the name of the profile. `way` is the profile's table `sign_on`, or None if the
-        profile has no such table.
-        """
+        """Prepare the sign-on of `person`; `way` is the table `sign_on` of `profile`, if any."""
         self._profile, self._sign_on, self.person = profile, way, person
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """Return the requested or required sign-on method; None for user name and password.
 
-        `named` is True if the user name is known. If the name is unknown and the service requires
-        no password, ask the user to choose. Raises ConfigError if the service does not offer the
-        requested method.
+        If the user name is unknown (`named` is False) and the service requires no password, ask the
+        user to choose. Raises ConfigError if the service does not offer the requested method.
         """
         if requested := self.person.requested:
             return _offered(requested, needs)
@@ -135,9 +129,9 @@ class Browser:
     ) -> Outcome:
         """Let the user sign on, call `logon` with the returned fields, and return its outcome.
 
-        `where` is the chosen method, or an address that the service returned. Raises NotSupported
-        if the profile does not define this sign-on, CredentialsRefused if the sign-on fails or
-        takes too long, BadAnswer if the returned fields are not usable, and the errors of `logon`.
+        `where` is the chosen method, or an address from the service. Raises NotSupported if the
+        profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
+        long, BadAnswer if the returned fields are not usable, and the errors of `logon`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

@@ -181,6 +181,8 @@ class Renewer:
             await leave_session(access, token)
         except CredentialsRefused:  # the token ended together with the session
             return await self._session(access, account, password)
+        except RemoteError:
+            pass  # the token was accepted before the session ended
         return token
 
     async def _session(

@@ -222,6 +222,16 @@ async def test_a_token_that_ends_with_its_session_is_replaced_by_a_session(
     assert counter.desk.routes()[-1] == LOGON
 
 
+async def test_a_new_token_is_kept_if_the_service_is_lost_after_it_was_tested(
+    counter: Counter,
+) -> None:
+    """Another renewal would leave this token valid at the service, unknown to the user."""
+    counter.keep("token")
+    counter.desk.answer("GET /api/zones", say(200, []), httpx.ConnectError("x"))
+    assert await counter.renew() == Outcome("renewed")
+    assert load_bearer(counter.store).secret == TOKEN  # type: ignore[union-attr]
+
+
 async def test_a_new_token_that_does_not_work_is_no_refusal_of_the_password(
     counter: Counter,
 ) -> None:

@@ -453,7 +453,7 @@ class Window:
         account, given = self._view(request), request.query_params
         path = accounts.inside(account, given.get("path", ""))
         version = given.get("version", "")
-        with tempfile.TemporaryDirectory(prefix="zonedrive-") as folder:
+        with tempfile.TemporaryDirectory(prefix="zonedrive-", ignore_cleanup_errors=True) as folder:
             copy = Path(folder) / path.name
             words = "--get", version, "-o", os.fspath(copy)
             done = commands.run("versions", os.fspath(path), *words)

@@ -242,7 +242,7 @@ def logon(**options: Any) -> None:
         paths,
         given.request(),
         terminal,
-        premises=local_data.QUERIES,
+        queries=local_data.QUERIES,
         tell=text_output.complain,
         person=None if given.password_stdin else prompt,
         new_password=terminal.new_password,

@@ -105,7 +105,7 @@ class Logon:
         request: LogonRequest,
         ask: CredentialPrompt,
         *,
-        premises: LocalDataQueries,
+        queries: LocalDataQueries,
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
         access: Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]] = open_access,
@@ -122,7 +122,7 @@ class Logon:
         """
         self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
-        self._premises, self._open_store = premises, store
+        self._queries, self._open_store = queries, store
         self._open_access = access
         self.kept = ""  # set at the end: description of the stored bearer token
 
@@ -132,7 +132,7 @@ class Logon:
         Raises ZonedriveError, or OSError if a file cannot be written.
         """
         base = base_url(self._request.url)
-        before = PreviousAccount(self._paths, self._premises)
+        before = PreviousAccount(self._paths, self._queries)
         former = before.account
         # The previous logon, if it was to the same service.
         alike = former if former is not None and former.base_url == base else None
@@ -223,7 +223,7 @@ class Logon:
         Delete the local data of a different previous user. The previous user is determined again,
         because a logon in another terminal may have ended meanwhile.
         """
-        before = PreviousAccount(self._paths, self._premises)
+        before = PreviousAccount(self._paths, self._queries)
         with ExitStack() as stack:
             if not before.is_of(account):
                 stack.enter_context(before.hold)

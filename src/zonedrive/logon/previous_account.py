@@ -39,8 +39,8 @@ class LocalDataQueries:
 class PreviousAccount:
     """Previous logon of an account, if any, and the local data that belongs to it."""
 
-    def __init__(self, paths: AccountPaths, premises: LocalDataQueries) -> None:
-        self._paths, self._here = paths, premises
+    def __init__(self, paths: AccountPaths, queries: LocalDataQueries) -> None:
+        self._paths, self._queries = paths, queries
         self.account: Account | None = None
         try:
             self.account = Account.load(paths)
@@ -55,7 +55,7 @@ class PreviousAccount:
 
         Entering the context raises AlreadyRunning if a daemon is running.
         """
-        return self._here.hold(self._paths)
+        return self._queries.hold(self._paths)
 
     def is_of(self, account: Account) -> bool:
         """Return True if the user of `account` is the previous user, who owns the local data.
@@ -64,7 +64,7 @@ class PreviousAccount:
         that waits for upload.
         """
         if self.account is None:
-            has_data = self._paths.database.exists() or self._here.local_data(self._paths).lost
+            has_data = self._paths.database.exists() or self._queries.local_data(self._paths).lost
             return not has_data
         return self.account.same_owner(account)
 
@@ -73,7 +73,7 @@ class PreviousAccount:
 
         This is the case if a daemon is running, or if some data exists only on this machine.
         """
-        here, running = self._here.local_data(self._paths), self._here.running(self._paths)
+        here, running = self._queries.local_data(self._paths), self._queries.running(self._paths)
         waiting, lost, wanted = here.backlog, here.lost, here.wanted
         kept = "in lost+found" if lost else "of local_only"
         what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
@@ -109,7 +109,7 @@ class PreviousAccount:
 
         Raises ConfigError if data that exists only on this machine would be lost.
         """
-        here = self._here.local_data(self._paths)
+        here = self._queries.local_data(self._paths)
         if here.backlog.files or here.lost or here.wanted:  # saved after the first check
             self.refuse_takeover()
         forget_data(self._paths, store)
@@ -125,13 +125,13 @@ class PreviousAccount:
         if (
             self.account is not None
             and self.misses_key(store)
-            and not self._here.running(self._paths)
+            and not self._queries.running(self._paths)
         ):
             raise keys.gone()
 
     def misses_key(self, store: SecretStore) -> bool:
         """Return True if local data is encrypted and its key is missing. Raises StoreError."""
-        return self._here.needs_key(self._paths) and store.get(keys.NAME) is None
+        return self._queries.needs_key(self._paths) and store.get(keys.NAME) is None
 
     @property
     def whose(self) -> str:

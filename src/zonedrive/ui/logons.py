@@ -119,7 +119,7 @@ class Dialogue:
         paths = AccountPaths(self.account)
         require_folders(paths)
         enrolment = Logon(
-            paths, self.request, self, premises=local_data.QUERIES, tell=self.warn,
+            paths, self.request, self, queries=local_data.QUERIES, tell=self.warn,
             person=self, new_password=self.new_password,
         )  # fmt: skip
         is_first = not paths.account_file.exists()

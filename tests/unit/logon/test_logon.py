@@ -66,7 +66,7 @@ class Office:
             self.paths,
             LogonRequest(url=url, username=username, **more),
             self.person,
-            premises=LocalDataQueries(
+            queries=LocalDataQueries(
                 local_data=lambda paths: LocalData(
                     self.backlog, lost=self.lost, wanted=self.wanted
                 ),

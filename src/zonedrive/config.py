@@ -386,8 +386,10 @@ def as_text(value: object) -> str:
     """Return the value of a setting as a string that `change` accepts."""
     if isinstance(value, tuple):
         return "\n".join(value)
-    if isinstance(value, bool) or value is None:
-        return str(value or "").lower() if value is not False else "false"
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int):
         for unit in ("T", "G", "M", "K"):
             if value and value % UNITS[unit] == 0:

@@ -52,8 +52,8 @@ class Exchange:
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
 
-    async def receive(self, most: int) -> None:
-        """Receive the request; keep at most `most` + 1 bytes of its body.
+    async def receive(self) -> None:
+        """Receive the request; keep at most LARGEST + 1 bytes of its body.
 
         If the connection ends before the request is complete, `method` stays "".
         """
@@ -68,7 +68,7 @@ class Exchange:
                 self.headers = dict(event.headers)
                 self.target = event.target.decode("latin-1")
             elif isinstance(event, h11.Data):
-                body += event.data[: most + 1 - len(body)]
+                body += event.data[: LARGEST + 1 - len(body)]
             if request and isinstance(event, h11.EndOfMessage):
                 self.method, self.body = request.method.decode("latin-1"), bytes(body)
                 return
@@ -91,7 +91,7 @@ class Exchange:
 class Listener:
     """Local HTTP listener that receives the redirect of one browser sign-on."""
 
-    def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, port: int, refused: Callable[[], None]) -> None:
         """Create the listener's random addresses on the local `port`.
 
         `refused` is called for the first connection that does not come from this user.
@@ -206,7 +206,7 @@ class Listener:
 
     async def _talk(self, exchange: Exchange) -> None:
         with trio.move_on_after(REQUEST_SECONDS) as reading:
-            await exchange.receive(LARGEST)
+            await exchange.receive()
         if reading.cancelled_caught or not exchange.method:
             return
         if len(exchange.body) > LARGEST:

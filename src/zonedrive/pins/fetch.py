@@ -381,8 +381,7 @@ class PinFetcher:
                     raise OSError(errno.ENOSPC, marked("larger than the cache"))
                 await state.cache.complete(ino, revision, size, state.source(inode))
             except Changed:
-                above = state.inodes.get(inode.parent)
-                await self._refresh(above.ino, time.monotonic_ns(), progress)
+                await self._refresh(inode.parent, time.monotonic_ns(), progress)
                 continue
             except (ZonedriveError, OSError) as wrong:
                 self._failed(inode, wrong, progress)

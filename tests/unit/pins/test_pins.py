@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -285,6 +286,30 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
     await office.keeping.fetch(inode, tally)
     assert office.listed == [office.zone.ino]
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
+
+
+async def test_a_file_that_is_removed_during_its_download_is_skipped(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The download of a removed file ends with Changed; the other files are still downloaded."""
+    removed, other = office.file("a"), office.file("b")
+    with office.state.transaction():
+        office.state.inodes.update(office.zone, listed=True)
+    office.pins.add(office.zone)
+    complete = office.shelf.complete
+
+    async def changed(ino: int, *args: Any) -> None:
+        if ino == removed.ino:
+            with office.state.transaction():
+                office.state.inodes.unlink(removed)
+            raise Changed("deleted by somebody else")
+        await complete(ino, *args)
+
+    monkeypatch.setattr(office.shelf, "complete", changed)
+    tally = PinProgress()
+    await office.keeping.fetch(office.zone, tally)
+    assert (tally.files, tally.here, tally.failed) == (2, 1, [])
+    assert office.shelf.asked == [(other.ino, "1")]
 
 
 async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:

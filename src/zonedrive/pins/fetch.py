@@ -141,7 +141,7 @@ class PinFetcher:
         if not self._pins.concerns(ino):
             self._seen.pop(ino, None)
             self._again.pop(ino, None)
-        elif self._news(ino):
+        elif self._has_news(ino):
             self._changed.add(ino)
             self._wake.set()
 
@@ -160,7 +160,7 @@ class PinFetcher:
         self._reasons.clear()
         self._forget()
 
-    def _news(self, ino: int) -> bool:
+    def _has_news(self, ino: int) -> bool:
         due = trio.current_time() >= self._again.get(ino, math.inf)
         return due or self._seen.get(ino) != self._state.inodes.changes(ino)
 
@@ -183,16 +183,13 @@ class PinFetcher:
         link = self._service.link
         while True:
             if not (self._whole or self._changed):
-                await self._woken()
+                await self._wake.wait()
+                self._wake = trio.Event()
             elif (now := link.state) != "online":
                 await link.wait_other(now)
             elif not await self._pass() and link.state == "online":  # the service is in trouble
                 with trio.move_on_after(PASS_S):
                     await link.wait_change()
-
-    async def _woken(self) -> None:
-        await self._wake.wait()
-        self._wake = trio.Event()
 
     async def _pass(self) -> bool:
         """Fetch the missing files of all pins, or of the changed folders only.
@@ -206,14 +203,12 @@ class PinFetcher:
         progress = PinProgress()
         try:
             self._pins.update_inodes()
+            inos: Iterable[int]
             if whole:
                 inos = [inode.ino for inode in self._pins.roots()]
-                await self._fetch_all(inos, progress, deep=True, ask="unlisted")
             else:
-                changed = {ino for ino in changed if self._news(ino)}
-                await self._fetch_all(
-                    self._pinned_in(changed), progress, deep=False, ask="unlisted"
-                )
+                inos = self._pinned_in({ino for ino in changed if self._has_news(ino)})
+            await self._fetch_all(inos, progress, deep=whole, ask="unlisted")
         except Exception:  # a bug in one task must not end the mount
             log.warning("cannot check pinned files", exc_info=True)
             self._forget()

@@ -53,7 +53,7 @@ class PinPoller:
         self._service = service
         self._folders = folders
         self._pins = pins
-        # Folders still to be listed, the next one last; True if those below are to be listed, too.
+        # Folders still to be listed, the next one last; True if their subfolders are to be listed.
         self._left: list[tuple[int, bool]] = []
         self._unhindered = AT_ONCE  # number of listings without a pause
         self._failures = 0  # failures in a row
@@ -75,10 +75,10 @@ class PinPoller:
                 await self._safe_round(began + PASS_S)
             self._unhindered = 0
             with trio.move_on_at(began + PASS_S):
-                await self._back(began_s)
+                await self._wait_until_online_again(began_s)
                 self._unhindered = AT_ONCE
 
-    async def _back(self, since_s: float) -> None:
+    async def _wait_until_online_again(self, since_s: float) -> None:
         """Wait until the service is online again after an outage or a long suspend.
 
         A suspend is long if the next round was due before the end of the suspend. `since_s` is the

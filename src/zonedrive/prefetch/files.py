@@ -65,12 +65,12 @@ RESERVED = 2  # downloads reserved for content that programs wait for
 class ReadSequence:
     """Reading order and progress of one program that reads the files of a folder one by one."""
 
-    def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
+    def __init__(self, folder: int, window: int, by_name: bool = False) -> None:
         """Start a sequence in `folder`.
 
-        `grown` is the initial window, which is the maximum number of files ahead. It is 0 if the
-        program's order is unknown. `by_name` is True if the program read the previous folder in
-        name order, not in listing order.
+        `window` is the maximum number of files ahead, and 0 if the program's order is unknown.
+        `by_name` is True if the program read the previous folder in name order, not in listing
+        order.
         """
         self.folder = folder
         self.goes_on_to_next = False  # the program came from the end of the previous folder
@@ -79,12 +79,12 @@ class ReadSequence:
         self.neighbours: list[int] = []  # inos of the neighbouring folders, in the program's order
         self.crossing = False  # the next folder is being listed
         self.seen: deque[int] = deque(maxlen=ENOUGH)  # inos of opened files, newest last
-        self.window = grown
+        self.window = window
         self.by_name = by_name
         self.moved_s = time.monotonic()
         self.order: list[int] = []  # inos in the program's order, once it is known
-        self.places: dict[int, int] = {}
-        self.next = 0
+        self.places: dict[int, int] = {}  # index in `order` by ino
+        self.next = 0  # index in `order` of the next file to request
         self.ahead: dict[int, int] = {}  # sizes by ino: requested or fetched, and not opened yet
         self.planning = False
         self.patience = 0  # files to be opened before the next search for the order
@@ -180,13 +180,13 @@ class FilePrefetch:
             task_status.started()
             await trio.sleep_forever()
 
-    async def arriving(self, ino: int) -> None:
+    async def wait_for_prefetch(self, ino: int) -> None:
         """If a prefetch of the file `ino` is running, wait up to PATIENCE_S seconds for its end."""
         if ino in self._running:
             with trio.move_on_after(PATIENCE_S):
                 await self._running.wait(ino)
 
-    def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
+    def opened(self, inode: Inode, pid: int, flags: int) -> None:
         """Record that a process opened a file; start to prefetch if the process reads in order.
 
         `pid` is the id of the process or thread, `flags` are the flags of open(2).
@@ -442,9 +442,10 @@ class FilePrefetch:
         data = await self._service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or not content.is_current:
             return
-        if ino in state.opened or state.cache.put(ino, revision, data):
+        cache = state.cache
+        if ino in state.opened or cache.put(ino, revision, data):
             return
-        if state.cache.is_complete(ino, revision):
+        if cache.is_complete(ino, revision):
             return
         state.spool.require_room(size)
         generation = state.next_generation()
@@ -454,9 +455,7 @@ class FilePrefetch:
             file.flush()
             taken = file.allocated
             file.close()
-            await state.cache.add_file(
-                file.path, ino, revision, size, file.manifest(final=True), taken
-            )
+            await cache.add_file(file.path, ino, revision, size, file.manifest(final=True), taken)
         finally:
             state.spool.delete(ino, generation)  # no effect if the cache has taken the file
 

@@ -310,7 +310,7 @@ class FileSystem:
         inode = self._state.kernel.inode(self._state.inodes, ino)
         if inode.parent != NOWHERE and not self._state.local(inode.ino):
             await self._folders.ensure(self._state.inodes.get(inode.parent))
-        await self._siblings.arriving(inode.ino)
+        await self._siblings.wait_for_prefetch(inode.ino)
         self._state.supersede(inode)
         self._state.kernel.inode(self._state.inodes, ino)
         opened = await self._files.open(inode, flags, pid)

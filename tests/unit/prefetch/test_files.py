@@ -1,5 +1,6 @@
 """Order in which a program reads the files of a folder, and the number of files to prefetch."""
 
+import os
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -191,7 +192,7 @@ async def opened(siblings: FilePrefetch, inos: list[int]) -> None:
         inode: Any = SimpleNamespace(
             ino=ino, size=100, generation=0, is_new=False, parent=1, revision="r"
         )
-        siblings.opened(inode, 5)
+        siblings.opened(inode, 5, os.O_RDONLY)
         await wait_all_tasks_blocked()
 
 

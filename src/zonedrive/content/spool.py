@@ -38,8 +38,8 @@ SUFFIXES = (".sealed", ".plain")
 UNKNOWN = b""
 MANY = 500  # number of removed files at which their rows are deleted immediately
 
-# Bytes that content leaves free on the disk, at most the size of the disk divided by RESERVE_PART.
-# Database records need this space: without it, uploads and removals would fail.
+# Bytes that content leaves free on the disk for database records, without which uploads and
+# removals would fail; at most the size of the disk divided by RESERVE_PART.
 RESERVE = 16 << 20
 RESERVE_PART = 8
 
@@ -49,12 +49,6 @@ def is_any_sealed(directory: Path) -> bool:
     return directory.exists() and any(
         path.suffix == SUFFIXES[0] and _NAME.fullmatch(path.name) for path in directory.iterdir()
     )
-
-
-def files(directory: Path) -> int:
-    """Return the number of files in a spool folder, or 0 if there is no folder. Raises OSError."""
-    found = directory.iterdir() if directory.exists() else ()
-    return sum(_NAME.fullmatch(path.name) is not None for path in found)
 
 
 def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
@@ -124,7 +118,7 @@ class Spool:
         self._key = key
         self._table = None if key is None or database is None or box is None else (database, box)
         self._gone: dict[tuple[int, int], None] = {}  # removed files whose rows are still there
-        self._open: dict[str, ContentFile] = {}  # by name
+        self._open: dict[str, ContentFile] = {}  # open files, by name
         self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
     def path(self, ino: int, generation: int) -> Path:
@@ -153,7 +147,7 @@ class Spool:
 
         Raises OSError, including FileExistsError.
         """
-        return self._keep(create_file(self._path(ino, generation), self._key))
+        return self.adopt(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation's file; each caller closes the result once.
@@ -176,13 +170,13 @@ class Spool:
         if path.suffix == ".plain":
             if manifest != UNKNOWN:
                 raise Damaged(f"{path.name} is not the file that was recorded")
-            return self._keep(open_file(path, None))
+            return self.adopt(open_file(path, None))
         if self._key is None and path.exists():
             raise StoreError(
                 f"the outgoing file {path.name} is encrypted",
                 remedy="set encrypt = true until everything is uploaded",
             )
-        return self._keep(open_file(path, self._key, manifest))
+        return self.adopt(open_file(path, self._key, manifest))
 
     def manifest(self, ino: int, generation: int) -> bytes:
         """Return the recorded manifest of a generation, b"" if it is unknown.
@@ -296,7 +290,7 @@ class Spool:
                 self.tidy()
 
     def stored(self) -> list[tuple[int, int]]:
-        """Return the (inode, generation) pairs of all files, sorted."""
+        """Return the sorted (inode, generation) pairs of all files, none if there is no folder."""
         paths = self.directory.iterdir() if self.directory.exists() else ()
         found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)
@@ -308,13 +302,10 @@ class Spool:
         OSError, and StoreError if `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
-        return self._keep(source.copy_to(target))
+        return self.adopt(source.copy_to(target))
 
     def adopt(self, file: ContentFile) -> ContentFile:
         """Register and return an open file that the caller created at a path of the spool."""
-        return self._keep(file)
-
-    def _keep(self, file: ContentFile) -> ContentFile:
         self._open = {name: known for name, known in self._open.items() if not known.closed}
         self._open[file.path.name] = file
         return file

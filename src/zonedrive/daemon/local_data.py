@@ -21,7 +21,7 @@ from zonedrive import config
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
 from zonedrive.content.cache_index import cache_usage, usable_bytes
-from zonedrive.content.spool import files, is_any_sealed, oldest
+from zonedrive.content.spool import Spool, is_any_sealed, oldest
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import MountError, StoreError
 from zonedrive.formatting import timestamp
@@ -76,7 +76,10 @@ def only_here(paths: AccountPaths) -> LocalData:
     lost+found.
     """
     with reader(paths) as state:
-        lost = state.lost_files() if paths.database.exists() else files(paths.outgoing)
+        if paths.database.exists():
+            lost = state.lost_files()
+        else:
+            lost = len(Spool(paths.outgoing, None).stored())
         return LocalData(Backlog(*state.waiting()), lost, state.local_files(), state.wanted_files())
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from zonedrive.content.ranges import Ranges
-from zonedrive.db import Database
+from zonedrive.db import Database, is_damage
 from zonedrive.errors import StoreError
 from zonedrive.paths import private_dir
 
@@ -63,8 +63,6 @@ def name_in_index(ino: int) -> str:
 
 
 def _create(db: sqlite3.Connection) -> None:
-    db.execute("DROP TABLE IF EXISTS entries")
-    db.execute("DROP TABLE IF EXISTS facts")
     db.execute(
         """CREATE TABLE entries (
             ino       INTEGER NOT NULL,  -- inode the content belongs to
@@ -97,19 +95,17 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 def _unreleased(_db: sqlite3.Connection) -> None:
-    """Do nothing: schemas 1 to 3 were never released, and `_create` replaces their tables."""
+    """Do nothing: the schemas 1 to 3 were never released."""
 
 
 _SCHEMAS = (_unreleased, _unreleased, _unreleased, _create)
-_COLUMNS = ", ".join((*Row.__struct_fields__, "hash"))
-_MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "hash"))
-_PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
+_FIELDS = Row.__struct_fields__
+_COLUMNS = ", ".join((*_FIELDS, "hash"))
+_PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES (?{', ?' * len(_FIELDS)})"  # noqa: S608
 _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was written
-_NAMES = Row.__struct_fields__
 HASH_BYTES = 16
 RESERVE = 0.05  # fraction of the disk that stays free
 AGAIN_S = 5.0  # seconds between two attempts to create an index on a failing disk
-_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class CacheIndex:
@@ -148,7 +144,7 @@ class CacheIndex:
         db = Database.open(self.path, _SCHEMAS)
         try:
             db.execute("PRAGMA recursive_triggers = ON")  # so that a replaced row counts as deleted
-            _shrink_from_now_on(db)
+            _enable_auto_vacuum(db)
         except BaseException:
             db.close()
             raise
@@ -200,7 +196,7 @@ class CacheIndex:
 
     def _change(self, change: Callable[[Database], object]) -> bool:
         late = time.monotonic() >= self._tried_s + AGAIN_S
-        if late if self._db is None else not self.alive():
+        if late if self._db is None else not self._is_at_path():
             self._restart(None)  # the folder was emptied, or it is usable again
         if self._db is None:
             return False
@@ -233,10 +229,10 @@ class CacheIndex:
             self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
         self._lost()
 
-    def alive(self) -> bool:
+    def _is_at_path(self) -> bool:
         """Return True if the path still refers to the file that was opened."""
         try:
-            return self._db is not None and self.path.stat().st_ino == self._inode
+            return self.path.stat().st_ino == self._inode
         except OSError:
             return False
 
@@ -295,14 +291,15 @@ class CacheIndex:
             db.checkpoint()
 
     def _stored(self, row: Row) -> tuple[object, ...]:
-        values = [int(each) if each is True or each is False else each for each in _values(row)]
+        fields = msgspec.structs.astuple(row)
+        values = [int(each) if isinstance(each, bool) else each for each in fields]
         return (*values, self._hash(values))
 
     def _hash(self, values: Sequence[object]) -> bytes:
         """Return the hash of all fields except the time of last use, which changes separately."""
-        kept = [value for name, value in zip(_NAMES, values, strict=True) if name != "used_ns"]
-        said = msgspec.msgpack.encode(kept)
-        return hashlib.blake2b(said, digest_size=HASH_BYTES, key=self._hash_key).digest()
+        kept = [value for name, value in zip(_FIELDS, values, strict=True) if name != "used_ns"]
+        encoded = msgspec.msgpack.encode(kept)
+        return hashlib.blake2b(encoded, digest_size=HASH_BYTES, key=self._hash_key).digest()
 
     def _row(self, stored: Sequence[object]) -> Row | None:
         """Return the decoded row, or None if the stored row is damaged."""
@@ -310,7 +307,7 @@ class CacheIndex:
         if not isinstance(kept, bytes) or not compare_digest(kept, self._hash(values)):
             return None
         try:
-            named = dict(zip(Row.__struct_fields__, values, strict=True))
+            named = dict(zip(_FIELDS, values, strict=True))
             row = msgspec.convert(named, Row, strict=False)
             row.present()
         except (msgspec.ValidationError, ValueError):
@@ -380,8 +377,8 @@ def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> i
     return min(limit, used + free - promised)
 
 
-def _shrink_from_now_on(db: Database) -> None:
-    """Enable SQLite's auto-vacuum for a file of an earlier version, which did not use it.
+def _enable_auto_vacuum(db: Database) -> None:
+    """Enable SQLite's auto-vacuum, which shrinks the file when rows are deleted.
 
     If the disk has no space for the conversion, the next start tries again. Raises StoreError if
     the file is damaged.
@@ -399,12 +396,6 @@ def _is_damage(wrong: BaseException | None) -> bool:
     """Return True if the error means a damaged file, and not a disk failure.
 
     None stands for a StoreError without a cause, which means a wrong schema and counts as damage.
+    An error without SQLite's code, for example about a text that is not UTF-8, counts as damage.
     """
-    if wrong is None:
-        return True
-    code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
-    return isinstance(wrong, sqlite3.Error) and code & 0xFF in _BROKEN
-
-
-def _values(row: Row) -> tuple[int | str | bytes, ...]:
-    return msgspec.structs.astuple(row)
+    return is_damage(wrong) or not hasattr(wrong, "sqlite_errorcode")

@@ -26,6 +26,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -47,7 +48,7 @@ from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
-EXPECT_S = 5.0
+EXPECT_S = 5.0  # minimum seconds between two connections that are opened in advance
 GATHER_S = 0.1  # seconds; small contents that are added within this time are written together
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
@@ -77,12 +78,12 @@ class Cache:
         """
         self._directory = directory
         self._key = key
-        self._engine = Engine(connections, stall, supervisor)
-        self._supervisor = self._engine.supervisor
+        self._supervisor = supervisor or Supervisor()
+        self._engine = Engine(connections, stall, self._supervisor)
         self.fetched = self._engine.fetched
         self._active: dict[tuple[int, str], tuple[CacheEntry, Fetcher]] = {}
         self._closing = trio.Event()
-        self._prepared = -EXPECT_S
+        self._prepared_at = -EXPECT_S
         self._gathering = False
         self._disk_failed = False
         self._facts: dict[str, str] = {}
@@ -237,16 +238,12 @@ class Cache:
         `prepare` runs at most once every EXPECT_S seconds, and only if two or more download threads
         are free.
         """
-        now, engine = trio.current_time(), self._engine
-        free = engine.limiter.available_tokens > 1
-        if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
-            self._prepared = now
-            job = self._supervisor.job
-            engine.nursery.start_soon(job, Task.READY_CONNECTION, self._prepare, prepare)
-
-    async def _prepare(self, prepare: Callable[[], None]) -> None:
-        limiter = self._engine.limiter
-        await trio.to_thread.run_sync(prepare, limiter=limiter, abandon_on_cancel=True)
+        now, limiter, nursery = trio.current_time(), self._engine.limiter, self._engine.nursery
+        is_free = limiter.available_tokens > 1
+        if nursery is not None and is_free and now >= self._prepared_at + EXPECT_S:
+            self._prepared_at = now
+            run = partial(trio.to_thread.run_sync, prepare, limiter=limiter, abandon_on_cancel=True)
+            nursery.start_soon(self._supervisor.job, Task.READY_CONNECTION, run)
 
     # -- changing
 
@@ -502,7 +499,7 @@ class Cache:
             self._active.pop((entry.ino, entry.stamp), None)
             entry.unlinked = True
             self._index.delete([entry.path.name])
-            self._discard([entry.path], 0)  # its bytes stay on the disk until it is closed
+            remove([entry.path])  # the bytes stay on the disk until the entry is closed
 
     def _unlink_all(self, ino: int) -> None:
         for entry, _ in list(self._active.values()):

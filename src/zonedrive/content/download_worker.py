@@ -143,16 +143,14 @@ class Download:
         seconds.
         """
         self.position = end
-        late = time.monotonic() - self._told_s >= TELL_S
+        now = time.monotonic()
+        late = now - self._told_s >= TELL_S
         if late or end >= self.awaited or end - self._told >= TELL:
-            self._tell()
-
-    def _tell(self) -> None:
-        self._told, self._told_s = self.position, time.monotonic()
-        try:
-            self._token.run_sync_soon(self._advanced, self, idempotent=True)
-        except trio.RunFinishedError:
-            self.stopped = True
+            self._told, self._told_s = end, now
+            try:
+                self._token.run_sync_soon(self._advanced, self, idempotent=True)
+            except trio.RunFinishedError:
+                self.stopped = True
 
     def _hold(self, stream: Stream | None) -> None:
         with self._moved:

@@ -59,11 +59,9 @@ LARGE = 8 << 20  # bytes of a download after which free memory is returned to th
 class Engine:
     """State shared by the fetchers of a cache: nursery, thread limit and timeouts."""
 
-    def __init__(
-        self, connections: int, stall: float, supervisor: Supervisor | None = None
-    ) -> None:
+    def __init__(self, connections: int, stall: float, supervisor: Supervisor) -> None:
         """Allow at most `connections` threads; waits time out after `stall` seconds."""
-        self.supervisor = supervisor or Supervisor()
+        self.supervisor = supervisor
         self.limiter = trio.CapacityLimiter(connections)
         self.stall = stall
         self.nursery: trio.Nursery | None = None
@@ -207,7 +205,9 @@ class Fetcher:
             finally:
                 self._waiters.discard(waiter)
                 self._await(waiter.download)
-                self._free_place()
+                for other in self._waiters:
+                    if other.download is None:
+                        other.event.set()  # a download may be possible now
             if waiter.error is not None and not self.entry.present.covers(gap, stop):
                 raise waiter.error
 
@@ -224,12 +224,6 @@ class Fetcher:
             await trio.to_thread.run_sync(self.entry.wait_for_store, abandon_on_cancel=True)
             self.entry.process_arrivals()
         self._moved()  # an entry that is complete now survives a kill of the daemon
-
-    def _free_place(self) -> None:
-        """Wake the readers that have no download, because a download may be possible now."""
-        for waiter in self._waiters:
-            if waiter.download is None:
-                waiter.event.set()
 
     async def _until(self, waiter: WaitingReader, pace: Pace) -> None:
         """Wait until `waiter` is notified. Raises TimedOut if too few bytes arrive."""
@@ -322,9 +316,10 @@ class Fetcher:
         return self._begin(gap, goal, bounded=bounded)
 
     def _begin(self, gap: int, goal: int, *, bounded: bool) -> Download:
-        if self._engine.nursery is None:
+        engine = self._engine
+        if engine.nursery is None:
             raise StoreError("the cache is closed")
-        self._engine.stop_idle()
+        engine.stop_idle()
         start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
         if trio.current_time() >= self._resume_at + AGAIN:
             self._broken = 0  # the last failure was long ago
@@ -338,9 +333,8 @@ class Fetcher:
             advanced=self._advanced,
         )
         self._downloads.append(download)
-        self._engine.running.add(download)
-        engine = self._engine
-        self._engine.nursery.start_soon(engine.supervisor.job, Task.DOWNLOAD, self._run, download)
+        engine.running.add(download)
+        engine.nursery.start_soon(engine.supervisor.job, Task.DOWNLOAD, self._run, download)
         return download
 
     # -- running

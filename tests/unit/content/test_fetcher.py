@@ -20,6 +20,7 @@ from zonedrive.content.fetcher import LEAST, Engine, Fetcher, Pace, WaitingReade
 from zonedrive.content.reader import EAGER, Reader
 from zonedrive.content.slots import place_of
 from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
+from zonedrive.supervisor import Supervisor
 from zonedrive.transfer_slots import TURNS
 
 
@@ -608,7 +609,7 @@ async def test_a_wait_for_a_thread_is_not_a_stall(
 ) -> None:
     """A read that waits for a free thread does not time out while bytes of its file arrive."""
     fetcher = Fetcher(
-        cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str,
+        cast(Any, None), cast(Any, None), Engine(1, 10.0, Supervisor()), str,
         moved=lambda: None, over=lambda: None,
     )  # fmt: skip
     pace = Pace(25.0, 0)

@@ -22,7 +22,7 @@ from zonedrive.content.cache_index import CacheIndex, Row, usable_bytes
 
 log = logging.getLogger(__name__)
 
-SAID_S = 3600.0
+SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
 _BATCH = 64
 
 
@@ -38,7 +38,7 @@ class Quota:
         self.pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that are not in use
         self.leaving = 0  # bytes of files that are about to be removed
-        self.entries: set[CacheEntry] = set()  # in use
+        self.entries: set[CacheEntry] = set()  # entries in use
         self._directory = directory
         self._index = index
         self._said_s = -SAID_S  # time of the last warning about a full cache
@@ -91,16 +91,13 @@ class Quota:
 
     def _evict(self, wanted: int) -> tuple[int, list[Path]]:
         """Evict rows until `wanted` bytes are free; return the free bytes and the evicted files."""
-        free, victims, rows = self._free(), list[Path](), self._candidates()
+        free, victims = self._most() - self.usage(), list[Path]()  # negative: too much is used
+        rows = self._candidates()
         while free < wanted and (row := next(rows, None)) is not None:
             if not row.in_index:
                 victims.append(self._directory / row.name)
             free += row.taken
         return free, victims
-
-    def _free(self) -> int:
-        """Return the number of bytes that can be granted; negative if too many are in use."""
-        return self._most() - self.usage()
 
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)

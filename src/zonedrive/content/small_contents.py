@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, Clear, Sealed
+from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, Box, Clear, Sealed
 from zonedrive.content.cache_index import CacheIndex, Row, name_in_index
 from zonedrive.content.quota import Quota, remove
 from zonedrive.errors import Damaged
@@ -55,13 +55,13 @@ class SmallContents:
     def __init__(self, index: CacheIndex, quota: Quota, key: bytes | None) -> None:
         self._index = index
         self._quota = quota
-        self._box: Clear | Sealed = Clear()
+        self._box: Box = Clear()
         if key is not None:
             derived = hashlib.blake2b(b"zonedrive contents", key=key, digest_size=KEY_BYTES)
             self._box = Sealed(derived.digest())
         self._nonce_bytes = 0 if key is None else NONCE_BYTES
         self._waiting: dict[int, _Waiting] = {}
-        self._bytes = 0  # of the waiting contents
+        self._bytes = 0  # total size of the waiting contents
         self._logged = 0  # bytes written since the last checkpoint
 
     @property

@@ -108,9 +108,10 @@ class ContentFile:
         return []
 
     def disable_redo_log(self) -> None:
-        """Disable the redo log, for content that can be fetched again.
+        """Disable the redo log of an encrypted file, for content that can be fetched again.
 
-        Callers must read only bytes that were written to the file.
+        Writes are then faster, but a killed process may leave a partly written chunk. Callers must
+        read only bytes that were written. Reading a partly written chunk or a hole raises Damaged.
         """
 
     def _flush(self) -> None:
@@ -310,7 +311,7 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
                 in_kernel = False
                 continue
         else:
-            done = os.pwrite(target, os.pread(source, min(step, 1 << 20), start), start)
+            done = os.pwrite(target, os.pread(source, min(step, BLOCK), start), start)
         if done == 0:  # the source became shorter; the caller notices the change
             return
         start += done

@@ -149,7 +149,6 @@ class EncryptedFile(ContentFile):
             self._trim()
 
     def punch(self, start: int, end: int) -> None:
-        """Discard all chunks that overlap [start, end)."""
         with self._lock:
             self._open()
             self._changes += 1
@@ -369,20 +368,16 @@ class EncryptedFile(ContentFile):
 
     def holes(self) -> list[tuple[int, int]]:
         with self._lock:
-            return self._chunks.holes_until(self._size)
+            holes = self._chunks.holes
+            return [(first * CHUNK, min(end * CHUNK, self._size)) for first, end in holes]
 
     def disable_redo_log(self) -> None:
-        """Disable the redo log, for content that can be fetched again.
-
-        Callers must read only bytes that were written to the file. Writes are faster, but a killed
-        process may leave a partly written chunk. Reading such a chunk or a hole raises Damaged.
-        """
         self._regenerable = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
         """Restore the slot's bytes `before` a failed write; clear the slot if there were none."""
         if before:
-            self._slots.put_back(number, before)
+            self._slots.write_raw(number, before)
         else:
             self._clear(number)
             self._chunks.holes.add(number, number + 1)

@@ -69,7 +69,7 @@ class Writes:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._firsts: list[int] = []  # nonce of the first chunk of the run; 0: a run without nonces
+        self._firsts: list[int] = []  # nonce of each run's first chunk; 0: a run without nonces
 
     def get(self, number: int) -> int:
         """Return the nonce of chunk `number`, or 0 if it has none."""
@@ -104,9 +104,6 @@ class Writes:
         self._starts[low:high] = [run[0] for run in runs]
         self._firsts[low:high] = [run[1] for run in runs]
 
-    def __len__(self) -> int:
-        return len(self._starts)
-
     def encode(self) -> bytes:
         """Return a compact encoding for `decode`."""
         runs = zip(self._starts, self._firsts, strict=True)
@@ -131,7 +128,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     size: int
     holes: bytes  # encoded `Ranges` of the chunks that were never written
     writes: bytes  # encoded `Writes`
-    floor: bytes  # first nonce of chunks that may have been written since; 0: none
+    floor: bytes  # first nonce of chunks that may have been written since; 0: there are none
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
@@ -167,9 +164,9 @@ class Chunks:
         """
         self._slots = slots
         self._file_id = head.file_id
-        self._nonces: Nonces | None = None  # None: nothing was written by this object
-        self._writes: Writes | None = None  # None: not known
-        self._floor = 0
+        self._nonces: Nonces | None = None  # None: this object has written no chunk
+        self._writes: Writes | None = None  # None: the file was opened without a manifest
+        self._floor = 0  # see `Manifest.floor`
         self.size = head.size
         """Size of the content in bytes when the file was opened."""
         self.holes = Ranges(head.holes)
@@ -256,10 +253,6 @@ class Chunks:
         """Return the nonce of chunk `first` if chunks [first, end) are in one run, else 0."""
         return 0 if self._writes is None else self._writes.get_run(first, end)
 
-    def holes_until(self, size: int) -> list[tuple[int, int]]:
-        """Return the byte ranges below `size` that may never have been written."""
-        return [(first * CHUNK, min(end * CHUNK, size)) for first, end in self.holes]
-
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
@@ -268,22 +261,20 @@ class Chunks:
         The result is b"" if the file was opened without a manifest. `final` states that no writes
         follow.
         """
-        if self._writes is None:
-            return b""
         own = 0 if self._nonces is None else self._nonces.upcoming
-        return self._manifest(size, 0 if final else own or self._floor)
+        return self._encoded(size, 0 if final else own or self._floor)
 
     def manifest_of_copy(self, size: int) -> bytes:
         """Return the manifest for a copy of the file with `size` bytes.
 
         The result is b"" if the file was opened without a manifest. Unlike the result of
-        `manifest`, it does not accept later writes of this object, because they do not change the
-        copy.
+        `manifest`, it does not accept later writes to the original file.
         """
-        return b"" if self._writes is None else self._manifest(size, self._floor)
+        return self._encoded(size, self._floor)
 
-    def _manifest(self, size: int, floor: int) -> bytes:
-        assert self._writes is not None
+    def _encoded(self, size: int, floor: int) -> bytes:
+        if self._writes is None:
+            return b""
         holes = Ranges(self.holes)
         last = max((end for _, end in holes), default=0)
         holes.remove(count_of(size), last)

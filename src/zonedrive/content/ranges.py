@@ -29,9 +29,6 @@ class Ranges:
     def __len__(self) -> int:
         return len(self._starts)
 
-    def __repr__(self) -> str:
-        return f"Ranges({list(self)})"
-
     def add(self, start: int, end: int) -> None:
         """Add the positions [start, end)."""
         if start >= end:

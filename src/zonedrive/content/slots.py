@@ -105,7 +105,7 @@ class Slots:
         """Write the slot of a chunk, as returned by `seal`, to the redo log. Raises OSError."""
         write_all(self._descriptor, b"".join((_NUMBER.pack(number), *slot)), _LOG)
 
-    def put_back(self, number: int, slot: Buffer) -> None:
+    def write_raw(self, number: int, slot: Buffer) -> None:
         """Write the raw bytes of one or more slots, from chunk `number` on. Raises OSError."""
         write_all(self._descriptor, slot, place_of(number))
 
@@ -113,7 +113,7 @@ class Slots:
         """Mark a slot as empty. This also works on a full disk."""
         head = self._head(number)
         if any(head):
-            self.put_back(number, bytes(len(head)))
+            self.write_raw(number, bytes(len(head)))
 
     def trim(self, count: int) -> None:
         """Truncate the file on the disk after its first `count` slots."""
@@ -137,7 +137,7 @@ class Slots:
             return
         if self._is_whole(number, slot):
             (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
-            self.put_back(number, slot[: SLOT_HEAD + length + TAG_BYTES])
+            self.write_raw(number, slot[: SLOT_HEAD + length + TAG_BYTES])
 
     def _is_whole(self, number: int, slot: Buffer) -> bool:
         try:
@@ -171,7 +171,7 @@ class Slots:
                 self._key.encrypt_into(fresh, piece, aad, slot[SLOT_HEAD:])
             else:
                 slot[SLOT_HEAD:] = self._key.encrypt(fresh, piece, aad)
-        self.put_back(number, view)
+        self.write_raw(number, view)
 
     def open_run(self, number: int, slots: memoryview, into: memoryview, nonce: int) -> int:
         """Decrypt whole chunks from `number` on into `into`.

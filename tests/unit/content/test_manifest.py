@@ -37,7 +37,7 @@ def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> Non
         kept, chunks = Writes.decode(writes.encode()), range(-1, max(model, default=0) + 2)
         for each in (writes, kept):
             assert [each.get(n) for n in chunks] == [model.get(n, NONE) for n in chunks]
-    assert len(writes) <= 2 * len(steps)
+    assert len(writes.encode()) <= 2 * len(steps) * 16  # 16 bytes for each run
     for start in range(45):
         for stop in range(start + 1, 46):
             nonce = writes.get_run(start, stop)

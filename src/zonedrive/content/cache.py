@@ -112,7 +112,7 @@ class Cache:
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
-    # -- what there is
+    # -- state
 
     @property
     def limit(self) -> int:

@@ -103,7 +103,7 @@ class CacheEntry:
         self._recent = RecentChunks(self._forget_in_memory, budget)
         self._ahead = ReadAhead()
 
-    # -- on the loop
+    # -- on the event loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
         """Use `file` as the file of this entry; `present` lists the bytes that it has."""

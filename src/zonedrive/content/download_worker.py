@@ -67,7 +67,7 @@ class Download:
         self._stream: Stream | None = None
         self._token = trio.lowlevel.current_trio_token()
 
-    # -- on the loop
+    # -- on the event loop
 
     def extend(self, limit: int) -> bool:
         """Raise the limit to at least `limit`; return False if the download is already ending."""
@@ -91,7 +91,7 @@ class Download:
                 self._stream.abort()
         self.scope.cancel()
 
-    # -- in the thread
+    # -- in the download's thread
 
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
@@ -101,7 +101,7 @@ class Download:
         """
         end = self.end if self.end < self.entry.size else None
         with self.source.open(self.start, end) as stream:
-            self._hold(stream)
+            self._set_stream(stream)
             turn = TransferSlot()
             try:
                 if not self.stopped and trio.from_thread.run_sync(self._opened, self, stream):
@@ -110,7 +110,7 @@ class Download:
                     self._drain(stream, turn)
             finally:
                 turn.end()
-                self._hold(None)  # another stream may use its connection from here on
+                self._set_stream(None)  # another stream may use its connection from here on
 
     def _drain(self, stream: Stream, turn: TransferSlot) -> None:
         self._told_s = time.monotonic()
@@ -152,7 +152,7 @@ class Download:
             except trio.RunFinishedError:
                 self.stopped = True
 
-    def _hold(self, stream: Stream | None) -> None:
+    def _set_stream(self, stream: Stream | None) -> None:
         with self._moved:
             self._stream = stream
 

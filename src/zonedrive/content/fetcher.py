@@ -174,7 +174,7 @@ class Fetcher:
         self._broken = 0  # connections in a row that broke without one new byte
         self._broken_since = 0.0  # time at which the first of these connections broke
         self._resume_at = 0.0  # time before which no new connection is made
-        self._came = 0  # bytes received by downloads so far, known ones included
+        self._came = 0  # bytes received by all downloads, including bytes already present
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Wait until the bytes [offset, end) are present; `goal` is the end of the read-ahead.
@@ -198,21 +198,21 @@ class Fetcher:
             stop = min(self.entry.present.following(gap) or end, end)
             waiter = WaitingReader(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
-            self._await(waiter.download)
+            self._update_awaited(waiter.download)
             self._catch_up()  # the thread may not have known yet of the waiting reader
             try:
                 await self._until(waiter, pace)
             finally:
                 self._waiters.discard(waiter)
-                self._await(waiter.download)
+                self._update_awaited(waiter.download)
                 for other in self._waiters:
                     if other.download is None:
                         other.event.set()  # a download may be possible now
             if waiter.error is not None and not self.entry.present.covers(gap, stop):
                 raise waiter.error
 
-    def _await(self, download: Download | None) -> None:
-        """Update `awaited` of a download: the smallest end offset that a reader is waiting for."""
+    def _update_awaited(self, download: Download | None) -> None:
+        """Set `awaited` of a download to the smallest end offset that a reader is waiting for."""
         if download is not None:
             ends = (each.end for each in self._waiters if each.download is download)
             download.awaited = min(ends, default=self.entry.size)
@@ -274,7 +274,7 @@ class Fetcher:
             waiter.error = error
             waiter.event.set()
 
-    # -- choosing
+    # -- selecting a download
 
     def _serving(self, gap: int) -> Download | None:
         """Return the running download that will reach offset `gap` first, or None."""

@@ -30,11 +30,11 @@ MAGIC = b"ZDSEAL\x00\x01"
 HEAD_BYTES = 4096
 FILE_ID_BYTES = 16
 _WRAPPED = len(MAGIC) + FILE_ID_BYTES
-_PLACES = (512, 2048)
-_PLACE_BYTES = 1536
+_RECORD_OFFSETS = (512, 2048)
+_RECORD_BYTES = 1536
 _NUMBERS = struct.Struct("<QQ")
 _LENGTH = struct.Struct("<I")
-MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.size) // 16
+MAX_HOLES = (_RECORD_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.size) // 16
 
 
 class Head:
@@ -58,8 +58,8 @@ class Head:
         page = bytearray(HEAD_BYTES)
         start = MAGIC + file_id + nonce + sealed
         page[: len(start)] = start
-        for place in _PLACES:
-            page[place : place + len(record)] = record
+        for offset in _RECORD_OFFSETS:
+            page[offset : offset + len(record)] = record
         write_all(descriptor, page, 0)
         return head
 
@@ -82,7 +82,7 @@ class Head:
         except InvalidTag as wrong:
             raise Damaged("the key of an encrypted file fails its check") from wrong
         head = cls(file_id, key)
-        states = [state for place in _PLACES if (state := head._state(page[place:]))]
+        states = [state for offset in _RECORD_OFFSETS if (state := head._state(page[offset:]))]
         if not states:
             raise Damaged("the header of an encrypted file fails its check")
         head._sequence, head.size, head.holes = max(states, key=lambda state: state[0])
@@ -94,21 +94,21 @@ class Head:
         If this raises OSError, `size` and `holes` of this object are unchanged.
         """
         record = self._record(size, holes)
-        for place in _PLACES:
-            write_all(descriptor, record, place)
+        for offset in _RECORD_OFFSETS:
+            write_all(descriptor, record, offset)
         self.size = size
         self.holes = Ranges(holes)
 
     def _record(self, size: int, holes: Ranges) -> bytes:
         self._sequence += 1
         nonce = os.urandom(NONCE_BYTES)
-        plain = _NUMBERS.pack(self._sequence, size) + _few(holes).encode()
+        plain = _NUMBERS.pack(self._sequence, size) + _limited(holes).encode()
         sealed = nonce + self.key.encrypt(nonce, plain, b"state" + self.file_id)
         return _LENGTH.pack(len(sealed)) + sealed
 
-    def _state(self, place: bytes) -> tuple[int, int, Ranges] | None:
-        (length,) = _LENGTH.unpack_from(place)
-        sealed = place[_LENGTH.size :][: min(length, _PLACE_BYTES)]
+    def _state(self, record: bytes) -> tuple[int, int, Ranges] | None:
+        (length,) = _LENGTH.unpack_from(record)
+        sealed = record[_LENGTH.size :][: min(length, _RECORD_BYTES)]
         try:
             plain = self.key.decrypt(
                 sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], b"state" + self.file_id
@@ -119,7 +119,7 @@ class Head:
             return None
 
 
-def _few(holes: Ranges) -> Ranges:
+def _limited(holes: Ranges) -> Ranges:
     """Return `holes`, or one range that contains all of them if there are more than MAX_HOLES.
 
     All chunks in that range then count as possible holes. Existing chunks are still read and

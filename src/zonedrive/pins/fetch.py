@@ -237,7 +237,7 @@ class PinFetcher:
         """
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
-    async def count(self, inode: Inode, most: int = 0) -> PinProgress:
+    async def count(self, inode: Inode, most: int) -> PinProgress:
         """Count the files at and below an inode, and those that can be read offline.
 
         Send no request. In the result, `failed` has up to `most` of the missing files, each with

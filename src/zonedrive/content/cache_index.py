@@ -45,7 +45,7 @@ class Row(msgspec.Struct, eq=False):
     ranges: bytes  # parts that are on the disk, encoded by `Ranges.encode`; b"" if complete
     validator: str  # keyed hash of the source's validator, "" if it has none
     used_ns: int  # time of the last use, nanoseconds since the epoch
-    manifest: bytes = b""  # manifest of an encrypted file; for content in the index, its nonce
+    manifest: bytes  # manifest of an encrypted file; for content in the index, its nonce
 
     def present(self) -> Ranges:
         """Return the byte ranges on the disk. Raises ValueError if they cannot be decoded."""

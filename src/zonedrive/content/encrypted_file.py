@@ -71,7 +71,7 @@ class EncryptedFile(ContentFile):
             raise
 
     @classmethod
-    def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "EncryptedFile":
+    def open(cls, path: Path, key: bytes, manifest: bytes) -> "EncryptedFile":
         """Open an existing file and repair a write that a killed process left incomplete.
 
         `manifest` is the expected state of the file, b"" if unknown. Raises OSError. Raises

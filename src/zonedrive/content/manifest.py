@@ -131,15 +131,16 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     floor: bytes  # first nonce of chunks that may have been written since; 0: there are none
 
     @classmethod
-    def decode(cls, data: bytes) -> "Manifest":
-        """Decode a manifest from MessagePack. Raises Damaged for other data."""
+    def decode(cls, data: bytes) -> tuple["Manifest", Ranges, Writes]:
+        """Return a manifest, its holes and its writes, decoded from MessagePack.
+
+        Raises Damaged if `data` is not a valid manifest.
+        """
         try:
             found = msgspec.msgpack.decode(data, type=cls)
-            Ranges.decode(found.holes)
-            Writes.decode(found.writes)
+            return found, Ranges.decode(found.holes), Writes.decode(found.writes)
         except (msgspec.MsgspecError, ValueError) as wrong:
             raise Damaged("the manifest of a content file cannot be read") from wrong
-        return found
 
 
 def _bytes(nonce: int) -> bytes:
@@ -173,11 +174,10 @@ class Chunks:
         if manifest is None:
             self._writes, self._nonces = Writes(), Nonces()
         elif manifest:
-            known = Manifest.decode(manifest)
+            known, self.holes, self._writes = Manifest.decode(manifest)
             if known.file_id != head.file_id:
                 raise Damaged(f"{slots.name} is not the file that was recorded")
-            self.size, self.holes = known.size, Ranges.decode(known.holes)
-            self._writes = Writes.decode(known.writes)
+            self.size = known.size
             self._floor = int.from_bytes(known.floor, "big")
 
     # -- writing

@@ -11,7 +11,7 @@ import pytest
 
 from tests.crash import former
 from tests.crash.mounts import Mortal
-from zonedrive.content.slots import CHUNK, SLOT, place_of
+from zonedrive.content.slots import CHUNK, SLOT, slot_offset
 
 SIZE = 5 * CHUNK + 1000
 FORMER, LATER, LAST = (letter * SIZE for letter in (b"f", b"l", b"z"))
@@ -26,7 +26,7 @@ def whole(old: Path, new: Path) -> None:
 def chunk(old: Path, new: Path) -> None:
     """Replace one chunk by its former bytes."""
     data = bytearray(new.read_bytes())
-    place = place_of(2)
+    place = slot_offset(2)
     data[place : place + SLOT] = old.read_bytes()[place : place + SLOT]
     new.write_bytes(data)
 
@@ -34,14 +34,14 @@ def chunk(old: Path, new: Path) -> None:
 def head(old: Path, new: Path) -> None:
     """Restore the former head and journal, which contain the length, and truncate to that
     length."""
-    data = old.read_bytes()[: place_of(0)] + new.read_bytes()[place_of(0) :]
+    data = old.read_bytes()[: slot_offset(0)] + new.read_bytes()[slot_offset(0) :]
     new.write_bytes(data)
-    os.truncate(new, place_of(1))
+    os.truncate(new, slot_offset(1))
 
 
 def cut(old: Path, new: Path) -> None:
     """Truncate the present file after its third chunk."""
-    os.truncate(new, place_of(3))
+    os.truncate(new, slot_offset(3))
 
 
 ATTACKS = [whole, chunk, cut, head]

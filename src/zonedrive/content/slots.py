@@ -51,7 +51,7 @@ def nonce_of(head: Buffer) -> int:
     return int.from_bytes(head[:NONCE_BYTES], "big")
 
 
-def place_of(number: int) -> int:
+def slot_offset(number: int) -> int:
     """Return the file offset of a chunk's slot."""
     return _CHUNKS + number * SLOT
 
@@ -70,14 +70,14 @@ class Slots:
 
     def read(self, number: int) -> memoryview:
         """Return the stored bytes of a slot, fewer than SLOT at the end of the file."""
-        return memoryview(os.pread(self._descriptor, SLOT, place_of(number)))
+        return memoryview(os.pread(self._descriptor, SLOT, slot_offset(number)))
 
     def read_into(self, first: int, into: memoryview) -> memoryview:
         """Fill `into` with the slots from `first` on; return the part of `into` that was filled."""
-        return into[: os.preadv(self._descriptor, [into], place_of(first))]
+        return into[: os.preadv(self._descriptor, [into], slot_offset(first))]
 
     def _head(self, number: int) -> bytes:
-        return os.pread(self._descriptor, SLOT_HEAD, place_of(number))
+        return os.pread(self._descriptor, SLOT_HEAD, slot_offset(number))
 
     def nonce(self, number: int) -> int:
         """Return the stored nonce of a chunk as a number; the slot is not verified."""
@@ -96,7 +96,7 @@ class Slots:
 
         Raises OSError; the slot may then be partly written.
         """
-        place = place_of(number)
+        place = slot_offset(number)
         written = os.pwritev(self._descriptor, slot, place)
         if written < sum(map(len, slot)):
             write_all(self._descriptor, b"".join(slot)[written:], place + written)
@@ -107,7 +107,7 @@ class Slots:
 
     def write_raw(self, number: int, slot: Buffer) -> None:
         """Write the raw bytes of one or more slots, from chunk `number` on. Raises OSError."""
-        write_all(self._descriptor, slot, place_of(number))
+        write_all(self._descriptor, slot, slot_offset(number))
 
     def clear(self, number: int) -> None:
         """Mark a slot as empty. This also works on a full disk."""
@@ -117,7 +117,7 @@ class Slots:
 
     def trim(self, count: int) -> None:
         """Truncate the file on the disk after its first `count` slots."""
-        end = place_of(count)
+        end = slot_offset(count)
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)
 

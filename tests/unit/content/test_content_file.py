@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.encrypted_file import EncryptedFile, create_file, open_file
 from zonedrive.content.header import MAX_HOLES
-from zonedrive.content.slots import CHUNK, SLOT, place_of
+from zonedrive.content.slots import CHUNK, SLOT, slot_offset
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -124,7 +124,7 @@ def test_a_former_chunk_in_the_middle_of_a_run_is_noticed(tmp_path: Path) -> Non
     former = (tmp_path / "file").read_bytes()
     file.pwrite(2 * CHUNK, b"b" * CHUNK)
     file.close()
-    place = place_of(2)
+    place = slot_offset(2)
     with (tmp_path / "file").open("r+b") as raw:
         raw.seek(place)
         raw.write(former[place : place + SLOT])

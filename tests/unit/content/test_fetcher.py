@@ -18,7 +18,7 @@ from zonedrive.content.download_worker import Download
 from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.fetcher import LEAST, Engine, Fetcher, Pace, WaitingReader
 from zonedrive.content.reader import EAGER, Reader
-from zonedrive.content.slots import place_of
+from zonedrive.content.slots import slot_offset
 from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
 from zonedrive.supervisor import Supervisor
 from zonedrive.transfer_slots import TURNS
@@ -764,7 +764,7 @@ async def test_damage_in_a_read_ahead_chunk(cache: Cache) -> None:
     file = reader.file()
     assert file is not None
     with file.path.open("r+b") as raw:
-        raw.seek(place_of(5) + 100)
+        raw.seek(slot_offset(5) + 100)
         raw.write(b"damaged")
     file.close()
     for at in range(0, 256 * KIB, 64 * KIB):

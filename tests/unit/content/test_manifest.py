@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest, Nonces, Writes
-from zonedrive.content.slots import CHUNK, SLOT, place_of
+from zonedrive.content.slots import CHUNK, SLOT, slot_offset
 from zonedrive.errors import Damaged
 
 KEY = bytes(range(32))
@@ -102,7 +102,7 @@ def test_former_bytes_are_damaged(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="chunk 1 is not"):
         former.pread(CHUNK, CHUNK)
     former.close()
-    slot = slice(place_of(1), place_of(1) + SLOT)
+    slot = slice(slot_offset(1), slot_offset(1) + SLOT)
     mixed = bytearray(present)
     mixed[slot] = raw[slot]
     (tmp_path / "file").write_bytes(mixed)
@@ -121,7 +121,7 @@ def test_a_hole_stays_a_hole(tmp_path: Path) -> None:
     file.close()
     os_bytes = bytearray((tmp_path / "file").read_bytes().ljust(len(raw), b"\0"))
     for number in (0, 3):
-        slot = slice(place_of(number), place_of(number) + SLOT)
+        slot = slice(slot_offset(number), slot_offset(number) + SLOT)
         os_bytes[slot] = raw[slot]
     (tmp_path / "file").write_bytes(os_bytes)
     again = open_file(tmp_path / "file", KEY, file.manifest())

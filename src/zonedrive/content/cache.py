@@ -148,7 +148,7 @@ class Cache:
             return active[0].is_kept
         if self._small.has(ino, stamp):
             return True
-        row = self._index.find(ino, stamp)
+        row = self._index.row(ino, stamp)
         return row is not None and row.complete
 
     # -- reading
@@ -313,7 +313,7 @@ class Cache:
         )
         # The inode may have been opened during the copy; the open entry is then kept.
         self._small.drop(ino)
-        is_free = not self._in_use(ino) and not self._index.of(ino)
+        is_free = not self._in_use(ino) and not self._index.rows_of(ino)
         is_kept = granted and taken and is_free and self._index.put(row)
         self._adding.discard(name)
         if is_kept:
@@ -370,7 +370,7 @@ class Cache:
         for entry in list(self._quota.entries):
             self._release(entry)
         self._small.write(self._in_use)
-        self._index.note("clean", "1")
+        self._index.set_fact("clean", "1")
         self._index.close()
         self._closing.set()
         with trio.move_on_after(1):  # the threads look at their flags between two chunks
@@ -405,7 +405,7 @@ class Cache:
         Rows of other revisions of the inode are dropped.
         """
         self._small.drop(ino)
-        rows = self._index.of(ino)
+        rows = self._index.rows_of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
         if row is not None and row.in_index:
             row = None  # a valid content would have been returned by `SmallContents.get`
@@ -511,7 +511,7 @@ class Cache:
     def _drop_idle(self, ino: int) -> None:
         """Remove the content of an inode, except the content of entries in use."""
         self._small.drop(ino)
-        self._drop_rows(self._index.of(ino))
+        self._drop_rows(self._index.rows_of(ino))
 
     def _drop_rows(self, rows: Iterable[Row]) -> None:
         active = {entry.path.name for entry in self._quota.entries}
@@ -550,7 +550,7 @@ class Cache:
         is_lost = not clean and self._key is None and self._index.fact("boot") != boot
         if is_lost or self._index.fact("identity") != identity:
             self._index.clear()
-        rows = self._index.everything()
+        rows = self._index.all_rows()
         files = [row for row in rows if not row.in_index]
         there = self._sweep({row.name for row in files})
         self._index.delete(row.name for row in files if row.name not in there)
@@ -565,7 +565,7 @@ class Cache:
     def _write_facts(self) -> None:
         """Write to the index the facts that the next start checks."""
         for name, value in self._facts.items():
-            self._index.note(name, value)
+            self._index.set_fact(name, value)
 
     def _measure(self, row: Row) -> None:
         """Correct a row's disk usage after a crash, because the row's file may have grown."""
@@ -591,7 +591,7 @@ class Cache:
 
     def _rows_lost(self) -> None:
         """Remove files whose rows are lost, recompute the disk usage, and rewrite the facts."""
-        rows = self._index.everything()
+        rows = self._index.all_rows()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)
         self._sweep(active | self._adding | {row.name for row in rows})

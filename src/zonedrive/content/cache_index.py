@@ -213,7 +213,7 @@ class CacheIndex:
         rows: list[Row] = []
         damaged: list[Sequence[object]] = []
         for stored in found:
-            row = self._row(stored)
+            row = self._decoded(stored)
             if row is None:
                 damaged.append(stored[:2])
             else:
@@ -236,12 +236,12 @@ class CacheIndex:
         except OSError:
             return False
 
-    def find(self, ino: int, stamp: str) -> Row | None:
+    def row(self, ino: int, stamp: str) -> Row | None:
         """Return the row of the inode's revision with this stamp, or None."""
         rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
         return rows[0] if rows else None
 
-    def of(self, ino: int) -> list[Row]:
+    def rows_of(self, ino: int) -> list[Row]:
         """Return the rows of all stored revisions of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
@@ -249,7 +249,7 @@ class CacheIndex:
         """Return the numbers of all inodes that have a row."""
         return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
 
-    def everything(self) -> list[Row]:
+    def all_rows(self) -> list[Row]:
         """Return all rows."""
         return self._rows("")
 
@@ -301,7 +301,7 @@ class CacheIndex:
         encoded = msgspec.msgpack.encode(kept)
         return hashlib.blake2b(encoded, digest_size=HASH_BYTES, key=self._hash_key).digest()
 
-    def _row(self, stored: Sequence[object]) -> Row | None:
+    def _decoded(self, stored: Sequence[object]) -> Row | None:
         """Return the decoded row, or None if the stored row is damaged."""
         *values, kept = stored
         if not isinstance(kept, bytes) or not compare_digest(kept, self._hash(values)):
@@ -314,7 +314,7 @@ class CacheIndex:
             return None
         return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
 
-    def touch(self, name: str, used_ns: int) -> None:
+    def set_last_use(self, name: str, used_ns: int) -> None:
         """Set the time of the last use of the row `name`, in nanoseconds since the epoch."""
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
@@ -328,7 +328,7 @@ class CacheIndex:
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
-    def note(self, name: str, value: str) -> None:
+    def set_fact(self, name: str, value: str) -> None:
         """Store the value of a named fact about the cache."""
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 

@@ -93,7 +93,7 @@ class SmallContents:
         waiting = self._waiting.get(ino)
         if waiting is not None and waiting.stamp == stamp:
             return waiting.data if len(waiting.data) == size else None
-        row = self._index.find(ino, stamp)
+        row = self._index.row(ino, stamp)
         if row is None or not row.in_index or row.size != size:
             return None
         data = self._opened(row)
@@ -104,7 +104,7 @@ class SmallContents:
             return None
         now = time.time_ns()
         if now - row.used_ns > TOUCH_NS:
-            self._index.touch(row.name, now)
+            self._index.set_last_use(row.name, now)
         return data
 
     def inos(self) -> list[int]:

@@ -528,7 +528,7 @@ async def test_forged_rows_are_rejected(tmp_path: Path) -> None:
         await fetched(cache, 1, source)
     index = CacheIndex(tmp_path / "index.db", KEY, lambda: None)
     index.open()
-    (row,) = index.everything()
+    (row,) = index.all_rows()
     index.close()
     for forger in (None, bytes(32)):
         index = CacheIndex(tmp_path / "index.db", forger, lambda: None)

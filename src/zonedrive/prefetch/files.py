@@ -27,6 +27,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
 from itertools import pairwise
 
 import trio
@@ -451,10 +452,10 @@ class FilePrefetch:
         generation = state.next_generation()
         file = state.spool.create(ino, generation)
         try:
-            file.pwrite(0, data)
-            file.flush()
-            taken = file.allocated
-            file.close()
+            with closing(file):
+                file.pwrite(0, data)
+                file.flush()
+                taken = file.allocated
             await cache.add_file(file.path, ino, revision, size, file.manifest(final=True), taken)
         finally:
             state.spool.delete(ino, generation)  # no effect if the cache has taken the file

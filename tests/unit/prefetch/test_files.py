@@ -1,6 +1,8 @@
 """Order in which a program reads the files of a folder, and the number of files to prefetch."""
 
+import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,8 +10,11 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.content.content_file import ContentFile
 from zonedrive.prefetch.files import ENOUGH, FEW, GAP, MOST, SMALL, FilePrefetch, ReadSequence
 from zonedrive.single_flight import Flight
+from zonedrive.state.inode import Kind
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.caller_policy import CallerPolicy
 
@@ -140,6 +145,36 @@ async def test_an_error_of_a_prefetched_file(caplog: pytest.LogCaptureFixture) -
         nursery.cancel_scope.cancel()
     assert len([record for record in caplog.records if record.exc_info]) == 2
     caplog.clear()
+
+
+async def test_a_full_disk_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prefetched file that cannot be stored is deleted and closed, so that its space is free."""
+    disk = Disk(tmp_path)
+    state, size = disk.start(), 100_000
+
+    async def content(*_: object) -> bytes:
+        return bytes(size)
+
+    service: Any = SimpleNamespace(content=content)
+    siblings = FilePrefetch(state, service, listings(), CallerPolicy(()))
+    with state.transaction():
+        inode = state.inodes.add(
+            zone_of(state).ino, "a", Kind.FILE, zone="z", remote_id="a", size=size
+        )
+    files: list[ContentFile] = []
+
+    def refused(file: ContentFile, *_: object) -> int:
+        files.append(file)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(ContentFile, "pwrite", refused)
+    with pytest.raises(OSError, match="full"):
+        await siblings._bring(inode)
+    disk.close()
+    assert [file.closed for file in files] == [True]
+    assert state.spool.stored() == []
 
 
 class Listed:

@@ -95,7 +95,7 @@ class CacheEntry:
         self._writing = 0  # granted bytes that are being written
         self._count = threading.Lock()  # guards `_allowance` and `_writing`
         self._disk = True  # false after a failed write
-        self._said = False  # damage was logged already
+        self._damage_logged = False
         self._closed = False
         self._lock = threading.Lock()  # held while storing and closing, not while reading
         # Start offset, bytes, and None before they are stored, then True if they are on the disk.
@@ -229,8 +229,8 @@ class CacheEntry:
         except Damaged as wrong:
             if wanted > end:  # the damage may be in bytes that were not requested
                 return self._from_disk(start, end)
-            level = logging.DEBUG if self._said else logging.WARNING  # once, not for each chunk
-            self._said = True
+            level = logging.DEBUG if self._damage_logged else logging.WARNING
+            self._damage_logged = True
             log.log(level, "cached bytes are damaged and are fetched again (%s)", wrong)
         except OSError as wrong:
             self._store.failed(wrong)

@@ -362,9 +362,8 @@ def cache_usage(directory: Path) -> int:
 def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> int:
     """Return how many bytes may be used in a directory: `limit`, or less on a nearly full disk.
 
-    `used` is the number of bytes in use. It includes the `promised` bytes, which were granted but
-    are not written yet. The result can be lower than `used`, or negative, if other files fill the
-    disk.
+    `used` bytes are in use, including the `promised` bytes, which were granted but are not written
+    yet. The result can be lower than `used`, or negative, if other files fill the disk.
     """
     disk = None
     for folder in (directory, *directory.parents):  # the directory may not exist yet

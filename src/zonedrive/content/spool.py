@@ -52,10 +52,10 @@ def is_any_sealed(directory: Path) -> bool:
 
 
 def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
-    """Return the earliest modification time of the spool files of `contents`, or None.
+    """Return the earliest modification time of the spool files that exist, None if none exists.
 
-    The time is in seconds since the epoch. `contents` are pairs (inode, generation). Missing files
-    are ignored; the result is None if all files are missing.
+    `contents` are the (inode, generation) pairs of the files. The time is in seconds since the
+    epoch.
     """
     times = []
     for ino, generation in contents:
@@ -290,7 +290,7 @@ class Spool:
                 self.tidy()
 
     def stored(self) -> list[tuple[int, int]]:
-        """Return the sorted (inode, generation) pairs of all files, none if there is no folder."""
+        """Return the sorted (inode, generation) pairs of all files, [] if there is no folder."""
         paths = self.directory.iterdir() if self.directory.exists() else ()
         found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)

@@ -69,12 +69,12 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class PinProgress(msgspec.Struct, eq=False):
-    """Progress of one pass over pinned entries: the files' number and bytes, and the failures."""
+    """Progress of one pass over pinned entries, with the failures."""
 
-    files: int = 0
-    bytes: int = 0
+    files: int = 0  # number of files found
+    bytes: int = 0  # total size of these files
     here: int = 0  # number of files that can be read offline
-    here_bytes: int = 0
+    here_bytes: int = 0  # total size of the files that can be read offline
     failed: list[Failed] = []
     away: ZonedriveError | None = None  # reason why the pass sends no further request
     answered: bool = False  # True if a request succeeded

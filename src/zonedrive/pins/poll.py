@@ -55,7 +55,7 @@ class PinPoller:
         self._pins = pins
         # Folders still to be listed, the next one last; True if their subfolders are to be listed.
         self._left: list[tuple[int, bool]] = []
-        self._unhindered = AT_ONCE  # number of listings without a pause
+        self._unhindered = AT_ONCE  # number of folders that may still be listed without a pause
         self._failures = 0  # failures in a row
         self._asking = asking
         self._width = max(1, min(WIDTH, state.settings.transfers // 2))
@@ -122,11 +122,11 @@ class PinPoller:
                 return
 
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
-        """List the folders `inos` concurrently; return False if the round must stop early.
+        """List the folders `inos` concurrently, then pause for PACE_S seconds per folder.
 
-        Stop the round if the service is unreachable, or after TROUBLE failures in a row. Otherwise,
-        pause for PACE_S seconds per folder, except after the first AT_ONCE folders. `asked_ns` is
-        the start of the round on the monotonic clock; a newer listing is not repeated.
+        While `_unhindered` is positive, there is no pause. Return False at once if the service is
+        unreachable, or after TROUBLE failures in a row. `asked_ns` is the start of the round on the
+        monotonic clock; a newer listing is not repeated.
         """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:

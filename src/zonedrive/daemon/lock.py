@@ -275,12 +275,10 @@ def ask_to_listen(path: Path) -> bool:
     Return True if the signal was sent. A holder that has not yet written the path of its socket to
     the lock file gets no signal, because it may not handle the signal yet.
     """
-    who, descriptor = holder(path), _held_by(path)
-    if descriptor is None:
+    who = holder(path)
+    if who is None or who.control is None or (descriptor := _pidfd(path, who)) is None:
         return False
     try:
-        if who is None or who.control is None:
-            return False
         signal.pidfd_send_signal(descriptor, LISTEN)
         return True
     except OSError:
@@ -295,8 +293,8 @@ def end_holder(path: Path, seconds: float) -> None:
     Sends SIGTERM, and after `seconds` SIGKILL. SIGCONT follows each signal, because a stopped
     process does not handle SIGTERM. Raises ZonedriveError if the process cannot be terminated.
     """
-    descriptor = _held_by(path)
-    if descriptor is None:
+    who = holder(path)
+    if who is None or (descriptor := _pidfd(path, who)) is None:
         if is_held(path):
             raise ZonedriveError(
                 "the daemon cannot be ended from here",
@@ -316,9 +314,8 @@ def end_holder(path: Path, seconds: float) -> None:
         pass
     finally:
         os.close(descriptor)
-    who = holder(path)
     raise ZonedriveError(
-        f"the daemon (process {who.pid if who else '?'}) cannot be ended",
+        f"the daemon (process {who.pid}) cannot be ended",
         remedy="it may wait for a disk that does not answer; a restart of the machine ends it",
     )
 
@@ -333,13 +330,12 @@ def wait_until_free(path: Path, seconds: float) -> bool:
     return True
 
 
-def _held_by(path: Path) -> int | None:
-    """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`.
+def _pidfd(path: Path, who: Holder) -> int | None:
+    """Return a pidfd (pidfd_open(2)) of the process `who`, which the lock file at `path` names.
 
     Return None if the lock is free or the process cannot be identified with certainty.
     """
-    who = holder(path)
-    if who is None or who.begun is None:
+    if who.begun is None:
         return None
     try:
         descriptor = os.pidfd_open(who.pid)

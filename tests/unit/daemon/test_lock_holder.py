@@ -9,6 +9,7 @@ from typing import Self
 import pytest
 
 from tests.harness.waiting import eventually
+from zonedrive.daemon import lock as lock_module
 from zonedrive.daemon.lock import (
     Lock,
     ask_to_listen,
@@ -126,6 +127,23 @@ def test_only_a_daemon_with_a_socket_is_asked_for_a_new_one(tmp_path: Path) -> N
         daemon.expect("told")
         who = holder(path)
         assert who is not None and who.control == Path("/somewhere/a.sock")
+
+
+def test_a_daemon_that_starts_meanwhile_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file is read once: a later holder may not handle the signal yet."""
+    path = tmp_path / "daemon.lock"
+    with Daemon(path, "told") as former:
+        before = holder(path)
+        former.process.kill()
+        former.process.wait(60)
+    with Daemon(path, "") as starting:
+        found = iter([before])
+        monkeypatch.setattr(lock_module, "holder", lambda path: next(found, None) or holder(path))
+        assert not ask_to_listen(path)
+        starting.process.send_signal(signal.SIGTERM)
+        assert starting.process.wait(60) == -signal.SIGTERM
 
 
 def test_states_of_a_process(tmp_path: Path) -> None:

@@ -62,18 +62,18 @@ class Lock:
         self._descriptor: int | None = None
         self._said = b""
 
-    def take(self, folder: Path | None, *, patience: float = LEAVING_SECONDS) -> None:
+    def take(self, folder: Path | None) -> None:
         """Take the lock for a daemon that mounts at `folder`.
 
-        If `folder` is None, the lock only prevents daemons from starting. Wait up to `patience`
-        seconds for a daemon that is ending (its mount is gone) or for commands that read the state.
-        Raises AlreadyRunning if the lock is still held, MountError if the file system does not
-        support locks, and OSError if the lock file cannot be written.
+        If `folder` is None, the lock only prevents daemons from starting. Wait up to
+        LEAVING_SECONDS for a daemon that is ending (its mount is gone) or for commands that read
+        the state. Raises AlreadyRunning if the lock is still held, MountError if the file system
+        does not support locks, and OSError if the lock file cannot be written.
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            self._wait(descriptor, patience)
+            self._wait(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
@@ -83,7 +83,7 @@ class Lock:
             pid = os.getpid()
             self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
 
-    def _wait(self, descriptor: int, patience: float) -> None:
+    def _wait(self, descriptor: int) -> None:
         begun = time.monotonic()
         while True:
             try:
@@ -92,7 +92,7 @@ class Lock:
             except BlockingIOError as held:
                 who, is_only_read = holder(self._path), _is_only_read(descriptor)
                 is_ending = who is not None and mountpoint.at(who.mountpoint) is None
-                seconds = patience if is_ending or is_only_read else min(patience, TEST_SECONDS)
+                seconds = LEAVING_SECONDS if is_ending or is_only_read else TEST_SECONDS
                 if time.monotonic() >= begun + seconds:
                     if not is_only_read:
                         raise refusal(self._account, who) from held

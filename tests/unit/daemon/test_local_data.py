@@ -34,7 +34,7 @@ def test_a_mount_can_start_while_status_waits_for_the_keyring(
 
     def waits(paths: AccountPaths, settings: Settings) -> Box:
         daemon = Lock(paths.lock, paths.account)
-        daemon.take(tmp_path, patience=0.0)
+        daemon.take(tmp_path)
         daemon.release()
         return Clear()
 

@@ -65,7 +65,7 @@ def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:
     with _hold(path, "/nowhere/mounted") as first:
         end = threading.Thread(target=lambda: first.communicate(timeout=60))
         lock = Lock(path, "default")
-        taking = threading.Thread(target=lambda: lock.take(tmp_path, patience=60))
+        taking = threading.Thread(target=lambda: lock.take(tmp_path))
         taking.start()
         end.start()
         taking.join(60)
@@ -74,12 +74,15 @@ def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_the_wait_for_an_ending_daemon_is_limited(tmp_path: Path) -> None:
+def test_the_wait_for_an_ending_daemon_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error names a daemon that hangs at its end."""
+    monkeypatch.setattr(lock_module, "LEAVING_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         with pytest.raises(AlreadyRunning):
-            Lock(path, "default").take(tmp_path, patience=0.0)
+            Lock(path, "default").take(tmp_path)
         first.kill()
 
 
@@ -92,21 +95,24 @@ def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:
     assert lock_module.is_held(tmp_path / "missing") is False
 
 
-def test_the_refusal_distinguishes_ending_and_starting_daemons(tmp_path: Path) -> None:
+def test_the_refusal_distinguishes_ending_and_starting_daemons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error has the command that ends the daemon."""
+    monkeypatch.setattr(lock_module, "LEAVING_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     lock = Lock(path, "default")
     lock.take(Path("/nowhere/My Zones"))
     end = "'zonedrive unmount --now '/nowhere/My Zones'' ends it"
     with pytest.raises(AlreadyRunning, match="is starting") as refused:
-        Lock(path, "default").take(tmp_path, patience=0.0)
+        Lock(path, "default").take(tmp_path)
     assert end in refused.value.line()
     for name in ("/run/somewhere.sock", "/a"):  # what was there before is longer
         lock.tell(Path(name))
         found = holder(path)
         assert found is not None and found.control == Path(name)
     with pytest.raises(AlreadyRunning, match="still serves what was mounted") as refused:
-        Lock(path, "default").take(tmp_path, patience=0.0)
+        Lock(path, "default").take(tmp_path)
     assert end in refused.value.line()
     lock.release()
 
@@ -142,12 +148,15 @@ def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lock.release()
 
 
-def test_a_refusal_because_of_a_reader_names_no_daemon(tmp_path: Path) -> None:
+def test_a_refusal_because_of_a_reader_names_no_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock file may still name the last daemon, which was killed."""
+    monkeypatch.setattr(lock_module, "LEAVING_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         first.kill()
     assert holder(path) is not None
     with reading(path), pytest.raises(AlreadyRunning, match="still reading the data") as refused:
-        Lock(path, "default").take(tmp_path, patience=0.0)
+        Lock(path, "default").take(tmp_path)
     assert "process" not in refused.value.line()

@@ -35,15 +35,13 @@ WAITING = 16  # maximum number of queued requests of one connection
 class Server:
     """Server of the control socket, which passes each request to its command's handler."""
 
-    def __init__(
-        self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None
-    ) -> None:
+    def __init__(self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor) -> None:
         """Prepare the server; `listen` creates the socket at `path`.
 
         `handlers` maps command names to handlers.
         """
         self.path = path
-        self._supervisor = supervisor or Supervisor()
+        self._supervisor = supervisor
         self._handlers = handlers
         self._socket: socket.socket | None = None
         self._name: tuple[int, ...] | None = None  # identity of the socket file while it exists

@@ -145,9 +145,7 @@ class Daemon:
         self._is_ending = False  # True after the first termination signal
         self._over = trio.Event()
         self._notifier = Notifier()
-        self._session = Session(
-            parts.files, parts.files.invalidations, self._folder, parts.account.base_url, supervisor
-        )
+        self._session = Session(parts.files, self._folder, parts.account.base_url, supervisor)
         self._desktop = Desktop()
         actions = ClickActions(self._desktop, paths.account, self._folder)
         self._logon_monitor = LogonMonitor(parts, actions, Notification(self._desktop))

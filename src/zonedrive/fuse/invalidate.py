@@ -10,7 +10,6 @@ closed.
 
 import errno
 import logging
-from typing import TypeAlias
 
 import pyfuse3
 import trio
@@ -25,10 +24,8 @@ THREADS = 4
 
 BATCH = 256
 
-Source: TypeAlias = "trio.MemoryReceiveChannel[Invalidation]"
 
-
-async def run(source: Source, supervisor: Supervisor) -> None:
+async def run(source: "trio.MemoryReceiveChannel[Invalidation]", supervisor: Supervisor) -> None:
     """Send the invalidations from `source` to the kernel until the source ends.
 
     A task that runs this function can be cancelled at any time.

@@ -46,10 +46,9 @@ class Session:
     def __init__(
         self,
         files: FileSystem,
-        invalidations: invalidate.Source,
         folder: Path,
         source: str,
-        supervisor: Supervisor | None = None,
+        supervisor: Supervisor,
     ) -> None:
         """Create a session for a mount on `folder`, as returned by `mountpoint.check`.
 
@@ -57,9 +56,9 @@ class Session:
         """
         self.folder = folder
         self._operations = Operations(files)
-        self._invalidations = invalidations
+        self._invalidations = files.invalidations
         self._source = source
-        self._supervisor = supervisor or Supervisor()
+        self._supervisor = supervisor
         self._device: str | None = None  # device number of the mount in the kernel's mount table
         self._telling = trio.CancelScope()
         self.ended = trio.Event()
@@ -84,7 +83,7 @@ class Session:
             ) from wrong
         self._device = _device_at(self.folder)
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
 
         The task reports as started after the mount has answered a stat. Raises MountError if the

@@ -21,6 +21,7 @@ from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.protocol import Message
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
+from zonedrive.supervisor import Supervisor
 
 URL = "https://127.0.0.1:1"
 ZONES: list[dict[str, Any]] = [
@@ -99,7 +100,7 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
         "restore",
         "unmount",
     ]
-    server = Server(paths.control, dict.fromkeys(names, stand_in.handle))
+    server = Server(paths.control, dict.fromkeys(names, stand_in.handle), Supervisor())
     server.listen()
     lock = Lock(paths.lock, paths.account)
     lock.take(folder)

@@ -16,6 +16,7 @@ from zonedrive.daemon import protocol
 from zonedrive.daemon.control_server import Say, Server
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn
+from zonedrive.supervisor import Supervisor
 
 
 class Handlers:
@@ -89,7 +90,8 @@ class Served:
         self.handlers = Handlers()
         self.streams: list[trio.SocketStream] = []
         names = ("echo", "count", "refuse", "fail", "wait", "doze")
-        self.server = Server(path, {name: getattr(self.handlers, name) for name in names})
+        handlers = {name: getattr(self.handlers, name) for name in names}
+        self.server = Server(path, handlers, Supervisor())
 
     async def client(self) -> Client:
         stream = await trio.open_unix_socket(os.fspath(self.path))

@@ -34,6 +34,7 @@ from zonedrive.fuse.options import parse
 from zonedrive.state.attributes import Attr
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 from zonedrive.state.open_file import Opened
+from zonedrive.supervisor import Supervisor
 from zonedrive.vfs.namespace import Listed
 from zonedrive.views.stack import FileSystem
 
@@ -321,7 +322,7 @@ def main() -> int:
     files = Memory()
     try:
         options = parse(sys.argv[2:])
-        session = Session(cast(FileSystem, files), files.invalidations, check(sys.argv[1]), SOURCE)
+        session = Session(cast(FileSystem, files), check(sys.argv[1]), SOURCE, Supervisor())
         session.attach(options)
     except errors.ZonedriveError as wrong:
         print(wrong.line(), file=sys.stderr)

@@ -182,10 +182,10 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
     inside = (
         "import sys, trio; from pathlib import Path;"
         "from tests.unit.fuse.memory import Memory; from zonedrive.errors import MountError;"
-        "from zonedrive.fuse.mount import Session; from zonedrive.fuse.options import Options\n"
-        "files = Memory()\n"
+        "from zonedrive.fuse.mount import Session; from zonedrive.fuse.options import Options;"
+        "from zonedrive.supervisor import Supervisor\n"
         "try:\n"
-        "  Session(files, files.invalidations, Path(sys.argv[1]), 'x').attach(Options())\n"
+        "  Session(Memory(), Path(sys.argv[1]), 'x', Supervisor()).attach(Options())\n"
         "except MountError as wrong: print(wrong.line())"
     )
     said = subprocess.run(

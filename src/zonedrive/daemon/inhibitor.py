@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Literal
 
 import trio
-from jeepney import DBusAddress, MatchRule, Message, MessageType, Properties, new_method_call
+from jeepney import DBusAddress, MatchRule, Properties, new_method_call
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import open_dbus_connection, open_dbus_router
+from jeepney.low_level import HeaderFields, Message, MessageType
 
 from zonedrive.formatting import unsent, verb
 from zonedrive.remote.connectivity import Connectivity
@@ -81,17 +82,15 @@ class Inhibitor:
         link: Connectivity,
         send_all: Callable[[float], Awaitable[object]],
         woken: Callable[[bool], Awaitable[object]],
-        slept: Callable[[], float] = asleep,
     ) -> None:
         """Set the callbacks.
 
         `send_all` tries to upload all pending changes within the given number of seconds. `woken`
         is called after a suspend, with True if the suspend was so long that connections are dead.
-        `slept` returns the number of seconds for which the machine was suspended since boot.
         """
         self._report, self._link = report, link
-        self._send_all, self._woken, self._slept = send_all, woken, slept
-        self._asleep = slept()
+        self._send_all, self._woken = send_all, woken
+        self._asleep = asleep()
         self._locks: dict[Mode, InhibitorLock] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # True while the machine is shutting down
@@ -145,14 +144,14 @@ class Inhibitor:
     # ---- signals of logind ----
 
     async def _hear(self, message: Message, address: str) -> None:
-        match message.header.fields.get(3), message.body:
+        match message.header.fields.get(HeaderFields.member), message.body:
             case "PrepareForShutdown", (True,):
                 await self._end(address)
             case "PrepareForShutdown", (False,):
                 self._ending = self._is_over = False
                 self._pause.cancel()
             case "PrepareForSleep", (False,):
-                before, self._asleep = self._asleep, self._slept()
+                before, self._asleep = self._asleep, asleep()
                 await self._woken(self._asleep - before >= DEAD_SECONDS)
 
     async def _end(self, address: str) -> None:

@@ -46,13 +46,11 @@ class Watched:
         self.outbox, self.link = Outbox(), Connectivity()
         self.sent: list[float] = []  # how many seconds there were
         self.woken: list[bool] = []
-        self.slept = 0.0
         self.inhibitor = Inhibitor(
             cast(StatusReport, self.outbox),
             self.link,
             self._send_all,
             self._on_resume,
-            lambda: self.slept,
         )
 
     async def _send_all(self, seconds: float) -> None:
@@ -235,16 +233,20 @@ async def test_a_late_reply_is_not_a_refusal(bus: Bus, monkeypatch: pytest.Monke
         logind.close()
 
 
-async def test_connections_are_checked_after_a_suspend(logind: Logind) -> None:
+async def test_connections_are_checked_after_a_suspend(
+    logind: Logind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a long suspend they count as dead; after a short one they are kept."""
+    slept = 0.0
+    monkeypatch.setattr(inhibitor, "asleep", lambda: slept)
     async with watching() as watched:
         watched.outbox.become(files=1, bytes=1)
         await until(logind.held)  # it listens
         for seconds in (5, 3600):
             logind.announce("PrepareForSleep", True)
-            watched.slept += seconds
+            slept += seconds
             logind.announce("PrepareForSleep", False)
-            await until(lambda: watched.inhibitor._asleep == watched.slept)
+            await until(lambda: watched.inhibitor._asleep == inhibitor.asleep())
         await until(lambda: watched.woken == [False, True])
     assert {what for what, _, _ in logind.taken} == {"shutdown"}
 

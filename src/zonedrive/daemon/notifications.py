@@ -21,7 +21,7 @@ import trio
 from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import StoreError
-from zonedrive.paths import DEFAULT_ACCOUNT
+from zonedrive.paths import AccountPaths
 from zonedrive.remedies import in_window
 from zonedrive.translation import translated, translated_count
 from zonedrive.views.status_report import StatusReport
@@ -81,13 +81,13 @@ class Alerts:
     def __init__(
         self,
         report: StatusReport,
-        account: str,
+        paths: AccountPaths,
         actions: ClickActions,
         failures: Notification,
         conflicts: Notification,
     ) -> None:
         self._report, self._actions = report, actions
-        self._suffix = "" if account == DEFAULT_ACCOUNT else f" --account {account}"
+        self._option = paths.option
         self._failures = AlertKind(failures)
         self._conflicts = AlertKind(conflicts)
 
@@ -148,7 +148,7 @@ class Alerts:
 
     def _run(self, command: str) -> str:
         text = translated("To see more, run: {command}")
-        return text.format(command=f"zonedrive {command}{self._suffix}")
+        return text.format(command=f"zonedrive {command}{self._option}")
 
     async def _tell_conflicts(self) -> float:
         copies, topic = self._report.copies(), self._conflicts

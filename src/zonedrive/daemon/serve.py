@@ -152,7 +152,7 @@ class Daemon:
         self._status_line = StatusLine(self._notifier, link, report, partial(logon_command, parts))
         self._alerts = Alerts(
             report,
-            paths.account,
+            paths,
             actions,
             failures=Notification(self._desktop, "dialog-warning", NORMAL),
             conflicts=Notification(self._desktop, "dialog-information", NORMAL),

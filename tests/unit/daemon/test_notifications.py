@@ -12,6 +12,7 @@ import trio.testing
 from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.notification_client import Button, Desktop, Notification
 from zonedrive.daemon.notifications import RESAY_SECONDS, Alerts
+from zonedrive.paths import AccountPaths
 from zonedrive.views.status_report import StatusReport
 
 
@@ -98,7 +99,7 @@ class Told:
         """Start the alerts as a new daemon does."""
         self.tidings = Alerts(
             cast(StatusReport, self.outbox),
-            self.account,
+            AccountPaths(self.account),
             ClickActions(Desktop(), self.account, Path("/mnt")),
             cast(Notification, self.failures),
             cast(Notification, self.conflicts),

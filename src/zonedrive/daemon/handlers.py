@@ -18,7 +18,7 @@ import trio
 from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
-from zonedrive.daemon.entry_watch import EntryWatch
+from zonedrive.daemon.entry_watch import send_entry_states
 from zonedrive.daemon.local_data import conflict_objects
 from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
@@ -549,15 +549,15 @@ class Commands:
         return {"states": [each and msgspec.to_builtins(each) for each in found]}
 
     async def _watch(self, request: Request, say: Say) -> Message:
-        """Send changes of entry states until the client disconnects; see `EntryWatch`."""
+        """Send changes of entry states until the client disconnects; see `send_entry_states`."""
         parts = self._parts
-        watch = EntryWatch(parts.files.entry_states, parts.service, parts.state.pause)
         first = {
-            "account": self._parts.paths.account,
-            "title": self._parts.account.title,
+            "account": parts.paths.account,
+            "title": parts.account.title,
             "mountpoint": os.fspath(self._session.folder),
         }
-        return await watch.run(first, say)
+        states, switch = parts.files.entry_states, parts.state.pause
+        return await send_entry_states(states, parts.service, switch, first, say)
 
     # ---- paths of a request ----
 

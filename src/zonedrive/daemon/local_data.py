@@ -254,10 +254,10 @@ def outbox(paths: AccountPaths) -> dict[str, Any]:
     waiting. A file that was never closed is not counted.
     """
     with reader(paths) as state:
-        waiting = Backlog(*state.waiting())
+        pending, size, _ = state.waiting()
         return {
-            "pending": waiting.files,
-            "bytes": waiting.bytes,
+            "pending": pending,
+            "bytes": size,
             "failures": state.failures(),
             "conflicts": state.conflicts(),
             "lost": state.lost_files(),
@@ -270,12 +270,13 @@ def cache(paths: AccountPaths) -> dict[str, int]:
 
     Raises ConfigError if the settings are invalid.
     """
-    settings = config.load(config_file(), paths.account)
+    used, limit = _cache(paths, config.load(config_file(), paths.account))
+    return {"bytes": used, "limit": limit}
+
+
+def _cache(paths: AccountPaths, settings: Settings) -> tuple[int, int]:
     used = cache_usage(paths.content)
-    return {
-        "bytes": used,
-        "limit": max(0, usable_bytes(paths.cache, settings.cache_size, used)),
-    }
+    return used, max(0, usable_bytes(paths.cache, settings.cache_size, used))
 
 
 # ---- zonedrive status ----
@@ -341,12 +342,12 @@ def _stored_status(
     paths: AccountPaths, settings: Settings, found: Stores, most: int | None
 ) -> dict[str, Any]:
     """Return the part of the status object that comes from the stored state. Raises StoreError."""
-    number, used = only_here(paths).lost, cache_usage(paths.content)
+    number = only_here(paths).lost
     return Status(found).answer(
         found.intents.pending(),
         most,
         state="offline",
-        cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),
+        cache=_cache(paths, settings),
         notices=(damage_notice(paths.database, number), disk_problem(paths)),
         lost=number,
         pause=pause(paths),

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import trio
 
 from zonedrive import config
-from zonedrive.config import Settings
 from zonedrive.daemon.local_data import box_of, reader
 from zonedrive.errors import AlreadyExists, NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
@@ -48,13 +47,13 @@ def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """Return the JSON objects of the zones that the service lists now; see `zone_objects`."""
-    settings = config.load(config_file(), paths.account)
     found = ask(paths, lambda service: service.zones())
-    return zone_objects(found, _known_names(paths, settings))
+    return zone_objects(found, _known_names(paths))
 
 
-def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
+def _known_names(paths: AccountPaths) -> dict[str, str]:
     """Return the names of the zone folders in the mount, by zone id; {} if they cannot be read."""
+    settings = config.load(config_file(), paths.account)
     with suppress(StoreError):
         box = box_of(paths, settings)
         with reader(paths) as state:
@@ -168,8 +167,8 @@ def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
     found = [zone for zone in zones if zone.id == wanted]
     found = found or [zone for zone in zones if zone.name == wanted]
     if not found:
-        names = _known_names(paths, config.load(config_file(), paths.account))
-        folders = {one["id"]: one["path"] for one in zone_objects(zones, names)}
+        objects = zone_objects(zones, _known_names(paths))
+        folders = {one["id"]: one["path"] for one in objects}
         found = [zone for zone in zones if folders[zone.id] == wanted]
     if not found:
         raise NotFound(f"there is no zone {wanted!r}", remedy="run 'zonedrive zones'")

@@ -112,9 +112,11 @@ def _limited(
                 raise
             break
         except BaseExceptionGroup as group:
-            if isinstance(group, ExceptionGroup):
+            ordinary, rest = group.split(Exception)
+            if rest is None:
                 raise
-            rest = _only_cancelled(group)
+            if ordinary is not None:
+                errno_of(ordinary)  # only logs an unexpected error
             if not cancelled:
                 raise rest from None
             break
@@ -134,11 +136,3 @@ def _limited(
         raise FUSEError(errno.ENOTCONN)
     log.warning("%s took longer than %d s", name, seconds)
     raise FUSEError(errno.ETIMEDOUT)
-
-
-def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
-    """Return the cancellations in `group`, for the caller to raise; log unexpected errors."""
-    ordinary, rest = group.split(Exception)
-    if ordinary is not None:
-        errno_of(ordinary)
-    return rest if rest is not None else FUSEError(errno.EIO)

@@ -18,21 +18,16 @@ log = logging.getLogger(__name__)
 # The most specific matching type counts; a type that is not listed has its parent's number.
 TABLE: dict[type[BaseException], int] = {
     errors.ZonedriveError: errno.EIO,
-    errors.ConfigError: errno.EIO,
     # The number POSIX uses for operations that a file system does not support.
     errors.NotSupported: errno.EPERM,
-    errors.StoreError: errno.EIO,
     errors.Changed: errno.ESTALE,
     errors.AmbiguousName: errno.EEXIST,
     errors.AlreadyRunning: errno.EBUSY,
-    errors.MountError: errno.EIO,
-    errors.RemoteError: errno.EIO,
     errors.Unreachable: errno.ENETUNREACH,  # users should read "Network is unreachable"
     errors.TimedOut: errno.ETIMEDOUT,
     errors.ReplyLost: errno.EIO,  # unknown outcome: the text must not promise success or failure
     errors.Untrusted: errno.EACCES,  # the host is reachable but refused for security
     errors.Unavailable: errno.EREMOTEIO,  # "Remote I/O error", as NFS says for a faulting server
-    errors.BadAnswer: errno.EIO,
     errors.NotLoggedOn: errno.EACCES,
     errors.Forbidden: errno.EACCES,
     errors.NotFound: errno.ENOENT,

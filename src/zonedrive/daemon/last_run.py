@@ -101,17 +101,16 @@ class Run:
         except OSError as wrong:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
-    def died(self, wrong: BaseException | str) -> None:
+    def died(self, wrong: Exception | str) -> None:
         """Record `wrong` as the reason why the daemon exits without unmounting."""
         if self._record is None:
             return
-        kind = wrong
-        if isinstance(wrong, BaseException):
-            cause = first_of(wrong) if isinstance(wrong, Exception) else wrong
-            name = type(cause).__name__
-            wrong, kind = described(cause), marked(f"an unexpected {name}")
+        why = kind = str(wrong)
+        if isinstance(wrong, Exception):
+            cause = first_of(wrong)
+            why, kind = described(cause), marked(f"an unexpected {type(cause).__name__}")
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        ended = msgspec.structs.replace(self._record, at=at, why=wrong[:LONGEST], kind=kind)
+        ended = msgspec.structs.replace(self._record, at=at, why=why[:LONGEST], kind=kind)
         self._record = None
         try:
             _write_over(self._path, ended)

@@ -139,13 +139,13 @@ def to_file(path: Path, *, debug: bool = False) -> None:
     logging.getLogger().addHandler(handler)
 
 
-def to_stderr(fields: Mapping[str, str] | None = None, *, debug: bool = False) -> None:
+def to_stderr(fields: Mapping[str, str], *, debug: bool = False) -> None:
     """Log to standard error.
 
     If standard error is a stream of the journal, log to the journal directly, with `fields`.
     """
     if journal.is_journal():
-        _install(journal.JournalHandler(fields or {}), _Lines("%(name)s: %(message)s"), debug)
+        _install(journal.JournalHandler(fields), _Lines("%(name)s: %(message)s"), debug)
     else:
         _install(logging.StreamHandler(), _Lines(_FORMAT), debug)
 

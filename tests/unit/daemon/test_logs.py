@@ -29,7 +29,7 @@ def root() -> Iterator[logging.Logger]:
 @pytest.mark.usefixtures("root")
 def test_a_reply_that_the_kernel_discards_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
     """Replies to killed programs and ended mounts are not logged; other failures are."""
-    logs.to_stderr()
+    logs.to_stderr({})
     said = "fuse_reply_* failed with %s"
     logging.getLogger("pyfuse3").error(f"fuse_release(): {said}", "No such file or directory")
     logging.getLogger("pyfuse3").error(f"fuse_read(): {said}", "Invalid argument")

@@ -200,7 +200,7 @@ class Inhibitor:
 
     def _helps(self, work: dict[str, int]) -> bool:
         """Return True if uploads can be completed while the shutdown is delayed."""
-        is_sending = self._link.state == "online" and not work.get("paused")
+        is_sending = self._link.state == "online" and not work["paused"]
         return is_sending and work["files"] > work["failed"] + work["open"]
 
     async def _take(self, address: str, mode: Mode, why: str) -> None:

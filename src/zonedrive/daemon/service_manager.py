@@ -127,7 +127,7 @@ class StatusLine:
         left = self._report.left()
         if not left["files"]:
             return f"unmounted; {self._nothing_pending()}"
-        paused = self._report.work().get("paused")
+        paused = self._report.work()["paused"]
         then = "uploads are paused" if paused else "uploads continue at the next mount"
         return (
             f"unmounted; {unsent(left)} {verb(left['files'])} not on the service yet; kept here,"
@@ -139,23 +139,22 @@ class StatusLine:
         if state == "logon-required":
             return f"logon required, run: {self._command()}"
         said = f"{state} ({why})" if state == "offline" and why else state
-        return f"{said}, uploads are paused" if self._report.work().get("paused") else said
+        return f"{said}, uploads are paused" if self._report.work()["paused"] else said
 
     def _outbox(self) -> str:
         work = self._report.work()
         if not work["files"]:
             return self._nothing_pending()
-        changes = work.get("changes", 0)
         parts = []
-        if files := work["files"] - changes:
+        if files := work["files"] - work["changes"]:
             sent = f"{amount(work['sent'])} of {amount(work['bytes'])}"
             parts.append(f"{count(files, 'file')} to upload, {sent}")
-        if changes:
+        if changes := work["changes"]:
             parts.append(f"{count(changes, 'change')} to send (new folders, renames, removals)")
         if work["uploading"]:
             parts.append(f"{work['uploading']} uploading")
         if work["failed"]:
-            why = causes.summary(work.get("causes", {}), work["failed"])
+            why = causes.summary(work["causes"], work["failed"])
             parts.append(f"{why}, see zonedrive status")
         return ", ".join(parts)
 

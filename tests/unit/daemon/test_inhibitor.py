@@ -18,7 +18,9 @@ from zonedrive.errors import Unreachable
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.views.status_report import StatusReport
 
-NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
+NOTHING = dict.fromkeys(
+    ("files", "changes", "bytes", "sent", "uploading", "failed", "paused", "open"), 0
+)
 
 
 class Outbox:

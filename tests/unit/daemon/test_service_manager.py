@@ -32,7 +32,7 @@ class Outbox:
     def __init__(self) -> None:
         self.changed = trio.Event()
         self.now: dict[str, Any] = dict.fromkeys(
-            ("files", "bytes", "sent", "uploading", "failed"), 0
+            ("files", "changes", "bytes", "sent", "uploading", "failed", "paused"), 0
         )
         self.looks = 0
 

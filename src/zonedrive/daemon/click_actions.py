@@ -102,4 +102,5 @@ def _completed(environment: Mapping[str, str], session: Mapping[str, str]) -> di
     """
     if any(environment.get(name) for name in DISPLAYS):
         return dict(environment)
-    return {**environment, **{name: session[name] for name in PASSED[:3] if name in session}}
+    display = {name: session[name] for name in (*DISPLAYS, "XAUTHORITY") if name in session}
+    return {**environment, **display}

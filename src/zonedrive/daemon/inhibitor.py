@@ -160,8 +160,7 @@ class Inhibitor:
         work = self._report.work()
         if self._helps(work):
             log.info("the computer is shutting down: %s; sending changes now", _why(work))
-            question = Properties(MANAGER).get("InhibitDelayMaxUSec")
-            reply = await self._asked(address, question)
+            reply = await self._asked(address, Properties(MANAGER).get("InhibitDelayMaxUSec"))
             seconds = SHUTDOWN_SECONDS
             if reply is not None and _is_granted(reply):
                 seconds = reply.body[0][1] / 1e6

@@ -129,8 +129,7 @@ class Desktop:
 
     async def session_environment(self) -> dict[str, str]:
         """Return the environment of the user's service manager, or {} if there is none."""
-        question = Properties(SERVICE_MANAGER).get("Environment")
-        answer = await self._answer(question)
+        answer = await self._answer(Properties(SERVICE_MANAGER).get("Environment"))
         pairs = answer[0][1] if answer else ()
         return dict(pair.split("=", 1) for pair in pairs)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from zonedrive import errors
 from zonedrive.errors import ZonedriveError
+from zonedrive.paths import NO_ROOM
 from zonedrive.translation import marked
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ Any answer counts, even the error of a daemon version that does not know the com
 MAX_LINE = 1 << 20
 """Maximum size of a request in bytes. The commands of zonedrive send smaller requests."""
 
-
-_NO_ROOM = marked("make room on that disk; pending changes are kept")
 _REMEDIES = {
-    errno.ENOSPC: _NO_ROOM,
-    errno.EDQUOT: _NO_ROOM,
+    **dict.fromkeys(NO_ROOM, marked("make room on that disk; pending changes are kept")),
     errno.EROFS: "see 'zonedrive doctor' for what to do about a disk that became read-only",
 }
 

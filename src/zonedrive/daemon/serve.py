@@ -7,7 +7,6 @@ can therefore start a new daemon at once.
 """
 
 import dataclasses
-import errno
 import logging
 import os
 import signal
@@ -38,7 +37,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import KeyringLocked
-from zonedrive.paths import AccountPaths, config_file
+from zonedrive.paths import NO_ROOM, AccountPaths, config_file
 from zonedrive.state.inode import ROOT
 from zonedrive.supervisor import Task
 
@@ -90,7 +89,7 @@ def run(start: Start, ready: Pipe) -> None:
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:
         error = first_of(raised)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             error = StoreError(
                 f"the disk of {error.filename or start.paths.state} is full",
                 remedy="make room there; pending changes are kept",

@@ -120,7 +120,7 @@ class Trash:
         left = self._left_in(done.keys())
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
-    def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
+    def _left_in(self, restored: Iterable[str]) -> Counter[str]:
         """Return how many entries in the trash were inside each restored entry, keyed by its id."""
         above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()

@@ -10,7 +10,6 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,10 +175,10 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return
-    text = ""
     try:
-        with suppress(FileNotFoundError):
-            text = FUSE_CONF.read_text("utf-8", "replace")
+        text = FUSE_CONF.read_text("utf-8", "replace")
+    except FileNotFoundError:
+        text = ""
     except OSError as wrong:
         raise MountError(
             f"{folder} cannot be mounted with {wanted[0]}: {FUSE_CONF} cannot be read"

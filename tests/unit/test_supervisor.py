@@ -35,7 +35,7 @@ WAITED_FOR = {
     ("daemon/serve.py", "self._server.serve"): "its children are supervised",
     ("fuse/mount.py", "self._answer"): "the loop of FUSE",
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
-    ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
+    ("fuse/mount.py", "self._invalidate_until_stopped"): "its child is supervised",
     ("remote/client.py", "stop_when_cancelled"): "in whoever waits",
     ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
     ("pins/poll.py", "self._list_one"): "in the task of the rounds",

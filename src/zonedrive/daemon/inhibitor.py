@@ -68,7 +68,7 @@ class InhibitorLock:
         os.close(self.descriptor)
 
 
-def asleep() -> float:
+def suspended_seconds() -> float:
     """Return the number of seconds for which this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
@@ -90,7 +90,7 @@ class Inhibitor:
         """
         self._report, self._link = report, link
         self._send_all, self._woken = send_all, woken
-        self._asleep = asleep()
+        self._suspended = suspended_seconds()
         self._locks: dict[Mode, InhibitorLock] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # True while the machine is shutting down
@@ -127,7 +127,7 @@ class Inhibitor:
                     while True:
                         message = await bus.receive()
                         if rule.matches(message):
-                            await self._hear(message, address)
+                            await self._handle_signal(message, address)
                 nursery.cancel_scope.cancel()
 
     async def _asked(self, address: str, call: Message) -> Message | None:
@@ -143,7 +143,7 @@ class Inhibitor:
 
     # ---- signals of logind ----
 
-    async def _hear(self, message: Message, address: str) -> None:
+    async def _handle_signal(self, message: Message, address: str) -> None:
         match message.header.fields.get(HeaderFields.member), message.body:
             case "PrepareForShutdown", (True,):
                 await self._end(address)
@@ -151,8 +151,8 @@ class Inhibitor:
                 self._ending = self._is_over = False
                 self._pause.cancel()
             case "PrepareForSleep", (False,):
-                before, self._asleep = self._asleep, asleep()
-                await self._woken(self._asleep - before >= DEAD_SECONDS)
+                before, self._suspended = self._suspended, suspended_seconds()
+                await self._woken(self._suspended - before >= DEAD_SECONDS)
 
     async def _end(self, address: str) -> None:
         """Upload pending changes within the time that logind allows, then release the locks."""

@@ -108,7 +108,7 @@ class Lock:
                 ) from wrong
             time.sleep(POLL_SECONDS)
 
-    def tell(self, control: Path) -> None:
+    def announce(self, control: Path) -> None:
         """Write the path of this daemon's control socket to the lock file. The lock must be held.
 
         From now on, other processes may send the signal LISTEN. The daemon must already handle the

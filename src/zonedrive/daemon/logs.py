@@ -91,7 +91,7 @@ def _line(text: str) -> str:
     return plain(text.encode("utf-8", "backslashreplace").decode())
 
 
-def _is_heard(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     """Return False for pyfuse3's message about a reply that the kernel discarded.
 
     The kernel discards a reply if the reader was killed, or if the mount has just ended.
@@ -174,6 +174,6 @@ def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool
     root.setLevel(logging.DEBUG if debug else logging.INFO)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("pyfuse3").addFilter(_is_heard)
+    logging.getLogger("pyfuse3").addFilter(_is_relevant)
     logging.captureWarnings(True)
     faulthandler.enable(2)  # a crash in C code writes its stack to the log

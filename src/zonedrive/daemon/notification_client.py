@@ -197,7 +197,7 @@ class Desktop:
         while True:
             message = await bus.receive()
             if message.header.message_type is MessageType.signal:
-                self._hear(message)
+                self._handle_signal(message)
                 continue
             serial = message.header.fields.get(HeaderFields.reply_serial)
             reply = self._replies.get(serial) if serial is not None else None
@@ -205,7 +205,7 @@ class Desktop:
                 reply.message = message
                 reply.arrived.set()
 
-    def _hear(self, message: Message) -> None:
+    def _handle_signal(self, message: Message) -> None:
         if OWNER_CHANGED.matches(message):
             self._forget()  # another service starts its own numbers
             return

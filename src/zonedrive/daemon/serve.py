@@ -120,7 +120,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         try:
             return folder, make()
         except KeyringLocked as shut:
-            if not (start.foreground and notifier.is_heard):
+            if not (start.foreground and notifier.has_manager):
                 raise
             lock.release()
             wait_for_unlock(notifier, shut.line())
@@ -166,7 +166,7 @@ class Daemon:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._session.attach(self._options)
             with trio.open_signal_receiver(*ENDING_SIGNALS, LISTEN) as signals:
-                self._lock.tell(self._server.path)
+                self._lock.announce(self._server.path)
                 await self._serve(signals)
         finally:
             self._server.hide()
@@ -270,6 +270,6 @@ class Daemon:
         """
         try:
             self._server.listen_again(self._start.paths.control)
-            self._lock.tell(self._server.path)
+            self._lock.announce(self._server.path)
         except (ZonedriveError, OSError) as wrong:
             log.warning("commands cannot reach this daemon: %s", wrong)

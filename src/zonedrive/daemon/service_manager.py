@@ -47,7 +47,7 @@ class Notifier:
             self.watchdog_seconds = int(environment["WATCHDOG_USEC"]) / 1e6
 
     @property
-    def is_heard(self) -> bool:
+    def has_manager(self) -> bool:
         return bool(self._address)
 
     def ready(self, status: str) -> None:
@@ -104,7 +104,7 @@ class StatusLine:
 
         Return at once if there is no service manager.
         """
-        if not self._notifier.is_heard:
+        if not self._notifier.has_manager:
             return
         said = ""
         while True:

@@ -49,15 +49,15 @@ async def _pass_on(
 ) -> None:
     try:
         # Not abandoned on cancellation: a thread that outlived the session would use freed memory.
-        await trio.to_thread.run_sync(_tell, batch, limiter=limit)
+        await trio.to_thread.run_sync(_invalidate_all, batch, limiter=limit)
     finally:
         free.release()
 
 
-def _tell(batch: list[Invalidation]) -> None:
+def _invalidate_all(batch: list[Invalidation]) -> None:
     for change in dict.fromkeys(batch):
         try:
-            _tell_one(change)
+            _invalidate(change)
         except OSError as refused:
             # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
             # The other numbers occur while a session is ending.
@@ -67,7 +67,7 @@ def _tell(batch: list[Invalidation]) -> None:
             log.exception("cannot send the invalidation %r to the kernel", change)
 
 
-def _tell_one(change: Invalidation) -> None:
+def _invalidate(change: Invalidation) -> None:
     match change:
         case InodeChanged(ino, attr_only):
             pyfuse3.invalidate_inode(ino, attr_only)

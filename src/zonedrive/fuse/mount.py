@@ -60,7 +60,7 @@ class Session:
         self._source = source
         self._supervisor = supervisor
         self._device: str | None = None  # device number of the mount in the kernel's mount table
-        self._telling = trio.CancelScope()
+        self._invalidating = trio.CancelScope()
         self.ended = trio.Event()
 
     def attach(self, options: Options) -> None:
@@ -92,11 +92,11 @@ class Session:
         try:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._stop_when_cancelled)
-                # A cancelled session also ends in order, see `_tell_until_stopped`.
+                # A cancelled session also ends in order, see `_invalidate_until_stopped`.
                 with trio.CancelScope(shield=True), EintrTimer():
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._answer)
-                        nursery.start_soon(self._tell_until_stopped)
+                        nursery.start_soon(self._invalidate_until_stopped)
                         await self._try()
                         task_status.started()
                 watching.cancel_scope.cancel()
@@ -106,7 +106,7 @@ class Session:
     def stop(self) -> None:
         """End `run`; unanswered requests get ENOTCONN."""
         self._operations.gate.shut()
-        self._telling.cancel()
+        self._invalidating.cancel()
 
     def close(self, *, unmount: bool = True) -> None:
         """Unmount lazily, which also works for a mount in use, and free the session's resources.
@@ -124,13 +124,13 @@ class Session:
             if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # the mount is gone
                 raise
         finally:
-            self._telling.cancel()
+            self._invalidating.cancel()
 
-    async def _tell_until_stopped(self) -> None:
-        with self._telling:
+    async def _invalidate_until_stopped(self) -> None:
+        with self._invalidating:
             supervisor = self._supervisor
-            tell = partial(invalidate.run, self._invalidations, supervisor)
-            await supervisor.keep(Task.KERNEL_CACHE, tell)
+            invalidate_caches = partial(invalidate.run, self._invalidations, supervisor)
+            await supervisor.keep(Task.KERNEL_CACHE, invalidate_caches)
             await trio.sleep_forever()
         # The loop may end only now: until its threads have left the kernel, the requests that they
         # wait for must be answered.

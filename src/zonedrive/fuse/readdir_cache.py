@@ -31,7 +31,7 @@ class _Encoded:
         self.inos: list[int] = []
         self._seconds = -1.0
 
-    def trust(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Set the number of seconds for which the kernel may cache each entry."""
         if seconds != self._seconds:
             self._seconds = seconds
@@ -57,7 +57,7 @@ class Listings:
         if kept is None or kept.names is not listed.names:
             kept = self._kept[listed.ino] = _Encoded(listed.names)
         # Rounded down, so that the entries of a folder in use change at most once a second.
-        kept.trust(float(int(listed.timeout)))
+        kept.set_timeout(float(int(listed.timeout)))
         given = self._give(token, handle, start, kept)
         self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 

@@ -240,7 +240,7 @@ async def test_connections_are_checked_after_a_suspend(
 ) -> None:
     """After a long suspend they count as dead; after a short one they are kept."""
     slept = 0.0
-    monkeypatch.setattr(inhibitor, "asleep", lambda: slept)
+    monkeypatch.setattr(inhibitor, "suspended_seconds", lambda: slept)
     async with watching() as watched:
         watched.outbox.become(files=1, bytes=1)
         await until(logind.held)  # it listens
@@ -248,7 +248,7 @@ async def test_connections_are_checked_after_a_suspend(
             logind.announce("PrepareForSleep", True)
             slept += seconds
             logind.announce("PrepareForSleep", False)
-            await until(lambda: watched.inhibitor._asleep == inhibitor.asleep())
+            await until(lambda: watched.inhibitor._suspended == inhibitor.suspended_seconds())
         await until(lambda: watched.woken == [False, True])
     assert {what for what, _, _ in logind.taken} == {"shutdown"}
 

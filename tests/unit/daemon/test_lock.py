@@ -108,7 +108,7 @@ def test_the_refusal_distinguishes_ending_and_starting_daemons(
         Lock(path, "default").take(tmp_path)
     assert end in refused.value.line()
     for name in ("/run/somewhere.sock", "/a"):  # what was there before is longer
-        lock.tell(Path(name))
+        lock.announce(Path(name))
         found = holder(path)
         assert found is not None and found.control == Path(name)
     with pytest.raises(AlreadyRunning, match="still serves what was mounted") as refused:

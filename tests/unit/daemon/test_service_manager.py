@@ -17,8 +17,8 @@ DONE = "everything is on the service"
 class Manager:
     """Fake service manager that records the status lines."""
 
-    def __init__(self, *, is_heard: bool = True) -> None:
-        self.is_heard = is_heard
+    def __init__(self, *, has_manager: bool = True) -> None:
+        self.has_manager = has_manager
         self.lines: list[str] = []
 
     def status(self, line: str) -> None:
@@ -59,8 +59,12 @@ class Outbox:
 class Watched:
     """Status line over fake components."""
 
-    def __init__(self, *, is_heard: bool = True) -> None:
-        self.manager, self.link, self.outbox = Manager(is_heard=is_heard), Connectivity(), Outbox()
+    def __init__(self, *, has_manager: bool = True) -> None:
+        self.manager, self.link, self.outbox = (
+            Manager(has_manager=has_manager),
+            Connectivity(),
+            Outbox(),
+        )
         self.bulletin = StatusLine(
             cast(Notifier, self.manager),
             self.link,
@@ -119,7 +123,7 @@ async def test_an_idle_mount_computes_no_line(
 
 async def test_without_a_manager_the_report_is_not_read() -> None:
     """Without a service manager, the status line is not computed."""
-    mount = Watched(is_heard=False)
+    mount = Watched(has_manager=False)
     await mount.bulletin.run()
     assert mount.outbox.looks == 0
 

@@ -78,13 +78,11 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return commands that run the command line `words` outside the daemon, the best one first.
+    """Return commands that start the program `words` and exit at once, the best command first.
 
-    Each command exits at once. `session` is the environment of the user's service manager, or {}.
-
-    When a systemd unit ends, systemd ends all processes that the unit has started. If the daemon
-    runs in a unit, the first command therefore asks the service manager to run the program in a
-    separate unit.
+    If the daemon runs in a systemd unit, the first command starts the program in a separate unit,
+    because systemd ends all processes of a unit that stops. `session` is the environment of the
+    user's service manager, or {}.
     """
     found = [["setsid", "--fork", *words]]
     if session and "INVOCATION_ID" in environment:

@@ -53,17 +53,17 @@ class Server:
     def listen(self) -> None:
         """Create the socket, and replace a socket that a killed daemon left behind.
 
-        If a daemon is already listening at the path, the socket gets another name in the same
-        folder. Raises ZonedriveError if the folder belongs to another user, who could replace the
-        socket, and OSError if the socket cannot be created.
+        If another daemon is listening at `path`, the socket gets another name in the same folder.
+        Raises ZonedriveError if the folder belongs to another user, who could replace the socket,
+        and OSError if the socket cannot be created.
         """
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
         """Create the socket at `path`, unless the current socket file exists in the same folder.
 
-        The folder of the socket may have been removed, for example. Existing connections stay open.
-        After `hide`, this method does nothing. Raises the same errors as `listen`.
+        Existing connections stay open. After `hide`, this method does nothing. Raises the same
+        errors as `listen`.
         """
         here = path.parent == self.path.parent and _identity(self.path) == self._name
         if here or self._name is None:
@@ -124,7 +124,7 @@ class Server:
     def end(self, spared: frozenset[str]) -> None:
         """Cancel the running requests except those of `spared` commands, and refuse new requests.
 
-        Call this method when the mount has ended, before the resources of the handlers are closed.
+        Call this method after the end of the mount, before the stores are closed.
         """
         self._is_over = True
         for scope, command in self._running.items():

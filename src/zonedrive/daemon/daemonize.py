@@ -120,7 +120,7 @@ def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
 
 
 def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe) -> int:
-    """Serve the mount until it ends; return 0 after an unmount, 1 after an error.
+    """Serve the mount until it ends; return 0 after an unmount, or 1 after an error.
 
     The error is reported to `ready`.
     """
@@ -150,11 +150,6 @@ def load() -> None:
 
 
 def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> None:
-    """Wait until the daemon reports that the mount is ready.
-
-    Raises the error that the daemon reported, or MountError if the daemon died or did not report
-    within START_SECONDS.
-    """
     end = time.monotonic() + START_SECONDS
     line = b""
     while not line.endswith(b"\n"):

@@ -155,7 +155,7 @@ class Inhibitor:
                 await self._woken(self._suspended - before >= DEAD_SECONDS)
 
     async def _end(self, address: str) -> None:
-        """Upload pending changes within the time that logind allows, then release the locks."""
+        """Upload pending changes before the delay of the shutdown ends, then release the locks."""
         self._ending = True
         work = self._report.work()
         if self._helps(work):
@@ -205,7 +205,7 @@ class Inhibitor:
     async def _take(self, address: str, mode: Mode, why: str) -> None:
         """Take the lock with this mode, or replace a held lock if its reason has changed.
 
-        A lock is replaced at most every REWORD_SECONDS. A mode that logind has refused is not
+        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is not
         requested again.
         """
         held = self._locks.get(mode)
@@ -217,9 +217,9 @@ class Inhibitor:
         call = new_method_call(MANAGER, "Inhibit", "ssss", ("shutdown", "zonedrive", why, mode))
         reply = await self._asked(address, call)
         if reply is None:
-            return  # logind was too slow: the next round asks again
+            return  # logind was too slow; the next `_adjust` tries again
         if not _is_granted(reply):
-            self._refused.add(mode)  # by the administrator's rules
+            self._refused.add(mode)  # the administrator's rules forbid the lock
             return
         former = self._locks.pop(mode, None)  # None if all locks were released meanwhile
         lock = InhibitorLock(reply.body[0].to_raw_fd(), why, trio.current_time())

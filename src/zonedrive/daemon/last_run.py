@@ -126,7 +126,7 @@ class Run:
 def death(paths: AccountPaths) -> Death | None:
     """Return the death of the account's last daemon, or None.
 
-    None means that a daemon is running, or that the last daemon ended normally.
+    None means that a daemon is running or that the last daemon ended normally.
     """
     return None if lock.is_held(paths.lock) else recorded(paths)
 

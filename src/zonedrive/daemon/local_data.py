@@ -128,8 +128,8 @@ def is_opened_by(paths: AccountPaths, box: Box) -> bool:
 def box_of(paths: AccountPaths, settings: Settings) -> Box:
     """Return the `Box` that decrypts the local names. Raises StoreError.
 
-    This function may wait until the user unlocks a keyring, so the caller must not hold the
-    account's lock.
+    The call may wait until the user unlocks a keyring, so the caller must not hold the account's
+    lock.
     """
     if not needs_key(paths):
         return Clear()
@@ -247,11 +247,10 @@ def read_only(folder: Path) -> str:
 
 
 def outbox(paths: AccountPaths) -> dict[str, Any]:
-    """Return measurements of the outbox. Raises StoreError.
+    """Return measurements of the outbox, also while a daemon is running. Raises StoreError.
 
-    This function needs no key, and also works while a daemon is running. `oldest` is the time when
-    the oldest waiting content was saved, in seconds since the epoch, or None if no content is
-    waiting. A file that was never closed is not counted.
+    `oldest` is the time when the oldest waiting content was saved, in seconds since the epoch, or
+    None if no content is waiting. A file that was never closed is not counted.
     """
     with reader(paths) as state:
         pending, size, _ = state.waiting()
@@ -341,7 +340,6 @@ def _stores(paths: AccountPaths, settings: Settings) -> Iterator[Stores]:
 def _stored_status(
     paths: AccountPaths, settings: Settings, found: Stores, most: int | None
 ) -> dict[str, Any]:
-    """Return the part of the status object that comes from the stored state. Raises StoreError."""
     number = only_here(paths).lost
     return Status(found).answer(
         found.intents.pending(),

@@ -41,20 +41,20 @@ class Holder:
     pid: int
     mountpoint: Path
     control: Path | None = None  # path of its control socket; None before the socket exists
-    begun: int | None = None  # start time, see `_begun`; None: /proc was hidden
+    begun: int | None = None  # start time of the process, see `_begun`; None: /proc was hidden
 
     def is_process(self, pid: int) -> bool:
         """Return True if the process `pid` is the holder.
 
-        The start times of the processes are compared if they are known, because pids are reused,
-        and a container has its own pids.
+        The start times are compared if they are known, because pids are reused, and a container has
+        its own pids.
         """
         begun = None if self.begun is None else _begun(pid)
         return pid == self.pid if begun is None else begun == self.begun
 
 
 class Lock:
-    """Lock of one account, held from `take` until `release` or the end of the process."""
+    """Lock of one account, held from `take` until `release` or until the process ends."""
 
     def __init__(self, path: Path, account: str) -> None:
         self._path = path
@@ -111,8 +111,8 @@ class Lock:
     def announce(self, control: Path) -> None:
         """Write the path of this daemon's control socket to the lock file. The lock must be held.
 
-        From now on, other processes may send the signal LISTEN. The daemon must already handle the
-        signal, which would otherwise terminate the process.
+        Other processes may then send the signal LISTEN, which terminates a daemon that does not
+        handle the signal yet.
         """
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
@@ -192,10 +192,7 @@ def _begun(pid: int) -> int | None:
 
 
 def _stat(folder: Path) -> list[str]:
-    """Return the fields after the name in the file `stat` of a process or thread.
-
-    The name may contain any character, so it is not split into fields.
-    """
+    """Return the fields after the command name in the file `stat` of a process or thread."""
     return (folder / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
 
 
@@ -203,8 +200,8 @@ def _stat(folder: Path) -> list[str]:
 def reading(path: Path) -> Iterator[bool]:
     """Prevent the account's daemon from starting while the `with` block runs.
 
-    Yield False if a daemon is already running, else True. This function writes nothing, so that it
-    also works on a read-only disk.
+    Yield False if a daemon is already running, else True. Writes nothing, because the disk may be
+    read-only.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -243,7 +240,7 @@ def _is_only_read(descriptor: int) -> bool:
 
 
 def _states(pid: int) -> set[str]:
-    """Return the states of a process's threads, or an empty set if the process is gone.
+    """Return the states of a process's threads, or an empty set if the process has ended.
 
     R means running, D waiting for a disk, S sleeping, and T or t stopped.
     """

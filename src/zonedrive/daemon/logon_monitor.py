@@ -94,10 +94,7 @@ class LogonMonitor:
                 await self._woken.wait()
 
     async def _look(self) -> float:
-        """Renew the logon or remind the user, if due.
-
-        Return the number of seconds until the next check.
-        """
+        """Renew the logon or remind the user, if due; return the seconds until the next check."""
         auth, renewal = self._parts.auth, self._parts.renewal
         bearer = auth.usable()
         if auth.last is None:
@@ -168,10 +165,7 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    """Return the reason for the end of the logon as a sentence.
-
-    An ordinary end gives a translated sentence; any other error gives the error's own message.
-    """
+    """Return the reason for the end of the logon as a sentence, translated for an ordinary end."""
     if error is None or REJECTED in error.message:
         return translated("Your logon has ended.")
     text = error.message

@@ -71,7 +71,7 @@ class Button(NamedTuple):
 
 
 class _Reply:
-    """Expected reply to one call; `message` stays None if the connection ends before the reply."""
+    """Awaited reply to one call; `message` stays None if the connection ends before the reply."""
 
     def __init__(self) -> None:
         self.arrived = trio.Event()

@@ -57,8 +57,8 @@ class AlertKind:
 
         An event is an inode number, or a negative number for a rolled-back change. `words` returns
         the content of the notification. If `every` is empty, withdraw the notification. Return the
-        number of seconds after which to call this method again, or infinity if another call is
-        useful only after a new event.
+        seconds until this method must be called again, or infinity if only a new event needs
+        another call.
         """
         fresh = every - self.told
         if not every:
@@ -153,9 +153,10 @@ class Alerts:
     async def _tell_conflicts(self) -> float:
         copies, topic = self._report.copies(), self._conflicts
         topic.told |= copies - self._report.unacknowledged()
-        if copies <= topic.told:
-            return float("inf")
+        has_new = not copies <= topic.told
         again = await topic.tell(copies, lambda: self._conflicting(copies))
+        if not has_new:
+            return again
         try:
             if heard := self._report.unacknowledged() & topic.told:
                 self._report.tell(heard)

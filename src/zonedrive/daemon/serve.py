@@ -54,7 +54,7 @@ class Start:
     """Start parameters of one daemon."""
 
     paths: AccountPaths
-    folder: str  # as given; checked here
+    folder: str  # as the user wrote the folder; `mountpoint.check` resolves the path
     options: tuple[str, ...]  # the arguments of all -o options
     foreground: bool = False
 
@@ -109,8 +109,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
     """Check the folder, take the lock, and build the components with `make`.
 
     Return the absolute path of the folder, and the components. If the keyring is locked and a
-    service manager runs this daemon, release the lock, wait until the keyring is unlocked, and
-    start again.
+    service manager runs this daemon, release the lock, wait for the unlocking, and start again.
     """
     notifier = Notifier()
     while True:

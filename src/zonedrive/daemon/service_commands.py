@@ -82,11 +82,10 @@ def change_member(
 ) -> str:
     """Set the access level of a member of the zone `wanted`; return the member's id.
 
-    If `level` is None, remove the member. `who` is the id or the name of the member. If `new`,
-    `who` is the id of a user or group that is not a member yet. Raises NotSupported before any
-    request is sent if the profile lacks the operation. Raises AlreadyExists if `new` is true and
-    `who` is already a member, and NotFound if no member or several members match. Also raises the
-    errors of `chosen`.
+    If `level` is None, remove the member. `who` is the id or the name of the member, or, if `new`
+    is true, the id of a user or group that is not a member yet. Raises NotSupported before any
+    request is sent if the profile lacks the operation, AlreadyExists if a `new` member is a member
+    already, NotFound if no member or several members match, and the errors of `chosen`.
     """
 
     async def change(service: HttpService) -> str:
@@ -121,8 +120,8 @@ def log(
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
     """Return the messages in the zones' logs since `since_ns`, as JSON objects by zone id.
 
-    `zones` are zone ids, `since_ns` is in nanoseconds since the epoch. If the log of a zone cannot
-    be read, the zone's value is the error. The member `path` of an object is the path in the zone,
+    `zones` are zone ids, and `since_ns` is in nanoseconds since the epoch. If a zone's log cannot
+    be read, the value for the zone is the error. The `path` of an object is relative to the zone,
     with names as in the mount. Call `require_log` first.
     """
     answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}

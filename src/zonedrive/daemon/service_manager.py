@@ -166,8 +166,8 @@ def wait_for_unlock(notifier: Notifier, why: str) -> None:
     """Wait until the default collection of the session's keyring is unlocked.
 
     Before each check, extend the service manager's start timeout. `why` is the reason in the status
-    line. Call this function only if a service manager runs the daemon. Otherwise, report the error
-    to the user instead of waiting.
+    line. Call this function only if a service manager runs the daemon; otherwise the user would
+    not learn the reason for the wait.
     """
     log.info("waiting: %s", why)
     while True:
@@ -178,9 +178,9 @@ def wait_for_unlock(notifier: Notifier, why: str) -> None:
 
 
 def is_keyring_unlocked() -> bool:
-    """Return True if the default collection of the keyring is unlocked.
+    """Return True if the default collection of the keyring is unlocked, without a prompt.
 
-    Does not prompt the user. Return False if the state cannot be read.
+    Return False if the state of the collection cannot be read.
     """
     address = session_bus()
     if address is None:

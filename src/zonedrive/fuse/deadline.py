@@ -33,9 +33,9 @@ LONG_DEADLINE = 3600.0
 class Gate:
     """Set of waiting file system operations, which are cancelled when the mount ends.
 
-    INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN.
-    While an operation is unanswered, the kernel keeps pages locked, and programs that need these
-    pages hang.
+    INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN,
+    because the kernel keeps pages locked until an operation is answered, and programs that need
+    these pages hang.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def _limited(
     or closed during a wait. Raises FUSEError with ENOTCONN if the gate is shut, and with ETIMEDOUT
     after `seconds`.
     """
-    deadline = 0.0  # of the whole operation, once it waits
+    deadline = 0.0  # deadline of the whole operation, set at its first wait
     cancelled = False
     resume: Callable[[], Any] = partial(work.send, None)
     while True:

@@ -55,8 +55,5 @@ class EintrTimer(trio.abc.Instrument):
             signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        """Record whether SIGALRM woke a sleeping loop, so that the timer is then stopped.
-
-        The signal itself interrupts a blocking read; nothing else is necessary.
-        """
+        """Record whether SIGALRM woke a sleeping loop; the signal itself interrupts a read."""
         self._rang = self._asleep

@@ -112,8 +112,8 @@ class Session:
         """Unmount lazily, which also works for a mount in use, and free the session's resources.
 
         If `unmount` is false, the mount stays, and every access to the mount fails with ENOTCONN.
-        If the mount is already gone, nothing is unmounted, because libfuse would report an error or
-        unmount another, later mount on the same folder.
+        If the mount does not exist any more, nothing is unmounted, because libfuse would report an
+        error or unmount a later mount on the same folder.
         """
         pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
 
@@ -121,7 +121,7 @@ class Session:
         try:
             await pyfuse3.main(max_tasks=MAX_TASKS)
         except OSError as wrong:
-            if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # the mount is gone
+            if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # unmounted or aborted
                 raise
         finally:
             self._invalidating.cancel()
@@ -132,8 +132,8 @@ class Session:
             invalidate_caches = partial(invalidate.run, self._invalidations, supervisor)
             await supervisor.keep(Task.KERNEL_CACHE, invalidate_caches)
             await trio.sleep_forever()
-        # The loop may end only now: until its threads have left the kernel, the requests that they
-        # wait for must be answered.
+        # pyfuse3's loop may end only now: the threads that invalidate caches wait for requests,
+        # which the loop must answer.
         pyfuse3.terminate()
 
     async def _stop_when_cancelled(self) -> None:
@@ -170,7 +170,6 @@ class Session:
 
 
 def _device_at(folder: Path) -> str | None:
-    """Return the device number of the topmost mount at `folder`, or None if there is no mount."""
     found = mountpoint.at(folder)
     return found.device if found else None
 
@@ -196,8 +195,7 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 def _reason(said: list[str], fallback: str, folder: Path) -> str:
     """Return the error message for a failed mount on `folder`.
 
-    The reason is the last nonempty line in `said`, the output of libfuse and fusermount3. If there
-    is no such line, the reason is `fallback`.
+    The message ends with the last nonempty line of `said`, or else with `fallback`.
     """
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())

@@ -93,9 +93,9 @@ def holding(path: Path) -> Mount | None:
 def absolute(path: str) -> Path:
     """Return `path` as the kernel's mount table would name it: absolute, without symbolic links.
 
-    This also works for dead mounts. Nothing inside a zonedrive mount is accessed, because the
-    access might hang, and zonedrive mounts contain no symbolic links. Raises MountError for a
-    relative path if the working directory is gone.
+    Nothing inside a zonedrive mount, even a dead one, is accessed: the access might hang, and
+    zonedrive mounts contain no symbolic links. Raises MountError for a relative path if the working
+    directory does not exist any more.
     """
     try:
         given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
@@ -197,9 +197,9 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
 def dead(path: Path) -> bool:
     """Return True if the mount at `path` has lost its daemon.
 
-    Raises MountError if the mount does not answer within PROBE_SECONDS. The request is statfs,
-    which the kernel never answers from its cache. The request runs in a separate daemon thread,
-    because a request to a hung mount cannot be interrupted.
+    Raises MountError if the mount does not answer statfs, which the kernel never answers from its
+    cache, within PROBE_SECONDS. The call runs in a daemon thread, because a call to a hung mount
+    cannot be interrupted.
     """
     answers: list[bool] = []
 
@@ -224,9 +224,9 @@ def dead(path: Path) -> bool:
 def detach(path: Path, *, lazy: bool) -> bool:
     """Detach the mount at `path`; return True if the mount is detached.
 
-    Unless `lazy`, return False if fusermount3 refuses, for example because a program uses the
-    mount. If `lazy`, also detach a mount in use, and raise MountError if fusermount3 refuses.
-    Raises MountError if fusermount3 is missing or does not end within DETACH_SECONDS.
+    If `lazy`, also detach a mount in use, and raise MountError if fusermount3 refuses. Otherwise,
+    return False if fusermount3 refuses, for example because a program uses the mount. Raises
+    MountError if fusermount3 is missing or does not end within DETACH_SECONDS.
     """
     before = _stack(path)
     if not before:
@@ -251,8 +251,7 @@ def detach(path: Path, *, lazy: bool) -> bool:
 def users(path: Path) -> list[str]:
     """Return the programs, as `name (pid)`, that use the mount at `path`.
 
-    Processes that this user may not inspect are left out. This function only reads /proc, and does
-    not access the mount.
+    Processes that this user may not inspect are left out. The mount itself is not accessed.
     """
     inside = os.fsencode(path) + b"/"
 

@@ -82,10 +82,7 @@ def _split(text: str) -> list[str]:
 
 
 def for_session(options: Options, source: str) -> set[str]:
-    """Return the options for libfuse: name and type of the mount, defaults, and kernel options.
-
-    The name is `source`, which mount(8) shows as the mounted device.
-    """
+    """Return the options for libfuse; mount(8) shows `source` as the mounted device."""
     escaped = source.replace("\\", "\\\\").replace(",", "\\,")
     fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
     return fixed | set(options.kernel)

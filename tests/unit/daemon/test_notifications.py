@@ -203,6 +203,18 @@ async def test_conflicts_are_notified_once(
     assert told.conflicts.said[1].startswith("6 files were also changed by other users | ")
 
 
+async def test_the_notification_is_withdrawn_when_no_conflict_is_left(
+    clock: trio.testing.MockClock,
+) -> None:
+    """The user has removed or renamed the copies."""
+    told = Told()
+    await told.go_by(60, (0, 0, 2, 0))
+    assert told.conflicts.open
+    told.outbox.beside.clear()
+    await told.go_by(60, (0, 0, 0, 0))
+    assert not told.conflicts.open
+
+
 async def test_the_notification_about_an_edit_of_a_deleted_file(
     clock: trio.testing.MockClock,
 ) -> None:

@@ -73,6 +73,7 @@ class Commands:
     _logged_on: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self._report = self._parts.files.report
         commands = {
             "status": self._status,
             "vitals": self._vitals,
@@ -112,7 +113,7 @@ class Commands:
         """
         places = await self._places(request)
         roots = _inos(places) if places else None
-        found = self._parts.files.report.status(roots, request.most)
+        found = self._report.status(roots, request.most)
         if request.most is not None:  # output for users has more than the contract's object
             found |= self._local_only(places, roots)
         failing = [each.json() for each in self._parts.state.supervisor.failing()]
@@ -155,7 +156,7 @@ class Commands:
 
     async def _vitals(self, request: Request, say: Say) -> Message:
         """Return the daemon's health data, which contains no file names."""
-        vitals = self._parts.files.report.vitals()
+        vitals = self._report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.state.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
@@ -191,7 +192,7 @@ class Commands:
         return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
     async def _conflicts(self, request: Request, say: Say) -> Message:
-        return {"conflicts": conflict_objects(self._parts.files.report.conflicts())}
+        return {"conflicts": conflict_objects(self._report.conflicts())}
 
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at the request's `path`, which may be in `.versions`.
@@ -200,16 +201,17 @@ class Commands:
         local change is not among the versions, `aside` is a text that says so and gives the reason;
         otherwise `aside` is "".
         """
-        report, place = self._parts.files.report, await self._place(request.path)
+        place = await self._place(request.path)
         if place.file is None:
             raise ZonedriveError(f"{request.path}: {place.what or 'a folder'} has no versions")
         return {
-            "versions": version_objects(await report.versions(place.file)),
+            "versions": version_objects(await self._report.versions(place.file)),
             "zone": place.file.zone,
             "file": place.file.remote_id,
             "path": place.path,
             "unknown": place.unknown,
-            "aside": place.stays or (NOT_SENT if report.state(place.file.ino) in WAITING else ""),
+            "aside": place.stays
+            or (NOT_SENT if self._report.state(place.file.ino) in WAITING else ""),
         }
 
     async def _find_place(self, request: Request, say: Say) -> Message:
@@ -243,7 +245,7 @@ class Commands:
             "virtual": place.inode is None,
             "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
-            "waits": is_file and self._parts.files.report.state(inode.ino) in WAITING,
+            "waits": is_file and self._report.state(inode.ino) in WAITING,
         }
 
     async def _link(self, request: Request, say: Say) -> Message:
@@ -304,8 +306,7 @@ class Commands:
         roots = _inos(places) or [ROOT]
         answer = await self._wait_for_uploads(roots, request.timeout, say, first=first)
         stays = [{"path": one.path, "error": one.stays} for one in places if one.stays]
-        report = self._parts.files.report
-        lost, back = report.lost(roots), report.take_rejected(roots)
+        lost, back = self._report.lost(roots), self._report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
@@ -321,21 +322,21 @@ class Commands:
     async def _wait_for_uploads(
         self, roots: list[int], timeout: float | None, say: Say, *, first: bool = False
     ) -> Message:
-        report, link = self._parts.files.report, self._parts.service.link
+        link = self._parts.service.link
         result: dict[str, Any] = {}
         before = self._heard(roots)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_progress, roots, say)
             if timeout is None:
                 nursery.start_soon(self._give_up_offline, nursery.cancel_scope)
-            result = await report.sync(roots, timeout, first=first)
+            result = await self._report.sync(roots, timeout, first=first)
             nursery.cancel_scope.cancel()
         if not result:  # given up
-            result = await report.sync(roots, 0)
+            result = await self._report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
         waiting = [one for one in result["uploads"] if one["state"] != "failed"]
         code, reason, remedy = 0, "", ""
-        pause = None if first else report.pause
+        pause = None if first else self._report.pause
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")
@@ -370,23 +371,24 @@ class Commands:
 
         If both numbers stay the same, the service does not respond.
         """
-        return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
+        return self._parts.service.link.answers, self._report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
         """Send progress lines until cancelled.
 
         A line has the counts of pending changes, and the paths of up to HELD open files.
         """
-        report, link = self._parts.files.report, self._parts.service.link
+        link = self._parts.service.link
         while True:
             await trio.sleep(SAY_SECONDS)
-            work = report.work(roots)
+            work = self._report.work(roots)
             left = {
                 "files": work["files"],
                 "changes": work["changes"],
                 "bytes": work["bytes"] - work["sent"],
             }
-            held = [os.fspath(self._session.folder / path) for path in report.held(roots, HELD)]
+            paths = self._report.held(roots, HELD)
+            held = [os.fspath(self._session.folder / path) for path in paths]
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
@@ -419,18 +421,17 @@ class Commands:
                 except Exception as wrong:  # the unmount continues; the next mount uploads the rest
                     log.warning("waiting for uploads failed: %s", described(first_of(wrong)))
                 await self._until_unused(say)
-        paused = self._parts.files.report.pause is not None
+        paused = self._report.pause is not None
         users: list[str] = []
         if not self._session.ended.is_set():
             users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
         self._session.stop()
         await self._over.wait()
-        report = self._parts.files.report
         return {
             "users": users,
-            "left": report.left(),
+            "left": self._report.left(),
             "paused": paused,
-            "taken_back": report.take_rejected([ROOT]),
+            "taken_back": self._report.take_rejected([ROOT]),
         }
 
     async def _until_unused(self, say: Say) -> None:
@@ -450,12 +451,12 @@ class Commands:
         to return to the queue. Return the counts of pending changes (`left`), and the number of
         uploads that still run (`uploading`).
         """
-        report = self._parts.files.report
         self._parts.state.pause.begin(request.seconds)
-        log.info("%s", report.pause.line if report.pause is not None else "the pause is over")
+        pause = self._report.pause
+        log.info("%s", pause.line if pause is not None else "the pause is over")
         with trio.move_on_after(PUT_BACK_SECONDS):
-            await report.wait_until_quiet()
-        work = report.work()
+            await self._report.wait_until_quiet()
+        work = self._report.work()
         left = {name: work[name] for name in ("files", "changes", "bytes")}
         return {"left": left, "uploading": work["uploading"]}
 
@@ -463,7 +464,7 @@ class Commands:
         """End the pause of the uploads; `was_paused` is False if there was no pause."""
         was_paused = self._parts.state.pause.end()
         log.info("uploads continue")
-        return {"was_paused": was_paused, "left": self._parts.files.report.left()}
+        return {"was_paused": was_paused, "left": self._report.left()}
 
     # ---- pins ----
 
@@ -574,7 +575,7 @@ class Commands:
         if ".." in Path(path).parts or not whole.is_relative_to(folder):
             raise ZonedriveError(f"{path} is not in the mount {folder}")
         try:
-            return await self._parts.files.report.find(os.fspath(whole.relative_to(folder)))
+            return await self._report.find(os.fspath(whole.relative_to(folder)))
         except (FileNotFoundError, NotADirectoryError) as wrong:
             raise ZonedriveError(f"{path} does not exist") from wrong
 

@@ -55,8 +55,8 @@ class Trash:
 
     def __post_init__(self) -> None:
         self._deleted: list[Deletion] = []  # as of the last listing
-        self._unseen: list[str] = []  # zones that do not show their trash
-        self._folders: dict[str, Entry | None] = {}  # by id, None: unknown
+        self._unseen: list[str] = []  # names of the zones that do not show their trash
+        self._folders: dict[str, Entry | None] = {}  # by id; None: unknown folder
         self._asked = 0  # folders requested from the service
 
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def _folders_first(chosen: Iterable[Deletion]) -> list[Deletion]:
     found: list[Deletion] = []
     while left:
         ready = [key for key, one in left.items() if (key[0], one.entry.parent_id) not in left]
-        for key in ready or list(left):  # a cycle of parents: the service decides
+        for key in ready or list(left):  # in a cycle of parents, the order does not matter
             found.append(left.pop(key))
     return found
 

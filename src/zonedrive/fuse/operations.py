@@ -98,8 +98,10 @@ class Operations(pyfuse3.Operations):
         if not stat.S_ISREG(mode):
             raise FUSEError(errno.EPERM)
         opened, attr = await self._files.create(parent_inode, name, mode, os.O_EXCL)
-        await self._files.flush(opened.handle)
-        await self._files.release(opened.handle)
+        try:
+            await self._files.flush(opened.handle)
+        finally:
+            await self._files.release(opened.handle)
         return encode(attr)
 
     # ---- attributes ----

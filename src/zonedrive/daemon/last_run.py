@@ -108,7 +108,8 @@ class Run:
         why = kind = str(wrong)
         if isinstance(wrong, Exception):
             cause = first_of(wrong)
-            why, kind = described(cause), marked(f"an unexpected {type(cause).__name__}")
+            name = type(cause).__name__
+            why, kind = described(cause), marked(f"an unexpected {name}")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         ended = msgspec.structs.replace(self._record, at=at, why=why[:LONGEST], kind=kind)
         self._record = None

@@ -291,7 +291,8 @@ def end_holder(path: Path, seconds: float) -> None:
     process does not handle SIGTERM. Raises ZonedriveError if the process cannot be terminated.
     """
     who = holder(path)
-    if who is None or (descriptor := _pidfd(path, who)) is None:
+    descriptor = _pidfd(path, who)
+    if descriptor is None:
         if is_held(path):
             raise ZonedriveError(
                 "the daemon cannot be ended from here",
@@ -312,7 +313,7 @@ def end_holder(path: Path, seconds: float) -> None:
     finally:
         os.close(descriptor)
     raise ZonedriveError(
-        f"the daemon (process {who.pid}) cannot be ended",
+        f"the daemon (process {who.pid if who else '?'}) cannot be ended",
         remedy="it may wait for a disk that does not answer; a restart of the machine ends it",
     )
 
@@ -327,12 +328,12 @@ def wait_until_free(path: Path, seconds: float) -> bool:
     return True
 
 
-def _pidfd(path: Path, who: Holder) -> int | None:
+def _pidfd(path: Path, who: Holder | None) -> int | None:
     """Return a pidfd (pidfd_open(2)) of the process `who`, which the lock file at `path` names.
 
     Return None if the lock is free or the process cannot be identified with certainty.
     """
-    if who.begun is None:
+    if who is None or who.begun is None:
         return None
     try:
         descriptor = os.pidfd_open(who.pid)

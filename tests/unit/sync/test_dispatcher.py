@@ -54,6 +54,9 @@ class StepExecutor:
     def occupant(self, place: Place) -> int:
         return 0
 
+    def begin(self) -> None:
+        """Schedule nothing."""
+
     async def ready(self) -> bool:
         waited = not self.online.is_set()
         await self.online.wait()

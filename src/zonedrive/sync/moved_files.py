@@ -19,6 +19,7 @@ from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Local
+from zonedrive.state.names import is_aside
 
 log = logging.getLogger(__name__)
 
@@ -90,8 +91,12 @@ class MovedFiles:
         """Move the file locally to the folder and name that the service reports in `found`.
 
         `place` is a snapshot of the file's place from before the request. A file with other local
-        changes than an edit stays. Raises the service's error.
+        changes than an edit stays. So does a file that has a temporary name on the service: another
+        client is exchanging its name, and a later response has the final one. Raises the service's
+        error.
         """
+        if is_aside(found.name):
+            return
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return

@@ -13,6 +13,7 @@ from zonedrive.remote.service import Service
 from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import aside_name
 from zonedrive.sync.moved_files import MovedFiles
 
 
@@ -68,6 +69,13 @@ async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> N
     inode = edited(state)
     await missing(state, inode, Slow("b", lambda: None))
     assert inode.name == "b"
+
+
+async def test_the_temporary_name_of_an_exchange_is_not_followed(state: LocalState) -> None:
+    """Another client is exchanging the names of two files."""
+    inode = edited(state)
+    await missing(state, inode, Slow(aside_name(15, 8), lambda: None))
+    assert inode.name == "a"
 
 
 async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalState) -> None:

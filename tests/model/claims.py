@@ -41,10 +41,10 @@ class History:
 def head(content: bytes) -> str | None:
     """Return the token of the save that made this content.
 
-    A power cut may leave zeros in the middle, of a save that made the file longer at first.
+    A power cut may leave zeros in front of it, of a save that made the file longer at first.
     """
-    lines = content.replace(b"\0", b"").splitlines()
-    found = LINE.match(lines[-1]) if lines else None
+    lines = content.splitlines()
+    found = LINE.match(lines[-1].lstrip(b"\0")) if lines else None
     return found["token"].decode() if found else None
 
 

@@ -1,8 +1,8 @@
-"""Table of endpoints, with the permission that each endpoint requires of the caller's scope.
+"""ASGI application of the sandbox, built from tables of endpoints and required permissions.
 
 This module knows nothing about what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
-for an authenticated caller whose scope allows it. A caller who must change the password can use
-only the endpoint that changes it.
+for an authenticated caller whose scope allows the endpoint's action. For a caller who must change
+their password, only the endpoint of the resource `password` runs.
 """
 
 from collections.abc import Awaitable, Callable

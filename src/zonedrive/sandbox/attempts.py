@@ -1,7 +1,7 @@
 """Recent logon attempts, which tests can read, and temporary blocks after too many failures.
 
-This module knows nothing about passwords. INVARIANT: unknown names are blocked like known names, so
-that a block does not reveal which users exist. A restart deletes all attempts and blocks.
+This module knows nothing about passwords. INVARIANT: unknown user names are blocked like known
+names, so that a block does not reveal which users exist. A restart deletes all attempts and blocks.
 """
 
 import time
@@ -16,7 +16,7 @@ LONGEST_ADDRESS = 100
 
 
 class Attempt(NamedTuple):
-    """Logon attempt; `outcome` is OK, PENDING or the API's error name."""
+    """Logon attempt. `outcome` is OK, PENDING, or the error name in the response."""
 
     at_us: int
     user: str
@@ -28,7 +28,7 @@ class Attempts:
     """Recent logon attempts, and the failure counts and blocks of user names."""
 
     def __init__(self, most: int, seconds: float) -> None:
-        """Create an empty record; `most` failures in a row block a name for `seconds`."""
+        """Create an empty record; `most` consecutive failures block a user name for `seconds`."""
         self._most = most
         self._seconds = seconds
         self._failures: dict[str, int] = {}

@@ -1,8 +1,9 @@
-"""Content files below --data, each written to a temporary file that is then renamed.
+"""Store for the content of file versions, with one file for each version below --data.
 
-This module knows nothing about names, zones or users. INVARIANT: a file in `content/` is complete
-and never changes. The next start removes the files that a crash left behind: all files in
-`incoming/`, and content files that no version refers to.
+This module knows nothing about names, zones or users. Content is written to a file in `incoming/`,
+which is then moved to `content/`. INVARIANT: a file in `content/` is complete and never changes.
+The next start removes the files that a crash left behind: all files in `incoming/`, and content
+files that no version refers to.
 """
 
 import os
@@ -28,7 +29,7 @@ class Blobs:
             (self._content / f"{number:02x}").mkdir(mode=0o700, exist_ok=True)
 
     def path(self, version_id: str) -> Path:
-        """Return the path of a version's content."""
+        """Return the path of a version's content file."""
         return self._content / version_id[:2] / version_id
 
     def incoming(self) -> Path:
@@ -44,10 +45,10 @@ class Blobs:
         self.path(version_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> int:
-        """Remove the files that a crash left behind; return the number of removed files.
+        """Remove all files in `incoming/`, and the content files of unknown versions.
 
-        A crash can leave files in `incoming/`, and content files of versions that are not in
-        `known`, the ids of all versions.
+        A crash can leave such files behind. `known` contains the ids of all versions. Return the
+        number of removed files.
         """
         removed = 0
         for leftover in self._incoming.iterdir():

@@ -92,7 +92,7 @@ class Connection(HttpToolsProtocol):
                 wait.cancel()
 
     async def reset(self, *, flush: bool) -> None:
-        """Reset the TCP connection; with `flush`, deliver the written bytes first."""
+        """Reset the TCP connection; if `flush` is true, first deliver the bytes already written."""
         if self.transport.is_closing():
             return
         handle = self.transport.get_extra_info("socket")

@@ -71,7 +71,7 @@ class Database:
             self._connection.execute("COMMIT")
 
     def run(self, sql: str, *values: Any) -> int:
-        """Execute one statement; return the number of rows it changed."""
+        """Execute one statement; return the number of changed rows."""
         return self._connection.execute(sql, values).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:

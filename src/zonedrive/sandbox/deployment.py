@@ -41,7 +41,7 @@ class Deployment:
 
 
 def assemble(data: Path, database: Database, organization: Organization) -> Deployment:
-    """Create a deployment from the folder `data` and its open database."""
+    """Create a deployment that stores content below `data` and other data in `database`."""
     users, log = Users(database), ZoneLog(database)
     codes = Codes(database, organization.otp)
     attempts = Attempts(organization.block_after, organization.block_seconds)

@@ -136,7 +136,7 @@ class Entries:
         )
 
     def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
-        """Return the entries of a folder that are not deleted, in order of creation.
+        """Return the non-deleted entries of a folder, in order of creation.
 
         A `limit` of -1 means no limit.
         """
@@ -149,7 +149,7 @@ class Entries:
         )
 
     def child(self, folder_id: str, name: str) -> Row | None:
-        """Return the folder's oldest entry with this name that is not deleted, or None."""
+        """Return the folder's oldest non-deleted entry with this name, or None."""
         return self._database.one(
             "SELECT * FROM entries WHERE parent_id = ? AND name = ? AND trash_id IS NULL"
             " ORDER BY serial LIMIT 1",
@@ -273,7 +273,7 @@ class Entries:
         """Move an entry to the folder `parent_id` with the name `name`.
 
         A file keeps its `lastModified`, which is the time of its newest version. Raises ApiError
-        409 if another entry of the folder has the name, 400 if a folder would be moved into itself.
+        409 if another entry of that folder has the name, 400 if a folder would move into itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
@@ -385,7 +385,10 @@ class Entries:
         self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
 
     def _path(self, parent_id: str | None, name: str) -> str:
-        """Return the zone-relative path of the entry `name` in a folder; "" for the root folder."""
+        """Return the path of the entry `name` in a folder, relative to the zone's root folder.
+
+        `parent_id` is the id of the folder. It is None for the root folder, whose path is "".
+        """
         names = [] if parent_id is None else [name]
         while parent_id is not None:
             sql = "SELECT name, parent_id FROM entries WHERE id = ?"

@@ -1,7 +1,7 @@
 """Errors that prevent the sandbox from starting, and error responses of the API.
 
 This module knows nothing about endpoints. INVARIANT: the body of every HTTP error response
-has the same structure, including errors that the framework raises.
+has the same structure, also if the framework raised the error.
 """
 
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 PAGES = "/api/sandbox/pages/"
-"""Path prefix of the web pages for members; a 401 response makes a browser ask for the password."""
+"""Path prefix of the members' web pages; a 401 response there makes browsers ask for a password."""
 
 # Default error name for an HTTP status, used for framework errors and injected faults.
 CODE_OF_STATUS = {
@@ -91,7 +91,7 @@ def error_response(
 async def answer_api_error(request: Request, error: Exception) -> Response:
     """Return the response for an ApiError (Starlette exception handler).
 
-    A 401 for a page makes a browser ask for the password (HTTP Basic).
+    A 401 response asks for HTTP Basic credentials if the path is below PAGES, otherwise for Bearer.
     """
     assert isinstance(error, ApiError)
     is_page = request.url.path.startswith(PAGES)

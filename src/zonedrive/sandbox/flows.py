@@ -17,7 +17,7 @@ MOST = 10_000
 
 
 class SessionOptions(NamedTuple):
-    """Requested properties of the session; None means the default; `timeout` is in milliseconds."""
+    """Requested properties of a session. None means the default. `timeout` is in milliseconds."""
 
     scope: Scope | None = None
     set_cookie: bool | None = None
@@ -42,7 +42,7 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Unfinished logon flows, keyed by the session id in the flow's 202 response."""
+    """Unfinished logon flows, keyed by flow id, which a 202 response contains as `sessionId`."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}

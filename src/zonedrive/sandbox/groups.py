@@ -36,7 +36,7 @@ USERS_OF_GROUP = """
 
 
 class Change(NamedTuple):
-    """Member and its new level; 'None' removes the member."""
+    """New level of a group's member; the level 'None' removes the member from the group."""
 
     member_id: str
     level: str
@@ -137,7 +137,7 @@ class Groups:
         return found is not None
 
     def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
-        """Return the API's fields for a member: type, name, and the authorization of a user."""
+        """Return the API's fields for a member: type and name, and for a user the authorization."""
         if is_group:
             name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
             return {"memberType": "Group", "displayName": name}

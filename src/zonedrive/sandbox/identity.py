@@ -39,7 +39,7 @@ def presented_secret(request: Request) -> str | None:
     """Return the session id or token of a request, or None.
 
     The secret is in the Authorization header, after `Bearer` or alone. The cookie is used only if
-    the header is missing. HTTP Basic contains no such secret.
+    the header is missing. Return None for HTTP Basic, whose header contains a password instead.
     """
     header = request.headers.get("authorization")
     if header is None:

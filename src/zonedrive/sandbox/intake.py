@@ -112,8 +112,8 @@ def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
 def entry_name(name: str) -> str:
     """Return a valid entry name unchanged; raise ApiError 400 ILLEGAL_NAME otherwise.
 
-    Empty names, '/' and NUL are rejected. All other names are accepted ('..', control characters),
-    because a service may do so and clients must handle them.
+    Empty names, '/' and NUL are rejected. Other names, such as '..' or names with control
+    characters, are accepted, because real services may accept them and clients must handle them.
     """
     if not name or "/" in name or "\0" in name:
         raise ApiError(400, "ILLEGAL_NAME", "A name must not be empty nor contain '/' or NUL")

@@ -25,6 +25,6 @@ def matches(password: str, stored: bytes) -> bool:
 
 
 def _scrypt(password: str, salt: bytes) -> bytes:
-    # A lone surrogate (JSON can carry one) has no UTF-8 form, but must not crash a logon.
+    # A lone surrogate, which JSON can contain, has no UTF-8 encoding, but must not crash a logon.
     raw = password.encode("utf-8", "surrogatepass")
     return hashlib.scrypt(raw, salt=salt, n=COST, r=8, p=1)

@@ -1,7 +1,8 @@
 """Sandbox process, which creates the deployment, runs the server and writes the ready file.
 
-This is the only module that knows all the others. INVARIANT: the ready file appears only after the
-service accepts connections, and is always complete.
+This is the only module that knows all the others. The ready file contains the URL, the CA file, the
+control socket and the process id. INVARIANT: the ready file appears only after the service accepts
+connections, and is always complete.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
 def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: Path | None) -> None:
     """Run the sandbox in the folder `data` until SIGTERM or SIGINT.
 
-    `world_file` (None: the packaged one) fills `data` at the first start only. Port 0 means the
+    The first start loads `world_file` (None: the packaged world file) into `data`. Port 0 means the
     port of the last run, or a free port. Raises SandboxError if the sandbox cannot start.
     """
     data = data.absolute()
@@ -79,7 +80,7 @@ def _alone(data: Path) -> Iterator[None]:
 
 
 def _open(data: Path, world_file: Path | None) -> Deployment:
-    """Return the deployment in `data`; at the first start, fill `data` from the world file."""
+    """Return the deployment in `data`; at the first start, load the world file into it."""
     database = Database(data / "sandbox.db")
     organization = settings.load(database)
     if organization is not None:

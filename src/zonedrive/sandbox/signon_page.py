@@ -1,4 +1,4 @@
-"""Provider's pages for the sign-on form, the redirect to the client, and the final message.
+"""Web pages of the simulated sign-on provider: form, redirect to the client, final message.
 
 This module knows nothing about users' permissions. INVARIANT: a page loads no external resource,
 and runs no script except SUBMIT, which the content security policy allows by its digest.

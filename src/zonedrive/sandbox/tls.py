@@ -16,17 +16,17 @@ from zonedrive.sandbox.errors import SandboxError
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """TLS context of the server, and the certificate authority's file, which clients must trust."""
+    """TLS context of the server, and the file with the CA certificate that clients must trust."""
 
     context: ssl.SSLContext
     ca_file: Path
 
 
 def prepare(data: Path, host: str) -> Certificates:
-    """Create a server certificate for `host`; return its TLS context and the authority's file.
+    """Create a server certificate for `host`; return a TLS context with it, and the CA file.
 
-    The first start creates the authority in `data`. The certificate is valid for `host`, localhost
-    and the loopback addresses. Raises SandboxError if the certificate cannot be created.
+    The first start creates the authority in `data`. The server certificate is valid for `host`,
+    localhost and the loopback addresses. Raises SandboxError if a certificate cannot be created.
     """
     ca_file, key_file = data / "ca.pem", data / "ca.key"
     try:

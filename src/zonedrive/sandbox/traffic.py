@@ -5,7 +5,7 @@ This module knows nothing about endpoints. Faults apply in this order:
 1. A latency delays the request before it is handled.
 2. A status is sent as the response, and the request is not handled.
 3. Drop and stall apply after the request was handled, before the first byte of the response.
-4. A cut interrupts the transfer of a body.
+4. A cut resets the connection during the transfer of a request or response body.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Verification of passwords and one-time codes, with temporary blocks after failures.
 
-This module knows nothing about the use of the credentials. INVARIANT: while a name is blocked, no
-credential is accepted for it, even if its check began before the block.
+This module knows nothing about the use of the credentials. INVARIANT: while a user name is
+blocked, no credential is accepted for this name, even a credential whose check began earlier.
 """
 
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class GroupMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Member of a group: a user by id, or a group by name."""
+    """Member of a group: the user with the id `id`, or the group with the name `group`."""
 
     access: Literal["Manage", "Access", "None"]
     id: str | None = None
@@ -57,7 +57,7 @@ class GroupMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ZoneMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Member of a zone: a user by id, or a group by name."""
+    """Member of a zone: the user with the id `id`, or the group with the name `group`."""
 
     access: Literal["Manage", "Modify", "Add", "None"]
     id: str | None = None
@@ -73,7 +73,7 @@ class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One [[zones]] table of a world file; `content` is relative to the folder of the file."""
+    """One [[zones]] table of a world file; `content` is a path relative to the file's folder."""
 
     name: str
     manager: str
@@ -169,7 +169,7 @@ def _line(text: str, place: str) -> str:
 
 
 class _Check:
-    """Checks of a world file that its types do not cover."""
+    """Checks of a world file for mistakes that the field types do not exclude."""
 
     def __init__(self, path: Path, text: str, world: World) -> None:
         self._path, self._text, self._world = path, text, world

@@ -108,9 +108,9 @@ class Zones:
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)
 
     def level(self, zone_id: str, user_id: str) -> Level:
-        """Return the user's own level in the zone, or else the highest level through a group.
+        """Return the user's own level in the zone, or else the highest level of the user's groups.
 
-        The level is NONE for a user who is not a member.
+        Return NONE if neither the user nor a group of the user is a member.
         """
         own = self._database.scalar(
             "SELECT level FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, user_id
@@ -197,7 +197,7 @@ class Zones:
         return {row["member_id"] for row in rows}
 
     def _people(self, zone_id: str) -> set[str]:
-        """Return the ids of all users with access, including access through groups."""
+        """Return the ids of the zone's users, including the users of its groups."""
         people: set[str] = set()
         for row in self._database.all(
             "SELECT member_id, is_group FROM zone_members WHERE zone_id = ?", zone_id

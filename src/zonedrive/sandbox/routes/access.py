@@ -25,7 +25,7 @@ FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
 
 class UserId(msgspec.Struct, eq=False):
-    """Request body of newcredentials, with the name of the user."""
+    """Body of a request for new credentials; `name` is a user id."""
 
     name: str
 

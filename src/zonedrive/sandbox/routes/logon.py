@@ -106,7 +106,7 @@ class Attempt:
             raise bad_argument("sameSitePolicy must be Strict, Lax or None")
 
     def keep(self, address: str, outcome: str) -> None:
-        """Record the outcome of the request, which the control command `attempts` returns."""
+        """Record the outcome of the request for the control command `attempts`."""
         self._service.attempts.keep(self._user, address, outcome)
 
     async def answer(self) -> Response:

@@ -31,7 +31,7 @@ class NewFolder(msgspec.Struct, eq=False, rename="camel"):
 
 
 class Place(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a request that renames or moves an entry."""
+    """Body of a request that renames or moves an entry; None leaves the name or folder as it is."""
 
     name: str | None = None
     parent_id: str | None = None

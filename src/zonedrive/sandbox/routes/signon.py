@@ -1,9 +1,9 @@
 """Sign-on page of a provider; simulates identity providers and electronic identification.
 
 A sign-on URL is valid for one visit. A visitor who enters a user's password is redirected to the
-client with `token`, which is valid for one logon. A visitor who cancels, or fails too often, is
-redirected with `error`, an error name of the API. These parameters and the page are specific to the
-sandbox, because the API documentation does not describe them.
+client with the parameter `token`, which is valid for one logon. A visitor who cancels, or fails too
+often, is redirected with the parameter `error`, an error name of the API. These parameters and the
+page are specific to the sandbox, because the API documentation does not describe them.
 """
 
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Upload of a new file, or of a new version if the folder already has a file with the name.
+"""Upload of a new file, or of a new version if the folder already has a file of that name.
 
 INVARIANT: listings show only complete files. Received bytes are first written to `incoming/`, and
 one transaction makes them a version.
@@ -90,6 +90,6 @@ def _publish(
 
 
 def refuse_write(protected: int, entry_id: str) -> None:
-    """Raise ApiError 403 for the entry `entry_id` if its write-protection flag is set."""
+    """Raise ApiError 403 if `protected`, the write-protection flag of the entry, is set."""
     if protected:
         raise ApiError(403, "NOT_ALLOWED", "This is write-protected", entry_id)

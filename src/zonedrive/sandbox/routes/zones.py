@@ -78,7 +78,7 @@ def refuse_read(row: Row) -> None:
 def content_of(request: Request, version: Version) -> Response:
     """Return a response with a version's content or the requested range: 200, 206 or 416.
 
-    The ETag belongs to the version, so that a client never joins bytes of two versions.
+    The ETag identifies the version, so that a client never joins bytes of two versions.
     """
     service = deployment(request)
     headers: dict[str, Any] = {

@@ -47,7 +47,7 @@ def resume(paths: list[str]) -> None:
 
 
 def copy_link(paths: list[str]) -> None:
-    """Copy the link for members to KDE's clipboard, or show the link in a notification.
+    """Copy the members' link of the first path to KDE's clipboard, or show it in a notification.
 
     A program without a window cannot use other clipboards; extensions of file managers can.
     """
@@ -61,7 +61,7 @@ def copy_link(paths: list[str]) -> None:
 
 
 def show(page: str) -> Callable[[list[str]], None]:
-    """Return the action that opens the window at `page`."""
+    """Return the action that opens zonedrive's window on the page `page`."""
 
     def start(paths: list[str]) -> None:
         words = [] if page == "overview" else ["--page", page, paths[0]]
@@ -115,7 +115,7 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
 
 
 def _is_near(path: str, paths: list[str]) -> bool:
-    """Return True if `path` is in the same folder, and so in the same mount, as one of `paths`."""
+    """Return True if `path` and one of `paths` have the same parent, so probably one mount."""
     return any(Path(path).parent == Path(each).parent for each in paths)
 
 
@@ -134,7 +134,7 @@ def _report(answers: list[dict[str, Any]]) -> None:
 
 
 def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
-    """Show a notification; if the desktop's service fails, try notify-send and print the text."""
+    """Show a notification; without a notification service, use notify-send and print to stderr."""
     try:
         from gi.repository import GLib
 

@@ -1,11 +1,12 @@
-"""Client of the daemons that keeps the states of entries up to date in a program's event loop.
+"""Client of the daemons, which caches the states of entries and keeps them up to date.
 
-The client uses non-blocking sockets in the program's event loop, and no threads, because a file
-manager's embedded Python does not let threads run.
+The client runs in the event loop of another program, such as a file manager. The client uses
+non-blocking sockets and no threads, because a file manager's embedded Python does not let threads
+run.
 
-INVARIANT: in the program, only `soon` waits, for at most the time that its caller gives; `blocking`
-and `serving` are for separate processes. A daemon that does not answer in time is disconnected, and
-its entries have no states until the daemon answers again.
+INVARIANT: in such a program, only `soon` waits, for at most the time that its caller gives;
+`blocking` and `serving` are for separate processes. A daemon that does not answer in time is
+disconnected, and its entries have no states until the daemon answers again.
 """
 
 import json
@@ -129,9 +130,9 @@ class Daemon:
         Raises OSError if the daemon does not accept the connections.
         """
         self.path = path
-        self.mount = ""  # mount point, once the daemon has told it
+        self.mount = ""  # mount point, once the daemon has reported it
         self.account = ""
-        self.title = ""  # name for people
+        self.title = ""  # name of the account, for the user
         self.can: frozenset[str] = frozenset()
         self.link = "online"  # or "offline" or "logon-required"
         self.paused = False  # the uploads are paused
@@ -277,7 +278,7 @@ class Client:
     ) -> None:
         """Send a request to a daemon on a separate connection, and call `answered` once.
 
-        Its argument is the answer, or {} if there is no answer within ANSWER_SECONDS seconds.
+        `answered` gets the answer, or {} if none arrives within ANSWER_SECONDS seconds.
         """
 
         def end(message: dict[str, Any]) -> None:
@@ -327,7 +328,7 @@ class Client:
             self._retry = FIRST_RETRY_SECONDS
 
     def introduce(self) -> None:
-        """Query the waiting paths, as a daemon has just reported its mount point."""
+        """Query the daemons for waiting paths, after a daemon has reported its mount point."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
 
@@ -345,7 +346,7 @@ class Client:
     # ---- answers ----
 
     def learn(self, paths: list[str], states: list[Any]) -> None:
-        """Store the states of `paths` that a daemon has returned; None removes a stored state."""
+        """Store the states that a daemon has returned for `paths`; None removes a stored state."""
         changed = []
         for path, state in zip(paths, states, strict=False):
             if state is None:
@@ -364,8 +365,8 @@ class Client:
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
         """Store the changes that a daemon reports for entries with known states.
 
-        If `everything` is True, query all known states of the mount again. The mount point counts
-        as changed, because its state depends on `Daemon.counts`.
+        If `everything` is True, query all known states of the mount again. The mount point is
+        always reported as changed, because the daemon's counts, link or pause may have changed.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state

@@ -1,8 +1,8 @@
-"""Extension of Nautilus, Nemo, Caja and Thunar with emblems and menus.
+"""Extension that adds emblems and menus to Nautilus, Nemo and Caja, and menus to Thunar.
 
-INVARIANT: the file manager never waits for a daemon, except up to MENU_SECONDS seconds before a
-menu, if states of the selected entries are unknown. After an error in this module, emblems or menus
-are missing, but the file manager continues to work.
+INVARIANT: the file manager never waits for a daemon, except before a menu: unknown states of
+the selected entries may delay the menu by up to MENU_SECONDS seconds. After an error in this
+module, emblems or menus are missing, but the file manager continues to work.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from .menu import _
 
 MENU_SECONDS = 0.03
 SLICE = 100  # entries that are refreshed in one callback of the event loop
-LOOKED_AT = 200  # number of selected entries whose states decide about the menu
+LOOKED_AT = 200  # maximum number of selected entries whose states determine the menu
 
 
 def path_of(file: Any) -> str | None:
@@ -34,7 +34,7 @@ def path_of(file: Any) -> str | None:
 def copy(text: str) -> None:
     """Copy a text to the clipboard, with the GTK library that the file manager has loaded.
 
-    `gi` could load another version of GTK, which would stop the file manager.
+    `gi` could load another version of GTK, which would crash the file manager.
     """
     gtk = ctypes.CDLL(None)
     for name in ("gdk_display_get_default", "gdk_display_get_clipboard", "gtk_clipboard_get"):
@@ -53,7 +53,7 @@ def copy(text: str) -> None:
 
 
 class States:
-    """Entry states for one file manager, with a refresh of each changed entry."""
+    """Entry states in one file manager; `refresh` is called for the path of each changed entry."""
 
     def __init__(self, refresh: Callable[[str], None]) -> None:
         self._refresh = refresh
@@ -74,9 +74,9 @@ class States:
     def menu(self, module: Any, files: list[Any], kind: str = "Selection") -> list[Any]:
         """Return the menu items for `files`, as objects of the file manager's `module`.
 
-        Return [] if an entry is not in a mount or its daemon is not connected. `kind` makes the
-        names of the items in the menus of the selection and of the open folder different, which
-        Nautilus requires.
+        Return [] if an entry is not in a mount or its daemon is not connected. `kind` is a part of
+        the items' names: in Nautilus, the menus of the selection and of the open folder must not
+        have items of the same name.
         """
         paths = [path_of(file) for file in files]
         inside = [path for path in paths if path is not None and self.client.is_inside(path)]
@@ -135,7 +135,7 @@ def emblem_provider(module: Any) -> type:
             info.invalidate_extension_info()
 
     class Zonedrive(GObject.GObject, module.InfoProvider, module.MenuProvider):  # type: ignore[misc]
-        """Provider of emblems and menus."""
+        """Provider of zonedrive's emblems and menus for Nautilus, Nemo or Caja."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -165,7 +165,7 @@ def menu_provider(module: Any) -> type:
     """Return the extension class for Thunar."""
 
     class Zonedrive(GObject.GObject, module.MenuProvider):  # type: ignore[misc]
-        """Provider of menus."""
+        """Provider of zonedrive's menus for Thunar."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .client import Entry
 
 LOCALES = os.environ.get("ZONEDRIVE_LOCALES")
-"""Folder of the translations; None means the folder of the system."""
+"""Folder of the translations; None means the system's default folder."""
 
 _TEXTS = gettext.translation("zonedrive", LOCALES, fallback=True)
 _ = _TEXTS.gettext
@@ -27,7 +27,7 @@ def plural(one: str, many: str, count: int) -> str:
 class Item(NamedTuple):
     """Item of a menu."""
 
-    action: str  # of `actions`
+    action: str  # name in `actions.ACTIONS`
     label: str
     icon: str
 
@@ -45,7 +45,7 @@ def emblem(entry: Entry) -> str:
 
 
 def top_items(paused: bool) -> list[Item]:
-    """Return the first items of the menu of a mount's top folder."""
+    """Return the menu items for a whole mount; `paused` is True while its uploads are paused."""
     if paused:
         return [Item("resume", _("Resume uploads"), "media-playback-start")]
     return [Item("pause", _("Pause uploads"), "media-playback-pause")]
@@ -55,7 +55,7 @@ def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> li
     """Return the menu items for a selection, or [] if `entries` is empty.
 
     `entries` are the states of some or all selected entries. `can` contains the operations that the
-    profile defines. `is_single` is True if exactly one entry is selected.
+    service's profile defines. `is_single` is True if exactly one entry is selected.
     """
     if not entries:
         return []

@@ -12,7 +12,7 @@ ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
 def mount_points(table: bytes) -> list[str]:
-    """Return the mount points of zonedrive in a mount table, in the format of proc(5)."""
+    """Return zonedrive's mount points in `table`, the content of /proc/self/mountinfo."""
     found = []
     for line in table.splitlines():
         place, _, rest = line.partition(b" - ")
@@ -24,7 +24,7 @@ def mount_points(table: bytes) -> list[str]:
 
 
 def sockets() -> list[Path]:
-    """Return the paths of the control sockets of this user; some daemons may be dead."""
+    """Return the paths of this user's control sockets, including sockets of dead daemons."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
         return sorted(Path(given, "zonedrive").glob("*.sock")) if given.startswith("/") else []

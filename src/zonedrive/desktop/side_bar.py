@@ -15,7 +15,10 @@ BUS_PATH = "/org/zonedrive/Desktop"
 
 
 def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
-    """Return the name of an account's CloudProviders.AccountStatus, and a text for the user."""
+    """Return the name of an account's CloudProviders.AccountStatus, and a text for the user.
+
+    `link` is the state of the connection to the service. `counts` has entry counts by state.
+    """
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)
     if link == "logon-required":
@@ -60,7 +63,7 @@ class SideBar:
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)
         self._provider.set_name("zonedrive")
         self._accounts: dict[str, Any] = {}  # by mount point
-        self._menus: dict[str, tuple[Any, bool]] = {}  # with the pause that they show
+        self._menus: dict[str, tuple[Any, bool]] = {}  # menu and the pause state that it shows
         self._client = Client(loop, self._update)
 
     def _update(self, _paths: list[str]) -> None:

@@ -1,9 +1,9 @@
 """Prefetch of small files for programs that read the files of a folder one after the other.
 
-This module knows nothing about the bytes of a file, or about how bytes are fetched and stored.
+This module knows nothing about the meaning of a file's bytes.
 
 After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
-order, the next files are fetched: first FEW files, then more. One opened file is enough if a
+order, the next files are fetched: first FEW files, then up to MOST. One opened file is enough if a
 program read the names in the folder just before. If the program continues in a neighbouring folder,
 it is assumed to read the files there in the same order. If the program had also read the previous
 folder to its end, it is assumed to read all folders in order, and files of the following folders
@@ -47,7 +47,7 @@ from zonedrive.vfs.caller_policy import CallerPolicy
 
 log = logging.getLogger(__name__)
 
-ENOUGH = 3  # files in a row that show the order
+ENOUGH = 3  # number of opened files that show the order
 GAP = 8  # maximum number of files that a program may skip between two files
 FEW = 8  # first number of files ahead; doubled with each opened file
 MOST = 96
@@ -122,7 +122,7 @@ class ReadSequence:
         return True
 
     def take(self, order: list[int], following: int, *, by_name: bool) -> None:
-        """Adopt `order`, a list of inode numbers, from the index `following` on."""
+        """Adopt `order`, a list of inode numbers; `following` is the index of the next file."""
         self.order, self.next, self.by_name = order, following, by_name
         self.places = {ino: place for place, ino in enumerate(order)}
 
@@ -233,10 +233,10 @@ class FilePrefetch:
         )
 
     def _arrived(self, folder: int) -> ReadSequence | None:
-        """Make the sequence that was prepared for a folder the folder's current sequence.
+        """Activate the sequence that was prepared for a folder, and return the sequence.
 
-        The sequence was prepared while its program read a preceding folder. Return the sequence, or
-        None if no program was expected to reach the folder.
+        A sequence is prepared while a program reads a preceding folder. Return None if no program
+        was expected to reach the folder.
         """
         for sequence in list(self._sequences.values()):
             for place, each in enumerate(sequence.following):
@@ -331,7 +331,7 @@ class FilePrefetch:
         return False
 
     async def _goes_by_name(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
-        """Return True if the program opened its last files in name order, with few names between.
+        """Return True if the program opened its last files in name order, and skipped few names.
 
         This check avoids an expensive sort of all names. If the program has opened only one file,
         return True if this file's name is the first in the folder.
@@ -361,7 +361,7 @@ class FilePrefetch:
             self._start(self._cross, sequence)
 
     def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
-        """Start to prefetch the files of `part`, one folder of the sequence.
+        """Start to prefetch the files of `part`: `sequence` itself, or a sequence that follows it.
 
         Return True if all files of the folder were requested, and False if a limit prevented this.
         """

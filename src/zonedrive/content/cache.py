@@ -1,8 +1,8 @@
-"""Cache of file content from the service, in one folder and within a size limit.
+"""Disk cache of the service's file content, in one folder and within a size limit.
 
-This module knows nothing about the service, names or folders. The caller passes an inode number, a
-revision, a size and a Source for missing bytes. All cached content can be fetched again. The
-content of small files is stored in the index; see `small_contents`.
+This module knows nothing about requests to the service or about file names. The caller passes an
+inode number, a revision, a size and a Source for missing bytes. All cached content can be fetched
+again. The content of small files is stored in the index; see `small_contents`.
 
 INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
 reader has them open.
@@ -11,7 +11,8 @@ INVARIANT: a problem with the cache folder never makes a read fail if the source
 Other programs may delete, empty, fill or write-protect the folder at any time, and its files may
 contain any data.
 
-INVARIANT: `quota.idle` is the disk usage in bytes of all rows except those of entries in use.
+INVARIANT: `Quota.idle` is the disk usage in bytes of all content in the index, except the content
+of entries in use.
 
 INVARIANT: a cache file without a row in the index is removed at the next start. Files of other
 programs are kept.
@@ -57,7 +58,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Cache:
-    """Cache of file content, by inode and revision."""
+    """Cache of file content, keyed by inode and revision."""
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class Cache:
     ) -> None:
         """Create a cache in `directory` of at most `limit` bytes, encrypted under `key` if given.
 
-        `identity` identifies the account that owns the inode numbers; `start` deletes content of
-        another identity or under another key. At most `connections` downloads run at once. A read
-        fails with TimedOut after `stall` seconds without a new byte.
+        `identity` identifies the account that owns the inode numbers; `start` deletes content
+        stored for another identity or under another key. At most `connections` downloads run at
+        once. A read fails with TimedOut after `stall` seconds without a new byte.
         """
         self._directory = directory
         self._key = key
@@ -107,7 +108,7 @@ class Cache:
     def stamp(self, text: str) -> str:
         """Return the hash that the index stores instead of `text`, a revision or validator.
 
-        `text` may contain names. The hash is keyed if the cache has a key.
+        The hash hides file names that `text` may contain. The hash is keyed if the cache has a key.
         """
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
@@ -116,12 +117,12 @@ class Cache:
 
     @property
     def limit(self) -> int:
-        """Maximum number of bytes on the disk."""
+        """Maximum disk usage of the cache in bytes."""
         return self._quota.limit
 
     @property
     def ceiling(self) -> int:
-        """Maximum number of bytes now, which is lower than `limit` if the disk is nearly full."""
+        """Current maximum disk usage in bytes: `limit`, or less if the disk is nearly full."""
         return self._quota.ceiling
 
     @property
@@ -142,7 +143,7 @@ class Cache:
         return list({*self._index.inos(), *self._small.inos()})
 
     def is_complete(self, ino: int, revision: str) -> bool:
-        """Return True if the whole content is on the disk or waits to be written to it."""
+        """Return True if the revision's whole content is on the disk or waits to be written."""
         stamp = self.stamp(revision)
         if active := self._active.get((ino, stamp)):
             return active[0].is_kept
@@ -156,7 +157,7 @@ class Cache:
     def open(self, ino: int, revision: str, size: int, source: Source) -> Reader:
         """Return a reader of a revision of `size` bytes; the caller closes the reader.
 
-        The reader fetches missing bytes from `source`. Entries of other revisions of the inode are
+        The reader fetches missing bytes from `source`. Content of other revisions of the inode is
         dropped.
         """
         stamp = self.stamp(revision)
@@ -233,7 +234,7 @@ class Cache:
         return file
 
     def expect(self, prepare: Callable[[], None]) -> None:
-        """Run `prepare` in a thread, for example to open a connection before an expected read.
+        """Start `prepare` in a thread, for example to open a connection before an expected read.
 
         `prepare` runs at most once every EXPECT_S seconds, and only if two or more download threads
         are free.
@@ -248,7 +249,7 @@ class Cache:
     # -- changing
 
     def put(self, ino: int, revision: str, data: bytes) -> bool:
-        """Store the whole content of a small revision, replacing all other content of the inode.
+        """Store the whole content of a small file, replacing all other content of the inode.
 
         Return False and change nothing if `data` is empty or larger than LARGEST bytes, or if the
         inode is open for reading.
@@ -346,7 +347,7 @@ class Cache:
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Evict files that exceed the size limit, then run downloads until `aclose` is called."""
+        """Evict content down to the size limit, then run downloads until `aclose` is called."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
             if victims := self._quota.excess():
@@ -390,7 +391,7 @@ class Cache:
         self._disk_failed = True
 
     def damaged(self, entry: CacheEntry) -> bool:
-        """Record that an entry is incomplete.
+        """Record in the index that an entry is incomplete, because some of its bytes are damaged.
 
         Return False if the index may still list the entry as complete.
         """
@@ -451,7 +452,7 @@ class Cache:
     def _is_bound(self, manifest: bytes) -> bool:
         """Return True if `manifest` is not empty, or if the cache has no key.
 
-        Without a manifest, a replacement of encrypted bytes by older bytes is not detected.
+        Without a manifest, a replacement of encrypted bytes by older bytes would go undetected.
         """
         return bool(manifest) or self._key is None
 
@@ -477,7 +478,7 @@ class Cache:
             self._release(entry)
 
     def _release(self, entry: CacheEntry) -> None:
-        """Close an entry; keep the bytes unless the entry is unlinked or cannot be indexed."""
+        """Close an entry; delete its file if the entry is unlinked or cannot be indexed."""
         if entry not in self._quota.entries:
             return
         if not entry.unlinked:
@@ -522,7 +523,7 @@ class Cache:
         self._discard([self._directory / row.name for row in idle if not row.in_index], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:
-        """Delete the files `paths`, which occupy `taken` bytes in total; use a thread if large."""
+        """Delete the files `paths`; if their total size `taken` is large, do so in a thread."""
         nursery = self._engine.nursery
         if nursery is not None and taken > _BIG:
             self._quota.leaving += taken
@@ -539,10 +540,10 @@ class Cache:
     # -- the folder
 
     def _check(self) -> None:
-        """Remove files without rows and rows without files, then set the disk usage.
+        """Remove files without index rows and index rows without files; then set the disk usage.
 
-        Clear the index if it belongs to another identity or key, or if a power cut may have damaged
-        plain files.
+        First clear the index if it belongs to another identity or key, or if a power cut may have
+        damaged plain files.
         """
         identity, boot = self._identity, _BOOT.read_text().strip()
         clean = self._index.fact("clean") == "1"
@@ -580,7 +581,7 @@ class Cache:
             self._index.put(row)
 
     def _sweep(self, known: set[str]) -> set[str]:
-        """Remove cache files that are not in `known`; return the names of all files found."""
+        """Remove cache files with names not in `known`; return the names of all files found."""
         try:
             names = {path.name for path in self._directory.iterdir()}
         except OSError:
@@ -590,7 +591,7 @@ class Cache:
         return names
 
     def _rows_lost(self) -> None:
-        """Remove files whose rows are lost, recompute the disk usage, and rewrite the facts."""
+        """Remove files whose index rows were lost; then set the disk usage and the facts again."""
         rows = self._index.all_rows()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)
@@ -619,7 +620,7 @@ def _copied(path: Path, target: Path) -> None:
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename a file; return False if `target` is on another file system. Raises OSError."""
+    """Rename `path` to `target`; return False if the file systems differ. Raises OSError."""
     private_dir(target.parent)
     try:
         path.rename(target)

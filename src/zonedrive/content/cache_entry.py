@@ -106,7 +106,7 @@ class CacheEntry:
     # -- on the event loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Use `file` as the file of this entry; `present` lists the bytes that it has."""
+        """Use `file` as the file of this entry; `present` lists the ranges of bytes in the file."""
         file.disable_redo_log()
         self._file = file
         self.on_disk = present
@@ -140,14 +140,14 @@ class CacheEntry:
             return self._allowance + self._writing
 
     def grant(self, granted: int, need: int) -> None:
-        """Replace the remaining grant by `granted` bytes, of which `need` are written at once."""
+        """Replace the unused space grant by `granted` bytes; `need` of them are written at once."""
         self.recount(granted)
         with self._count:
             self._allowance = granted - need if granted else 0
             self._writing += need if granted else 0
 
     def recount(self, more: int = 0) -> None:
-        """Set `held` to the bytes on the disk plus `more`, and cancel the remaining grant."""
+        """Set `held` to the entry's disk usage plus `more` bytes; cancel the unused space grant."""
         file = self._file
         with self._count:
             self._allowance = 0
@@ -184,7 +184,7 @@ class CacheEntry:
     def read(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes at `offset`, or None if some bytes are not available.
 
-        The result is valid until the event loop continues.
+        The result is valid until the next read or the caller's next checkpoint.
         """
         if self._arrived:
             self.process_arrivals()
@@ -261,7 +261,7 @@ class CacheEntry:
                 self._disk = False
 
     def free_memory(self) -> None:
-        """Free memory that holds bytes which are also on the disk."""
+        """Free the memory of bytes that are also on the disk."""
         self._recent.drop_stored()
 
     def flush(self) -> bool:
@@ -292,7 +292,7 @@ class CacheEntry:
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """Close the entry; return True if a linked file has the bytes of `on_disk`."""
+        """Close the entry; return True if its file is linked and has the bytes of `on_disk`."""
         with self._lock:
             self._closed = True
         self.process_arrivals()
@@ -339,7 +339,7 @@ class CacheEntry:
             pass
 
     def spare(self) -> list[Buffer]:
-        """Return the buffers of earlier `store` calls that nothing reads any more, for reuse."""
+        """Return the buffers passed to `store` that nothing reads any more, for reuse."""
         spent = self._recent.spent
         return [spent.popleft() for _ in range(len(spent))]
 

@@ -1,14 +1,15 @@
-"""Index of the cache: a table of content files with their ranges, disk usage and last use.
+"""Index of the cache in SQLite: the ranges, disk usage and last use of the cached content.
 
-This module knows nothing about files or downloads. A damaged index is deleted and created again;
-callers then see an empty index. A damaged row counts as missing.
+The content of small files is stored in the index itself. This module knows nothing about downloads,
+or about the files that hold other content. A damaged index is deleted and created again; callers
+then see an empty index. A damaged row counts as missing.
 
 INVARIANT: no method raises a disk error. `put` and `put_contents` return True if the write
 succeeded.
 
-INVARIANT: a returned row has the values that were stored, except for its time of last use. Each row
-has a hash. If the account has a key, the hash is keyed, so that no other program can create or
-change a row.
+INVARIANT: a returned row has the values that were stored. Each row has a hash of its values, except
+the time of last use, which is not verified. If the account has a key, the hash is keyed, so that no
+other program can create or change a row.
 """
 
 import contextlib
@@ -109,7 +110,7 @@ AGAIN_S = 5.0  # seconds between two attempts to create an index on a failing di
 
 
 class CacheIndex:
-    """Index in a SQLite file, which may disappear or be damaged at any time."""
+    """Cache index in a SQLite file that may disappear or be damaged at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
         """Prepare to use the file at `path`; `lost` is called after rows have been lost.
@@ -296,7 +297,7 @@ class CacheIndex:
         return (*values, self._hash(values))
 
     def _hash(self, values: Sequence[object]) -> bytes:
-        """Return the hash of all fields except the time of last use, which changes separately."""
+        """Return the hash of a row's values; the time of last use is not hashed."""
         kept = [value for name, value in zip(_FIELDS, values, strict=True) if name != "used_ns"]
         encoded = msgspec.msgpack.encode(kept)
         return hashlib.blake2b(encoded, digest_size=HASH_BYTES, key=self._hash_key).digest()

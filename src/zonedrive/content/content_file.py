@@ -115,7 +115,7 @@ class ContentFile:
         """
 
     def _flush(self) -> None:
-        """Write buffered bytes to the kernel; called with the lock held."""
+        """Write buffered bytes to the kernel; the caller holds the lock."""
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
         """Return the state of the flushed file for `open_file`, or b"" for a plain file.
@@ -146,7 +146,7 @@ class ContentFile:
 
     @property
     def pending(self) -> int:
-        """Upper limit of the additional bytes that buffered writes need on the disk."""
+        """Upper bound on the disk space in bytes that the buffered writes still need."""
         return 0
 
     def flush(self) -> None:

@@ -311,7 +311,7 @@ class EncryptedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Write `piece` into a chunk in memory; `whole` means that no old bytes remain in it."""
+        """Write `piece` into a chunk in memory; `whole` means that no old bytes remain."""
         if whole:
             chunk = bytearray(piece)
         else:
@@ -375,7 +375,7 @@ class EncryptedFile(ContentFile):
         self._regenerable = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
-        """Restore the slot's bytes `before` a failed write; clear the slot if there were none."""
+        """Undo a failed write: restore the slot's old bytes `before`, or clear the slot if none."""
         if before:
             self._slots.write_raw(number, before)
         else:

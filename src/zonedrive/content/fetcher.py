@@ -1,7 +1,7 @@
 """Single-flight downloads of one cache entry: waiting readers and the downloads that serve them.
 
 This module knows nothing about inodes, size limits or the disk. All its code runs on the event
-loop; the threads belong to Download.
+loop; `Download` has the code that runs in threads.
 
 INVARIANT: bytes that a running download will receive soon are not requested again.
 
@@ -60,7 +60,7 @@ class Engine:
     """State shared by the fetchers of a cache: nursery, thread limit and timeouts."""
 
     def __init__(self, connections: int, stall: float, supervisor: Supervisor) -> None:
-        """Allow at most `connections` threads; waits time out after `stall` seconds."""
+        """Allow at most `connections` threads; a wait times out `stall` s after the last byte."""
         self.supervisor = supervisor
         self.limiter = trio.CapacityLimiter(connections)
         self.stall = stall
@@ -121,7 +121,10 @@ class WaitingReader:
 
 
 class Pace:
-    """Progress check for a waiting reader: LEAST bytes must arrive in each `seconds` seconds."""
+    """Progress check for a waiting reader: LEAST bytes must arrive in each period.
+
+    A period has a length of `seconds` seconds.
+    """
 
     def __init__(self, seconds: float, came: int) -> None:
         self.seconds = seconds

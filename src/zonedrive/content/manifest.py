@@ -6,11 +6,11 @@ stored apart from the file: encrypted, in the database row that names the file.
 
 Each write of a chunk has its own nonce (see `slots`): 8 random bytes, chosen each time a file is
 opened for writing, then a counter of 4 bytes. The manifest holds the nonce of each chunk. Chunks
-written in sequence have consecutive nonces, so a file that was written once, from start to end,
-needs only one run.
+written in sequence have consecutive nonces and are recorded as one run. A file that was written
+once, from start to end, therefore needs only one run.
 
 A process that is killed after it recorded a manifest may have written more chunks. Their nonces
-begin at `floor`; no older chunk can have such a nonce.
+begin at `Manifest.floor`; no older chunk can have such a nonce.
 
 A file that is opened with its manifest must be in the recorded state: size, holes, and the write
 of each chunk. Without a manifest (outgoing files of earlier versions, or a lost database) the size
@@ -64,7 +64,7 @@ class Nonces:
 class Writes:
     """Map from chunk numbers to the nonces of their last writes, stored as runs; 0 means no nonce.
 
-    INVARIANT: starts are sorted, and no run continues the run before it.
+    INVARIANT: the starts of the runs are sorted, and no run continues the run before it.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class Chunks:
         """Accept chunks that a killed process wrote after the manifest was recorded.
 
         `size` is the size of the content in bytes. Afterwards only recorded chunks are accepted.
-        Returns the nonces for new writes.
+        Returns the generator of nonces for new writes.
         """
         if self._writes is not None and self._floor:
             for number in range(count_of(size)):
@@ -222,10 +222,10 @@ class Chunks:
     # -- reading
 
     def accepts(self, number: int, nonce: int) -> bool:
-        """Return True if `nonce` belongs to the current write of chunk `number`.
+        """Return True if `nonce` belongs to the last write of chunk `number`.
 
-        If the file has no manifest, every nonce is accepted. A chunk that a killed process wrote
-        after the manifest was recorded is accepted, and recorded as current.
+        If the file has no manifest, every nonce is accepted. If a killed process wrote the chunk
+        after the manifest was recorded, the nonce is accepted and recorded.
         """
         if self._writes is None or nonce == self._writes.get(number):
             return True

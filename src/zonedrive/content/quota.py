@@ -32,7 +32,7 @@ class Quota:
     def __init__(self, directory: Path, limit: int, index: CacheIndex) -> None:
         """Create a quota of `limit` bytes for the cache folder `directory`.
 
-        The usage is 0 until the caller sets `idle` to the disk usage of all rows.
+        The usage is 0 until the caller sets `idle` to the disk usage of all rows of the index.
         """
         self.limit = limit
         self.pinned: Container[int] = ()
@@ -49,7 +49,7 @@ class Quota:
         return max(0, self._most())
 
     def usage(self) -> int:
-        """Return the number of bytes on the disk, plus those granted for writing."""
+        """Return the disk usage of the cache in bytes, plus the bytes granted for writing."""
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:

@@ -17,7 +17,7 @@ class Ranges:
     """Set of positions, stored as ranges from `start` up to, not including, `end`."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
-        """Create the set of all positions in `pairs` of (start, end)."""
+        """Create the set of all positions in the ranges `pairs`, each (start, end)."""
         self._starts: list[int] = []
         self._ends: list[int] = []
         for start, end in pairs:

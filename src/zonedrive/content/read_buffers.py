@@ -1,7 +1,7 @@
 """Memory buffers of cached files: recently downloaded chunks, and buffers for disk reads.
 
 This module knows nothing about downloads or files. All methods run on the event loop, and callers
-use the returned bytes before the event loop continues. Only `RecentChunks.spent` is also used by
+use the returned bytes before their next checkpoint. Only `RecentChunks.spent` is also used by
 download threads.
 
 `RecentChunks` serves a reader that follows a download, without a system call or decryption. It
@@ -162,7 +162,7 @@ class RecentChunks:
     def get(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes at `offset`, or None if some of the bytes are missing.
 
-        Bytes of one chunk are not copied. The result is valid until the event loop continues.
+        Bytes of one chunk are not copied. The result is valid until this buffer changes.
         """
         parts, end = list[memoryview](), offset + length
         while offset < end:
@@ -198,7 +198,7 @@ class RecentChunks:
         self.spent.clear()
 
     def _shrink(self) -> None:
-        """Drop the oldest chunks that are also on the disk, but never the newest chunk."""
+        """Drop stored chunks, oldest first, until the limits are met; keep the newest chunk."""
         kept: list[_Chunk] = []
         count = len(self._chunks)
         for index, chunk in enumerate(self._chunks):
@@ -223,7 +223,7 @@ class ReadAhead:
     def get(self, start: int, end: int) -> memoryview | None:
         """Return the bytes [start, end), or None if some of the bytes are missing.
 
-        The result is valid until the event loop continues.
+        The result is valid until the next read from the disk.
         """
         if self._memory is not None and self.start <= start and end <= self.end:
             return self._memory[start - self.start : end - self.start]

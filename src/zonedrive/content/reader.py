@@ -57,9 +57,9 @@ class Reader:
     async def read(self, offset: int, length: int) -> Buffer:
         """Return `length` bytes at `offset`; fewer at the end of the file, none past the end.
 
-        The bytes are valid until the event loop continues. Raises Changed if this version is no
-        longer available, TimedOut if no bytes arrive, StoreError if memory is short or the cache is
-        closed, and the errors of the source.
+        The bytes are valid until the next read or the caller's next checkpoint. Raises Changed if
+        this version is no longer available, TimedOut if no bytes arrive, StoreError if memory is
+        short or the cache is closed, and the errors of the source.
         """
         return self._data[offset : offset + length]
 
@@ -115,7 +115,7 @@ class EntryReader(Reader):
         return data
 
     def _ask_ahead(self) -> None:
-        """Request read-ahead for a sequential reader, and record the end of the requested range."""
+        """Request read-ahead, and record the range of positions that need no further request."""
         self._asked_from = self._asked_until = self._next
         if self._entry.complete:
             self._asked_until = self.size + 1

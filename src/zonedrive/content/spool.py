@@ -1,7 +1,8 @@
-"""Spool of content that the service does not have yet, one file for each generation of an inode.
+"""Spool of content that the service does not have yet: one file for each local version.
 
-This module knows nothing about inodes or about the use of the bytes. The spool is in the state
-directory, and only `delete` removes its files.
+A generation is the number of a local version of an inode's content. This module knows nothing about
+inodes or about the use of the bytes. The spool is in the state directory, and only `delete` removes
+its files.
 
 A file is named INODE-GENERATION.sealed if it is encrypted, else INODE-GENERATION.plain. The format
 is part of the name, so that a changed `encrypt` setting never confuses the two formats.
@@ -67,7 +68,7 @@ def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table `manifests` of the eighth schema.
+    """Create the table `manifests` of the database's eighth schema.
 
     Files of earlier schemas get an empty manifest.
     """
@@ -204,8 +205,8 @@ class Spool:
     ) -> None:
         """Record the flushed state of `file` as the current state of a generation.
 
-        Call this in the transaction of the rows that name the file. With `size`, record the state
-        that the file will have after the caller truncates it to `size` bytes.
+        Call this in the transaction that writes the rows naming the file. With `size`, record the
+        state that the file will have after the caller truncates it to `size` bytes.
         """
         self._record(ino, generation, file.manifest(size=size))
 
@@ -234,7 +235,7 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a hard link to a generation's file for the inode `other`, and copy its record.
+        """Create a hard link to a generation's file for the inode `other`; copy the manifest.
 
         Call this in a transaction. Raises OSError.
         """

@@ -1,16 +1,16 @@
-"""Background download of missing pinned files and of their new versions into the cache.
+"""Background download of missing or outdated pinned files into the cache.
 
 This module knows nothing about the kernel or about how bytes are fetched; `pins` decides which
 entries are pinned.
 
 Pinned content is fetched by the pinning command, whose user waits for the result, and by the
-background task `run`. `run` fetches at the start and after the listing of a pinned folder has
-changed. If a pass could not be completed, `run` also fetches when the service is online again.
-`poll` lists the pinned folders regularly, even if no program uses them.
+background task `run`. `run` begins a pass over the pinned files at the start, and after the listing
+of a pinned folder has changed. A pass that was not completed is repeated when the service is online
+again. `poll` lists the pinned folders regularly, even if no program uses them.
 
 A file or folder that always fails does not delay the others. A pass stops early only if the service
-is unreachable, or if TROUBLE items failed in a row because of the service. The next pass fetches
-the files that failed because of the service last.
+is unreachable, or if TROUBLE items failed in a row because of the service. In the next pass, the
+files that failed because of the service come last.
 
 INVARIANT: fetching for pins uses at most half of the transfers (but at least one), because programs
 wait for the content that the other transfers fetch.

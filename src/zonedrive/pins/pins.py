@@ -4,7 +4,7 @@ This module knows nothing about the kernel, or about the content of pinned entri
 fetches. Everything below a pinned folder is pinned too, including entries that are created later,
 but only the pin of the folder itself is stored.
 
-INVARIANT: once an entry is pinned, its content is never evicted from the cache.
+INVARIANT: the content of a pinned entry is never evicted from the cache.
 """
 
 import contextlib
@@ -101,14 +101,14 @@ class Pins:
         return [each for each in found if each.parent in folders and each.parent not in self]
 
     def add(self, inode: Inode) -> None:
-        """Pin an inode, and notify the observers `changes`. The caller must fetch the content."""
+        """Pin an inode, and notify the observers in `changes`; the caller fetches the content."""
         self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.update_inodes()
         self._added.set()
         self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
-        """Remove the pin of an inode, and notify the observers `changes`.
+        """Remove the pin of an inode, and notify the observers in `changes`.
 
         Call `require` first to check that the inode is pinned.
         """
@@ -137,7 +137,7 @@ class Pins:
         return found or inodes.find(pin.ino)
 
     def update_inodes(self) -> None:
-        """Update the inode of each pin after changes of the tree.
+        """Update the inode of each pin, because entries may have been replaced or removed.
 
         If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
         If the pin has no remote id, the entry never was on the service, so remove the pin.

@@ -1,4 +1,4 @@
-"""Decorator for all FUSE handlers; sets a deadline and converts all exceptions to FUSEError.
+"""Decorator that gives FUSE handlers a deadline and converts their exceptions to FUSEError.
 
 This module knows nothing about the work of the handlers. The conversion is necessary because any
 other exception from a handler would end the mount.

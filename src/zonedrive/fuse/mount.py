@@ -87,7 +87,7 @@ class Session:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
 
         The task reports as started after the mount has answered a stat. Raises MountError if the
-        mount does not answer. Sets the event `ended` when it returns or raises an error.
+        mount does not answer. The event `ended` is set at the end, also after an error.
         """
         try:
             async with trio.open_nursery() as watching:

@@ -197,8 +197,8 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
 def dead(path: Path) -> bool:
     """Return True if the mount at `path` has lost its daemon.
 
-    Raises MountError if the mount does not answer statfs, which the kernel never answers from its
-    cache, within PROBE_SECONDS. The call runs in a daemon thread, because a call to a hung mount
+    Raises MountError if the mount does not answer statfs within PROBE_SECONDS; the kernel never
+    answers statfs from its cache. The call runs in a daemon thread, because a call to a hung mount
     cannot be interrupted.
     """
     answers: list[bool] = []

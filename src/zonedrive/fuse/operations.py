@@ -200,7 +200,7 @@ class Operations(pyfuse3.Operations):
     async def read(  # type: ignore[override]  # any buffer is accepted
         self, fh: int, off: int, size: int
     ) -> Buffer:
-        # The kernel gets the data before the loop continues, so it may be a view of memory in use.
+        # The kernel gets the data before the next checkpoint, so the memory may be reused later.
         data = self._files.available(fh, off, size)
         return await self._fetch(fh, off, size) if data is None else data
 

@@ -1,4 +1,4 @@
-"""Cache of directory listings in the kernel's format, so that reads need not encode them again.
+"""Cache of directory listings in the kernel's format, so that readdir need not encode them again.
 
 This module does not know why a folder changes. After a change, the file system returns a new list
 of names.
@@ -23,7 +23,7 @@ DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """Names in one folder, with the readdir entries encoded so far (a prefix of the names)."""
+    """Names in one folder, and the readdir entries encoded so far, in the order of the names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names

@@ -32,7 +32,7 @@ _CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 
 def tune(device: int) -> None:
-    """Apply the settings that the machine allows to the mount with the `st_dev` `device`."""
+    """Change the settings of the mount whose `st_dev` is `device`, where this is permitted."""
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
     connection = _CONNECTIONS / str(os.minor(device))
     _write(connection / "max_background", BACKGROUND)

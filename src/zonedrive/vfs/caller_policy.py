@@ -84,8 +84,8 @@ class CallerPolicy:
     def _by_cut(self, pid: int, names: set[str]) -> bool:
         """Return True if the process's own name, truncated by the kernel, is on the list.
 
-        A truncated name does not count if it is the beginning of a longer known name that is not
-        listed.
+        A truncated name does not count if one of `names` begins with it. `names` are the known
+        names of the process, none of which is on the list.
         """
         try:
             status = (self._proc / str(pid) / "status").read_bytes()

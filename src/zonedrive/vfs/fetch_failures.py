@@ -2,7 +2,7 @@
 
 The list is kept only in memory. A program gets only an errno from a failed read, not the reason.
 
-INVARIANT: the log gets at most one line per file in QUIET_S.
+INVARIANT: the log gets at most one line per file in QUIET_S seconds.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Open files: handles, reads of local or remote content, and writes into sessions.
+"""Open files: their handles, reads of local or remote content, and writes.
 
 `write_sessions` describes how written bytes are stored.
 """
@@ -33,7 +33,7 @@ from zonedrive.vfs.write_sessions import WriteSessions
 log = logging.getLogger(__name__)
 
 KEEP_S = 20.0
-PAGED = 10_000  # files whose cached kernel pages have a known version; open drops those of others
+PAGED = 10_000  # files for which the version of the kernel's cached pages is remembered
 
 
 class Files:
@@ -188,9 +188,9 @@ class Files:
     def available(self, handle: int, offset: int, size: int) -> Buffer | None:
         """Return up to `size` bytes at `offset`, or None if they must be fetched first.
 
-        The result is shorter only at the end of the file. The buffer is valid until the event loop
-        continues. Raises PermissionError for a program that must not cause a download, StoreError,
-        and OSError (such as ESTALE if the file has a newer version).
+        The result is shorter only at the end of the file, and valid until the next read or the
+        caller's next checkpoint. Raises PermissionError for a program that must not cause a
+        download, StoreError, and OSError (such as ESTALE if the file has a newer version).
         """
         which = self._handles[handle]
         opened = which.file
@@ -285,7 +285,8 @@ class Files:
         """Set the times of a file that is being written; return True if a commit follows.
 
         The modification time is set to `mtime_ns` unless that is None, and the change time to the
-        current time. The next commit stores both times. Without a commit, the caller must do it.
+        current time. The next commit stores both times; without a commit, the caller must store
+        them.
         """
         session = self._state.session(inode.ino)
         if session is None:
@@ -296,7 +297,7 @@ class Files:
         return session.dirty
 
     async def keep_readable(self, inode: Inode) -> None:
-        """Fetch the remaining content for readers before another file replaces the inode.
+        """Fetch the missing content of a file that is open and will be replaced by another file.
 
         This takes at most KEEP_S seconds. Later reads of content that is still missing fail with
         ESTALE.

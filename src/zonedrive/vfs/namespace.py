@@ -35,7 +35,7 @@ from zonedrive.vfs.files import Files
 from zonedrive.vfs.open_checks import require_changeable, require_writable
 
 NOREPLACE, EXCHANGE = 1, 2  # flags of renameat2(2)
-CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
+CALL_BACK_S = 10.0  # seconds that a rename or removal waits for the file's upload to end
 
 
 DOTS = (".", "..")
@@ -142,7 +142,7 @@ class Namespace:
 
         If `start` is 0, the names are read again, as rewinddir(3) requires. The result is also None
         while programs write to files of the folder, because sizes change with every write, and if
-        the kernel must not cache all names (see `attr_of`).
+        the kernel must not cache all names (see `attributes.attr_of`).
         """
         listing = self._listings[handle]
         folder = self._state.inodes.get(listing.folder)

@@ -69,9 +69,8 @@ def require_fitting(size: int) -> None:
 def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> None:
     """Raise PermissionError (EACCES) if a program on the `guard` list would cause a download.
 
-    A program on the list may read files that are completely local. The caller makes this check
-    already at open(2), because a program that maps the file into memory would crash if a later read
-    failed.
+    A program on the list may read files that are completely local. This check is also made at
+    open(2), because a program that maps the file into memory would crash if a later read failed.
     """
     if handle.guarded is False or reader.complete:
         return

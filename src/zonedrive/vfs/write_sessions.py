@@ -1,4 +1,6 @@
-"""Write sessions, from the first write to the last close, and the intents they create.
+"""Write sessions of files, each from the first write to the last close.
+
+A commit records an intent, which tells the outbox to upload the bytes.
 
     begin    creates a new generation in the spool: empty, or a copy of the bytes to edit
     commit   flushes the bytes in the spool, then records the generation in inodes and intents in
@@ -155,13 +157,13 @@ class WriteSessions:
         return state.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
-        """Refresh the listing of the file's folder after the service received another version."""
+        """Refresh the listing of the file's folder, because the service has another version."""
         folder = self._state.inodes.find(inode.parent)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
     async def keep(self) -> None:
-        """Commit sessions that only append, such as those of logs, every KEEP_S seconds.
+        """Every KEEP_S seconds, commit the sessions that only append to a file, such as a log.
 
         A session that rewrites its file is not committed: if the daemon is killed, the previous
         content is better than half of the new content. Runs until cancelled.
@@ -221,7 +223,7 @@ class WriteSessions:
     async def save(self, opened: OpenFile, *, sync: bool = False) -> None:
         """Commit the session if it is dirty, on close(2) or, with `sync`, on fsync(2).
 
-        The bytes are synced before the commit if an earlier commit of the session is durable.
+        The bytes are also synced before the commit if they replace durable bytes of the file.
         Otherwise a power cut could leave a record that is newer than the bytes. After a failed
         write or commit, the save is refused, even if space is free again: an incomplete save must
         not replace the previous content. Raises OSError or StoreError.
@@ -295,9 +297,9 @@ class WriteSessions:
         self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
-        """Make a new file empty, as local file systems do.
+        """Make a new file empty, because its bytes could not be stored.
 
-        If that fails, remove the file and raise OSError or StoreError.
+        If the change fails, remove the file and raise OSError or StoreError.
         """
         state, gone = self._state, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:

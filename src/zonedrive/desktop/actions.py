@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .client import blocking, serving
+from .client import Mount, blocking, serving
 from .menu import _
 
 SILENCE_SECONDS = 60.0  # longest time between two lines of a daemon's answer
@@ -98,25 +98,19 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
 
     Raises Failed if a daemon does not answer.
     """
-    daemons: dict[Path, list[str]] = {}
+    mounts: dict[Mount, list[str]] = {}
     for path in paths:
-        daemon = next((one for one, below in daemons.items() if _is_near(path, below)), None)
-        daemon = daemon or serving(path)
-        if daemon is None:
+        mount = next((one for one in mounts if one.has(path)), None) or serving(path)
+        if mount is None:
             raise Failed(_("zonedrive does not answer. See: zonedrive doctor"))
-        daemons.setdefault(daemon, []).append(path)
+        mounts.setdefault(mount, []).append(path)
     try:
         return [
-            blocking(daemon, {**request, "paths": below, "translated": True}, SILENCE_SECONDS)
-            for daemon, below in daemons.items()
+            blocking(mount.socket, {**request, "paths": below, "translated": True}, SILENCE_SECONDS)
+            for mount, below in mounts.items()
         ]
     except (OSError, ValueError) as wrong:
         raise Failed(_("zonedrive does not answer. See: zonedrive doctor")) from wrong
-
-
-def _is_near(path: str, paths: list[str]) -> bool:
-    """Return True if `path` and one of `paths` have the same parent, so probably one mount."""
-    return any(Path(path).parent == Path(each).parent for each in paths)
 
 
 def _report(answers: list[dict[str, Any]]) -> None:

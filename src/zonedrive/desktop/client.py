@@ -410,16 +410,26 @@ def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str
     raise ConnectionResetError("the daemon ended")
 
 
-def serving(path: str) -> Path | None:
-    """Return the socket of the daemon whose mount contains the path, or None if none answers."""
+class Mount(NamedTuple):
+    """Mounted account."""
+
+    socket: Path  # of its daemon
+    folder: str
+
+    def has(self, path: str) -> bool:
+        """Return True if an absolute path is the mount's folder or below it."""
+        return f"{path}/".startswith(f"{self.folder}/")
+
+
+def serving(path: str) -> Mount | None:
+    """Return the mount that contains the path, or None if no daemon answers for one."""
     for each in mounts.sockets():
         try:
             first = next(_lines(each, {"command": "watch"}, ANSWER_SECONDS), {})
         except (OSError, ValueError):
             continue
-        mount = first.get("mountpoint")
-        if mount and f"{path}/".startswith(f"{mount}/"):
-            return each
+        if (folder := first.get("mountpoint")) and (mount := Mount(each, folder)).has(path):
+            return mount
     return None
 
 

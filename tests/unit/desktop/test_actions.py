@@ -13,10 +13,10 @@ from zonedrive.desktop import actions
 class Served:
     """Daemon that answers in a thread, and the notifications that were shown."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "zonedrive").mkdir()
-        self.mount = folder / "Zones"
-        self.daemon = FakeDaemon(folder / "zonedrive" / "default.sock", str(self.mount))
+    def __init__(self, folder: Path, account: str = "default", name: str = "Zones") -> None:
+        (folder / "zonedrive").mkdir(exist_ok=True)
+        self.mount = folder / name
+        self.daemon = FakeDaemon(folder / "zonedrive" / f"{account}.sock", str(self.mount))
         self.shown: list[tuple[str, ...]] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._serve)
@@ -58,6 +58,17 @@ def test_one_request_for_all_paths(served: Served, action: str, command: str) ->
     assert request["command"] == command
     assert request["paths"] == [str(served.mount / name) for name in ("a.txt", "b.txt")]
     assert not served.shown
+
+
+def test_each_daemon_gets_its_paths(served: Served, tmp_path: Path) -> None:
+    """The folders of two mounts are in the same folder."""
+    other = Served(tmp_path, "other", "Others")
+    try:
+        assert actions.main(["keep", str(served.mount), str(other.mount)]) == 0
+        assert [request["paths"] for request in served.asked()] == [[str(served.mount)]]
+        assert [request["paths"] for request in other.asked()] == [[str(other.mount)]]
+    finally:
+        other.close()
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])

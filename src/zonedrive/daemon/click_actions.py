@@ -1,4 +1,4 @@
-"""Actions of notification buttons, which open the window or show files in the file manager.
+"""Actions of notification buttons: open zonedrive's window, or show files in the file manager.
 
 A program that an action starts outlives the daemon, so that an unmount does not close its window.
 
@@ -37,7 +37,7 @@ class ClickActions:
         self._desktop, self._account, self._folder = desktop, account, folder
 
     def open_window(self, page: str) -> Click:
-        """Return an action that opens the page `page` of the window in the browser."""
+        """Return an action that opens zonedrive's window at the page `page` in the browser."""
         words = ["ui", "--page", page, "--account", self._account]
         return partial(self._start, [sys.executable, "-P", "-m", "zonedrive", *words])
 

@@ -105,8 +105,9 @@ def open_state(
 ) -> LocalState:
     """Open the local state of an account, and recover the state after a crash.
 
-    `encryption` is the box that encrypts names, and the key that encrypts content or None. `user`
-    is the account's user on the service. Raises StoreError if local data cannot be read.
+    `encryption` is a result of `data_box`: the cipher for names, and the key for content, which is
+    None if content is not encrypted. `user` is the account's user on the service. Raises StoreError
+    if local data cannot be read.
     """
     box, key = encryption
     private_dir(paths.state)

@@ -60,7 +60,7 @@ class Server:
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
-        """Create the socket at `path`, unless the current socket file exists in the same folder.
+        """Create the socket at `path`, unless the current socket file is still in the same folder.
 
         Existing connections stay open. After `hide`, this method does nothing. Raises the same
         errors as `listen`.
@@ -200,7 +200,7 @@ class Server:
 
 
 def for_notification(answer: Message) -> Message:
-    """Return the answer with its texts in the language of the session, without command names."""
+    """Return a copy of `answer` whose texts are translated and contain no command names."""
     shown = dict(answer)
     for name in ("error", "reason"):
         if answer.get(name):
@@ -224,7 +224,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _free(path: Path) -> Path:
-    """Return `path`, or another name in the same folder if a daemon is listening at `path`.
+    """Return `path`, or another path in the same folder if a daemon is listening at `path`.
 
     The other daemon serves an account with the same name from another state folder. The clients of
     that daemon must not reach this daemon.

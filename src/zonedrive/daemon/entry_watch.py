@@ -1,6 +1,6 @@
 """Stream of changed entry states for one client of the control socket.
 
-INVARIANT: a client needs no more memory than one line, because changes within a short time are
+INVARIANT: the daemon keeps at most one unsent line for a client. Changes within a short time are
 reported together, and a client that does not read its lines is disconnected.
 """
 

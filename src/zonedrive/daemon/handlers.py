@@ -107,9 +107,9 @@ class Commands:
         """Return the status object.
 
         The request's `paths` and `most` limit the uploads in the object. If `most` is given, the
-        object also has data about files that are never uploaded. If the service is not online, the
-        object has the `reason`, and if a logon is required, the logon command as `remedy`.
-        `failing` lists the background tasks that fail, if any.
+        object also has data about files that are never uploaded. If the service is not online,
+        `reason` says why. If a logon is required, `remedy` is the logon command. `failing` lists
+        the background tasks that fail, if any.
         """
         places = await self._places(request)
         roots = _inos(places) if places else None
@@ -161,7 +161,7 @@ class Commands:
         return {"version": __version__, **vitals, "failing": failing}
 
     async def _metrics(self, request: Request, say: Say) -> Message:
-        """Return the measurements that only the daemon has; they contain no file names.
+        """Return the metrics that only a running daemon has; they contain no file names.
 
         `cache` is in bytes. `logon_end`, the expiry of the logon, is in seconds since the epoch,
         and is missing if the expiry is unknown.
@@ -296,11 +296,11 @@ class Commands:
         """Wait until all changes under the request's `paths` are on the service.
 
         Wait up to `timeout` seconds, if given. If the request has no `paths`, wait for all changes
-        of the mount. Local-only files inside a folder are ignored, because editors always create
-        such files. A local-only file that is itself in `paths` is listed in `stays`. `lost` is the
-        number of files in lost+found, and `taken_back` lists the changes that were rejected and
-        rolled back. `exit` is not 0 if `stays`, `lost` or `taken_back` is not empty, or if changes
-        are left.
+        of the mount. Local-only files inside a folder are ignored, because editors constantly
+        create such files. A local-only file that is itself in `paths` is listed in `stays`. `lost`
+        is the number of files in lost+found, and `taken_back` lists the changes that were rejected
+        and rolled back. `exit` is not 0 if `stays`, `lost` or `taken_back` is not empty, or if
+        changes are left.
         """
         places = await self._places(request)
         roots = _inos(places) or [ROOT]
@@ -461,7 +461,11 @@ class Commands:
         return {"left": left, "uploading": work["uploading"]}
 
     async def _resume(self, request: Request, say: Say) -> Message:
-        """End the pause of the uploads; `was_paused` is False if there was no pause."""
+        """End the pause of the uploads.
+
+        In the answer, `was_paused` is False if there was no pause, and `left` counts the changes
+        that are not uploaded.
+        """
         was_paused = self._parts.state.pause.end()
         log.info("uploads continue")
         return {"was_paused": was_paused, "left": self._report.left()}

@@ -1,4 +1,4 @@
-"""Inhibitor locks of logind for pending uploads, and handling of its suspend and shutdown signals.
+"""Inhibitor locks for pending uploads, and handling of logind's suspend and shutdown signals.
 
 This module knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
 

@@ -30,7 +30,8 @@ _INODE = "inode %d"
 def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ) -> bool:
     """Return True if the descriptor is the journal stream that JOURNAL_STREAM names.
 
-    The presence of the variable proves nothing, because programs that a service starts inherit it.
+    The presence of JOURNAL_STREAM alone proves nothing, because the children of a service inherit
+    the variable.
     """
     try:
         found = os.fstat(descriptor)

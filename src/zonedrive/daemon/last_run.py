@@ -1,7 +1,7 @@
-"""Record of a daemon's run, written after the mount and removed at an orderly end.
+"""Record of a daemon's run, written when the mount is ready and removed at an orderly end.
 
-If a record exists and no daemon is running, the last daemon died. The record has the reason if the
-daemon could write the reason; this is impossible after SIGKILL or a power cut.
+If a record exists and no daemon is running, the last daemon died. The record has the reason, unless
+the daemon could not write the reason, for example because of SIGKILL or a power cut.
 
 INVARIANT: neither a change nor the removal of an existing record needs free disk space.
 """
@@ -65,7 +65,7 @@ class Death:
 
 
 def line_of(died: Mapping[str, Any]) -> str:
-    """Return a line of text about the death that `Death.json` describes."""
+    """Return a line of text about a daemon's death; `died` is a result of `Death.json`."""
     when = local_time(datetime.fromisoformat(died["at"]).timestamp())
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
@@ -94,7 +94,7 @@ class Run:
         return self._record is not None
 
     def begin(self, folder: Path) -> None:
-        """Write the record of the mount at `folder`; log an error, such as a full disk."""
+        """Write the record of the mount at `folder`; only log an error, such as a full disk."""
         self._record = _Record(os.getpid(), os.fspath(folder), _boot())
         try:
             write_private(self._path, _encoded(self._record))

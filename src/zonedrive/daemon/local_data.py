@@ -1,4 +1,4 @@
-"""Data of an account on this machine: pending changes, their data key, and the offline status.
+"""Local data of an account: pending changes, data key, pause of the uploads, disk and status.
 
 This module works without a daemon, and sends no request to the service. Functions whose results
 contain no file names need neither the data key nor a logon, because the commands `logon` and
@@ -70,7 +70,7 @@ def backlog(paths: AccountPaths) -> Backlog:
 
 
 def only_here(paths: AccountPaths) -> LocalData:
-    """Return the amounts of data that only this machine has. Raises StoreError.
+    """Return the amount of data that exists only on this machine. Raises StoreError.
 
     If there is no database, all spooled files count as lost, because the next mount moves them to
     lost+found.
@@ -265,9 +265,9 @@ def outbox(paths: AccountPaths) -> dict[str, Any]:
 
 
 def cache(paths: AccountPaths) -> dict[str, int]:
-    """Return the cache usage (`bytes`) of an unmounted account, and the usable bytes (`limit`).
+    """Return the cache usage and the usable cache size of an unmounted account, both in bytes.
 
-    Raises ConfigError if the settings are invalid.
+    The keys are `bytes` and `limit`. Raises ConfigError if the settings are invalid.
     """
     used, limit = _cache(paths, config.load(config_file(), paths.account))
     return {"bytes": used, "limit": limit}
@@ -284,9 +284,9 @@ def _cache(paths: AccountPaths, settings: Settings) -> tuple[int, int]:
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """Return the status object of an unmounted account; its connection state is "offline".
 
-    `most` limits the number of uploads in the object. If `most` is not None, the object also has
-    the data about local-only files (`local`). Raises NotLoggedOn if there is no logon, StoreError
-    if the state cannot be read, and AlreadyRunning if a daemon is running, starting or ending.
+    `most` limits the number of uploads in the object. If `most` is not None, `local` in the object
+    describes the local-only files. Raises NotLoggedOn if there is no logon, StoreError if the state
+    cannot be read, and AlreadyRunning if a daemon is running, starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)

@@ -1,4 +1,4 @@
-"""Lock that allows one daemon per account, and signals to the process that holds the lock.
+"""Lock that one daemon per account can hold, and functions that send signals to the holder.
 
 The kernel releases the lock when the process ends. The lock file names the holder, for error
 messages and signals. Commands send a signal to a daemon whose control socket is missing or does
@@ -7,7 +7,7 @@ not answer.
 INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
 killed daemon may belong to another process by now.
 
-See proc(5) for the file `stat`.
+See proc(5) for the format of /proc/PID/stat.
 """
 
 import fcntl
@@ -46,8 +46,8 @@ class Holder:
     def is_process(self, pid: int) -> bool:
         """Return True if the process `pid` is the holder.
 
-        The start times are compared if they are known, because pids are reused, and a container has
-        its own pids.
+        The processes are compared by start time, if known, because pids are reused and differ
+        between containers.
         """
         begun = None if self.begun is None else _begun(pid)
         return pid == self.pid if begun is None else begun == self.begun
@@ -111,8 +111,8 @@ class Lock:
     def announce(self, control: Path) -> None:
         """Write the path of this daemon's control socket to the lock file. The lock must be held.
 
-        Other processes may then send the signal LISTEN, which terminates a daemon that does not
-        handle the signal yet.
+        Other processes may then send the signal LISTEN. The daemon must already handle this signal,
+        because the default action would terminate the daemon.
         """
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
@@ -231,7 +231,7 @@ def _is_shared(descriptor: int) -> bool:
 
 
 def _is_only_read(descriptor: int) -> bool:
-    """Return True if no process holds the lock exclusively; daemons hold it exclusively."""
+    """Return True if no process, and therefore no daemon, holds the lock exclusively."""
     if not _is_shared(descriptor):
         return False
     with suppress(OSError):

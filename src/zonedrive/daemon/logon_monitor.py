@@ -123,8 +123,8 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
-        `refused` is the error of a rejected renewal. A session is too short for a reminder, so the
-        user of a session is notified only if `refused` is given.
+        `refused` is the error of a rejected renewal. A session is too short-lived for a reminder,
+        so the user of a session is notified only if `refused` is given.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
@@ -157,7 +157,8 @@ def logon_command(parts: Parts) -> str:
 def _lead(bearer: Bearer, possible: bool) -> int:
     """Return how many nanoseconds before its expiry the bearer token must be renewed.
 
-    If a renewal is not `possible`, the result is for the reminder to the user instead.
+    `possible` is False if only the user can renew the token. The result is then the time for the
+    reminder to the user.
     """
     life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
     lead = max(0, life) // LEAD
@@ -165,7 +166,10 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    """Return the reason for the end of the logon as a sentence, translated for an ordinary end."""
+    """Return the reason for the end of the logon as a sentence.
+
+    The sentence is translated only if the bearer token was rejected or the reason is unknown.
+    """
     if error is None or REJECTED in error.message:
         return translated("Your logon has ended.")
     text = error.message

@@ -8,8 +8,8 @@ of a closed connection, and the service reports a click only to an open connecti
 
 INVARIANT: this module raises no error of the bus or of a service. If there is no session, bus or
 notification service, nothing is shown.
-INVARIANT: a click has an effect only if the current connection shows the notification. A click on a
-withdrawn notification, or on a notification of an earlier service process, has no effect.
+INVARIANT: only a click on a notification that is shown now has an effect. A click on a withdrawn
+notification, or on a notification of an earlier service process, has no effect.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Button(NamedTuple):
 
 
 class _Reply:
-    """Awaited reply to one call; `message` stays None if the connection ends before the reply."""
+    """Reply to one call; `message` stays None if the connection ends before the reply arrives."""
 
     def __init__(self) -> None:
         self.arrived = trio.Event()

@@ -3,12 +3,13 @@
 Commands show the same information, so that a user does not depend on a desktop.
 
 INVARIANT: each event is reported once. Events within a short time are reported together. The next
-notification of the same kind follows at least RESAY_SECONDS later, with all events until then.
+notification of the same kind follows at least RESAY_SECONDS later, and covers all events until
+then.
 
 A conflict is never reported again, even after a restart. A conflict that occurs just before the end
 of a daemon, or while no desktop runs, is reported by a later daemon. The next daemon retries a
-failed upload and reports a new failure once. An event that no desktop accepted counts as
-unreported.
+failed upload and reports a new failure once. An event counts as unreported until a desktop has
+accepted its notification.
 """
 
 import logging

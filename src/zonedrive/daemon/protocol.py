@@ -1,4 +1,4 @@
-"""Line format of the control socket, for both sides.
+"""Line format of the control socket, used by the daemon and its clients.
 
 This module knows nothing about the commands. Each line is one JSON object. A request has a
 "command". An answer is any number of progress lines and one last line with `"done": true`. If the
@@ -105,7 +105,7 @@ def address(path: Path) -> Iterator[str]:
 
 
 class ForeignSocketError(ZonedriveError):
-    """Error raised if another user's program is listening at the daemon's address.
+    """Error raised if a program of another user is listening on the daemon's socket.
 
     Nothing was sent to that program.
     """

@@ -109,7 +109,8 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
     """Check the folder, take the lock, and build the components with `make`.
 
     Return the absolute path of the folder, and the components. If the keyring is locked and a
-    service manager runs this daemon, release the lock, wait for the unlocking, and start again.
+    service manager runs this daemon, release the lock, wait until the keyring is unlocked, and
+    start again.
     """
     notifier = Notifier()
     while True:

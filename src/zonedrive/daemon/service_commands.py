@@ -1,4 +1,4 @@
-"""Operations that send requests to the service without a daemon, and their JSON objects.
+"""Operations on the service that need no daemon, and the JSON objects of their results.
 
 This module changes no local state, and starts no part of a daemon.
 """
@@ -30,7 +30,7 @@ ResultT = TypeVar("ResultT")
 def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT]]) -> ResultT:
     """Call `question` with a client of the account's service, and return the result.
 
-    Raises NotLoggedOn if the account has no logon, and the errors of `question`.
+    Raises NotLoggedOn if the account has no logon, and the errors that `question` raises.
     """
 
     async def asked() -> ResultT:
@@ -62,10 +62,10 @@ def _known_names(paths: AccountPaths) -> dict[str, str]:
 
 
 def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of the members of the zone with the id, name or folder `wanted`.
+    """Return the members of a zone as JSON objects; `wanted` is the zone's id, name or folder.
 
-    Raises NotSupported before any request is sent if the profile cannot list members. Raises the
-    errors of `chosen`.
+    Raises the errors of the function `chosen`. If the profile cannot list members, raises
+    NotSupported before any request is sent.
     """
 
     async def listed(service: HttpService) -> list[Member]:
@@ -80,12 +80,13 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
 def change_member(
     paths: AccountPaths, wanted: str, who: str, level: str | None, *, new: bool = False
 ) -> str:
-    """Set the access level of a member of the zone `wanted`; return the member's id.
+    """Set a member's access level in the zone `wanted`, and return the member's id.
 
     If `level` is None, remove the member. `who` is the id or the name of the member, or, if `new`
-    is true, the id of a user or group that is not a member yet. Raises NotSupported before any
-    request is sent if the profile lacks the operation, AlreadyExists if a `new` member is a member
-    already, NotFound if no member or several members match, and the errors of `chosen`.
+    is True, the id of a user or group that is not a member yet. Raises AlreadyExists if a `new`
+    member is a member already, NotFound if no member or several members match, and the errors of
+    the function `chosen`. If the profile lacks the operation, raises NotSupported before any
+    request is sent.
     """
 
     async def change(service: HttpService) -> str:

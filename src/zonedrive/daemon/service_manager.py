@@ -178,9 +178,9 @@ def wait_for_unlock(notifier: Notifier, why: str) -> None:
 
 
 def is_keyring_unlocked() -> bool:
-    """Return True if the default collection of the keyring is unlocked, without a prompt.
+    """Return True if the default collection of the keyring is unlocked.
 
-    Return False if the state of the collection cannot be read.
+    Return False if the state of the collection cannot be read. Never prompts the user.
     """
     address = session_bus()
     if address is None:

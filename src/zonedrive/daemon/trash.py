@@ -2,8 +2,8 @@
 
 An entry inside a deleted folder can be restored only after that folder.
 
-INVARIANT: if several entries have the requested name, none of them is used, and the user has to
-give the id.
+INVARIANT: if several entries have the requested name, none of them is restored or deleted, and the
+user has to give the id.
 INVARIANT: a zone that does not show its trash does not hide the trash of other zones, and is
 reported by name.
 INVARIANT: nothing is restored to a name that is in use, locally or on the service.
@@ -121,7 +121,10 @@ class Trash:
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
     def _left_in(self, restored: Iterable[str]) -> Counter[str]:
-        """Return how many entries in the trash were inside each restored entry, keyed by its id."""
+        """Return the number of trash entries that were inside each restored entry.
+
+        `restored` has the ids of the restored entries, which are also the keys of the result.
+        """
         above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
@@ -215,7 +218,7 @@ class Trash:
     async def _offer(self, found: list[Deletion]) -> str:
         """Return a string that lists ambiguous entries, last deleted first.
 
-        The text has the id, folder, time and size of up to OFFERED entries.
+        The string has the id, folder, time and size of up to OFFERED entries.
         """
         told = []
         for one in sorted(found, key=lambda one: -one.since_ns)[:OFFERED]:

@@ -113,7 +113,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
     def logon_command(self, *, session_only: bool = False) -> str:
-        """Return the shell command that repeats this logon; add --session-only if requested."""
+        """Return the shell command that repeats this logon, with --session-only if requested."""
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
@@ -126,7 +126,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def logon_again(cls, paths: AccountPaths, session_only: bool) -> str:
-        """Return the command of `logon_command`, or "" if the account cannot be loaded."""
+        """Return the shell command that repeats the last logon; "" if no account can be loaded."""
         try:
             return cls.load(paths).logon_command(session_only=session_only)
         except (NotLoggedOn, ConfigError):

@@ -50,8 +50,9 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
     """Delete the account's secrets from this machine, and then its folders.
 
-    If the secrets cannot be deleted, raise StoreError; but if `lost`, delete the folders and return
-    the error message. Otherwise, return "". Raises OSError if the folders cannot be deleted.
+    Raises StoreError if the secrets cannot be deleted, and OSError if the folders cannot be
+    deleted. If `lost` is True, delete the folders even if the secrets cannot be deleted, and return
+    the message of that error. Otherwise, return "".
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 

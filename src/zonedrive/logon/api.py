@@ -105,8 +105,8 @@ class LogonApi:
     ) -> str:
         """Return the address of the browser sign-on; the browser goes to `redirect` afterwards.
 
-        If `fragment`, the browser returns the sign-on result in the fragment of the address,
-        otherwise as a form post. For personal identification, `fragment` has no effect.
+        If `fragment` is True, the browser returns the result in the fragment of the address
+        `redirect`, otherwise in a form post. For personal identification, `fragment` has no effect.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"

@@ -91,7 +91,7 @@ class Bearer(msgspec.Struct, frozen=True):
 def load_bearer(store: SecretStore) -> Bearer | None:
     """Return the account's bearer token, or None if none is stored.
 
-    Text that is not zonedrive's JSON is used as the token itself (a credential set up by hand).
+    Stored text that does not begin with "{" is the token itself (a credential set up by hand).
     Raises StoreError if the store fails or the stored bearer token is damaged.
     """
     kept = store.get(NAME)

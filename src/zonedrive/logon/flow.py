@@ -241,9 +241,10 @@ class Flow:
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
         """Raise CredentialsRefused for an unexpected user, unless the local user confirms the name.
 
-        End the session before the error is raised. Otherwise, an attacker who answers instead of
-        the user's own browser could log this account on under the attacker's name, and would
-        receive the user's files. At a first logon without a user name, there is no expected user.
+        The session is ended before the error is raised. Without this check, an attacker who answers
+        instead of the user's own browser could log this account on under the attacker's name, and
+        would receive the user's files. At a first logon without a user name, every user is
+        accepted.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):

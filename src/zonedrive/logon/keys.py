@@ -23,8 +23,9 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
     """Return the cipher for names and the key for content.
 
     If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing,
-    create a key; but if `make` is False (for existing data, which a new key cannot decrypt), raise
-    StoreError. Also raises StoreError if the store fails or the key is damaged.
+    create the key if `make` is True. `make` must be False if encrypted data exists, because a new
+    key could not decrypt the data. Raises StoreError if the key is missing and `make` is False, if
+    the key is damaged, or if the store fails.
     """
     if not encrypt:
         return Clear(), None

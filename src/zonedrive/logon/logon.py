@@ -1,7 +1,7 @@
-"""Complete logon: checks before the flow, the flow, a token, and storage on this machine.
+"""Complete logon: local checks, the exchange with the service (`flow`), a token, and storage.
 
 This module knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages
-for the user go to `tell`.
+for the user go to the callback `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: bytes that wait for upload are never passed to another user or service.
@@ -302,9 +302,8 @@ class Logon:
     def _usable_store(self) -> SecretStore:
         """Return an accessible secret store for the new token.
 
-        If the keyring cannot be used, return a file store; but if the account has local data, whose
-        key is in the keyring, raise StoreError. Also raises StoreError if systemd provides the
-        token.
+        If the keyring cannot be used, return a file store. Raises StoreError if the account has
+        local data whose key is in the unusable keyring, or if systemd provides the token.
         """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):

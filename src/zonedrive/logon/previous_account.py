@@ -105,9 +105,10 @@ class PreviousAccount:
             )
 
     def forget(self, store: SecretStore) -> str:
-        """Delete the local data of the previous user, within `hold`; return a message for the user.
+        """Delete the previous user's local data, and return a message for the user.
 
-        Raises ConfigError if data that exists only on this machine would be lost.
+        The caller must have entered the context manager `hold`. Raises ConfigError if data that
+        exists only on this machine would be lost.
         """
         here = self._queries.local_data(self._paths)
         if here.backlog.files or here.lost or here.wanted:  # saved after the first check
@@ -119,8 +120,8 @@ class PreviousAccount:
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError if the local data is encrypted and its key is missing.
 
-        Raise no error while a daemon is running, which still has the key, or if the previous
-        account is unknown, because its logoff is not possible.
+        Raise no error while a daemon is running, because the daemon still has the key. Also raise
+        no error if the previous account is unknown, because the remedy, a logoff, is not possible.
         """
         if (
             self.account is not None

@@ -72,14 +72,14 @@ class Renewal:
         self.last: Outcome | None = None
 
     def __call__(self, refused: Bearer | None) -> Bearer | None:
-        """Return a replacement for bearer token `refused`; None if renewal is not possible now.
+        """Return a replacement for the bearer token `refused`, or None if this is not possible now.
 
         Raises CredentialsRefused if the password was rejected, or the user is blocked.
         """
         return self._renewed(refused, ended=True)
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """Renew `bearer` before it expires; otherwise like `__call__`."""
+        """Renew `bearer` before it expires. The result and the errors are those of `__call__`."""
         return self._renewed(bearer, ended=False)
 
     def is_possible(self) -> bool:

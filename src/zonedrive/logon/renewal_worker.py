@@ -1,10 +1,10 @@
 """`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
 
-The renewal runs in a separate, short-lived process, so that the memory with the password is freed.
-The process reads a RenewalRequest from standard input and writes an Outcome to standard output. It
-never asks the user and writes nothing else.
+The renewal runs in a separate process, whose exit frees the memory with the password. The process
+reads a RenewalRequest from standard input and writes an Outcome to standard output. It never asks
+the user and writes nothing else.
 
-INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
+INVARIANT: a password that the service rejected is recorded as a deliberately slow digest (scrypt)
 and never sent again by this account, not even after a restart.
 INVARIANT: while the service blocks the user, no password is sent. The wait doubles with each
 consecutive block. Any other rejection of a logon that does not concern the password is handled like
@@ -289,9 +289,9 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the RenewalRequest from standard input, and write its Outcome to standard output.
+    """Execute the RenewalRequest on standard input, and write the Outcome to standard output.
 
-    Return exit code 0.
+    Always return exit status 0.
     """
     process_setup.ensure_utf8()
     process_setup.forbid_dumps()

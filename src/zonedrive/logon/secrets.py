@@ -1,4 +1,4 @@
-"""Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
+"""Stores for secrets: the desktop's keyring, systemd credentials, or files with mode 0600.
 
 This module knows nothing about the purpose of the secrets, and does not talk to the service.
 Secrets in use: `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see
@@ -76,7 +76,7 @@ class KeyringTimeout(KeyringLocked):
 
 
 class SecretStore(Protocol):
-    """Store for the secrets of one account, by name. A call may block for KEYRING_SECONDS."""
+    """Store for the named secrets of one account. A call may block for KEYRING_SECONDS."""
 
     @property
     def kind(self) -> Kind:
@@ -96,7 +96,7 @@ class SecretStore(Protocol):
 
 
 class Keyring(Protocol):
-    """Methods that zonedrive uses of a `keyring` library backend."""
+    """Interface of the `keyring` library's backends, as far as zonedrive uses it."""
 
     def get_password(self, service: str, username: str) -> str | None: ...
     def set_password(self, service: str, username: str, password: str) -> None: ...
@@ -177,8 +177,8 @@ class FileStore(SecretStore):
 class CredentialsStore(SecretStore):
     """Secret store with the read-only credentials that systemd passes to a unit as files.
 
-    Secrets that systemd does not provide are in the account's own store, `beside`. The credential
-    with the secret `bearer` of the account `work` is called `zonedrive.work.bearer`.
+    Secrets that systemd does not provide are in the account's own store, `beside`. For example, the
+    credential `zonedrive.work.bearer` is the secret `bearer` of the account `work`.
     """
 
     kind: Kind = "credentials"
@@ -315,9 +315,10 @@ class KeyringCall(Generic[RESULT]):
 def open_store(
     paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
 ) -> SecretStore:
-    """Return the secret store of an account, as the module docstring describes; write nothing.
+    """Return the account's secret store, chosen as the module docstring describes. Writes nothing.
 
-    `find_keyring` returns a keyring that responds, or None; the default is `desktop_keyring`.
+    If systemd passes a credential for the account, the result is a CredentialsStore. `find_keyring`
+    returns a keyring that responds, or None; the default is `desktop_keyring`.
     """
     own = _own_store(paths, find_keyring or desktop_keyring)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -340,7 +341,8 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
 def desktop_keyring() -> Keyring | None:
     """Return the Secret Service of this session, or None if no Secret Service responds.
 
-    Other backends of the keyring library protect secrets no better than zonedrive's own file.
+    Other backends of the keyring library are not used, because they protect secrets no better than
+    zonedrive's own file.
     """
     bus = session_bus()
     if bus is None:

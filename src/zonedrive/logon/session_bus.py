@@ -33,7 +33,7 @@ FOREIGN: Final = marked("the session bus here is another user's")
 
 
 def session_bus() -> str | None:
-    """Return the address of this user's session bus, or None if no bus can be verified as such."""
+    """Return the address of a session bus that verifiably belongs to this user, or None."""
     for name in _names():
         if name.startswith("\0"):
             if _owner(name) == os.geteuid():
@@ -44,7 +44,7 @@ def session_bus() -> str | None:
 
 
 def is_foreign() -> bool:
-    """Return True if the environment names a session bus, but only another user's."""
+    """Return True if the environment names a session bus of another user, but no usable one."""
     owners = {_owner(name) for name in _names()} - {None, os.geteuid()}
     return bool(owners) and session_bus() is None
 

@@ -1,4 +1,4 @@
-"""Tolerant parsing of the JSON responses to requests of a logon.
+"""Tolerant parsing of the JSON responses to logon requests.
 
 Only this module of the package knows the JSON member names of responses. It knows nothing about
 requests. `doing` names the attempted operation at the beginning of an error message.

@@ -39,9 +39,9 @@ FORM: Final = b"application/x-www-form-urlencoded"
 
 
 class Exchange:
-    """One HTTP/1.1 request from a local browser and its response; then the connection is closed.
+    """One HTTP/1.1 request from a local browser, and its response.
 
-    `method` is "" until the request is complete.
+    `method` is "" until the request is complete. The connection is closed after the response.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -117,7 +117,7 @@ class Listener:
         self._provider = provider
 
     async def led(self) -> None:
-        """Wait until a browser has requested `start`, which redirects it to the provider."""
+        """Wait until a browser has requested `start` and is redirected to the provider."""
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:

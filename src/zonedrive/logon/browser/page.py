@@ -1,13 +1,14 @@
 """Pages that the browser shows after it returns from a sign-on.
 
-This module knows nothing about requests or secrets: no page contains any part of an answer.
+This module knows nothing about requests or secrets: no page contains any part of the provider's
+answer.
 
 INVARIANT: a page loads no other resource, and runs only the script below; the content security
-policy lists the digests of script and style.
-INVARIANT: the content of an answer is removed from the address bar and from the "back" history
-before anything else happens. However, the browser records the address in its own history before any
-page can act, whatever the page's status (tested in Chromium). So an answer in the fragment stays in
-this history, and therefore a form post is requested if there is a choice.
+policy lists the digests of the script and the style sheet.
+INVARIANT: an answer in the fragment of the address is removed from the address bar and from the
+"back" history before anything else happens. The browser's list of visited addresses still contains
+the answer, because the browser records an address before any page can act, whatever the page's
+status (tested in Chromium). Therefore, a form post is requested if there is a choice.
 """
 
 import base64
@@ -60,7 +61,7 @@ _SIGNS: Final = {
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Result of a sign-on, for the user at the browser."""
+    """Message that a page shows to the user, for example the result of a sign-on."""
 
     kind: str  # good, bad, mild
     title: str
@@ -100,9 +101,9 @@ HEADERS: Final = (
 
 
 def relay(to: str, then: str, page: str) -> bytes:
-    """Return the page that posts its own fragment to `to`, and then goes to `then`.
+    """Return the page that posts the fragment of its address to `to`, and then loads `then`.
 
-    The page sends the secret `page` as proof of its origin.
+    `to` and `then` are paths. The page sends the secret `page` as proof of its origin.
     """
     waiting = (
         '<section id="waiting"><div class="mild"><svg viewBox="0 0 56 56" aria-hidden="true">'

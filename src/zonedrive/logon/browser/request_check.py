@@ -1,8 +1,8 @@
 """Access control of a server on the loopback address: origin of a request, owner of a connection.
 
 Every page in a browser on this machine and every local user can reach such a server. The Origin
-header shows that a request comes from a foreign page, and the kernel reports the user who owns the
-other end of a connection.
+header shows whether a request comes from a foreign page, and the kernel reports the user who owns
+the other end of a connection.
 
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
 programs of root forward the traffic of others (proxies, container port forwarders), so the owner

@@ -1,6 +1,6 @@
-"""Browser sign-on: choice of the provider, the sign-on itself, and evaluation of the answer.
+"""Browser sign-on: choice of the method, the sign-on itself, and evaluation of the answer.
 
-This module knows nothing about terminals or about starting a browser: both are up to a `Person`.
+This module knows nothing about terminals or about starting a browser: a `Person` handles both.
 
 INVARIANT: no browser is opened unless the profile names the fields that a browser returns.
 INVARIANT: the returned fields are sent to the service once, as the profile specifies, and appear in
@@ -36,7 +36,10 @@ STRANGER = (
 )
 
 Take = Callable[[str], str]
-"""Function that gets the browser's final address; returns "" or, if rejected, an error message."""
+"""Function that receives the browser's final address.
+
+Returns "" if the address is accepted, else an error message.
+"""
 
 
 class Person(Protocol):
@@ -103,7 +106,7 @@ class Browser:
     """Browser sign-on for one logon."""
 
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
-        """Prepare the sign-on of `person`; `way` is the table `sign_on` of `profile`, if any."""
+        """Prepare the sign-on of `person`; `way` is the table [sign_on] of the profile, if any."""
         self._profile, self._sign_on, self.person = profile, way, person
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
@@ -127,11 +130,11 @@ class Browser:
         where: Offer | str,
         logon: Callable[[Fields], Awaitable[Outcome]],
     ) -> Outcome:
-        """Let the user sign on, call `logon` with the returned fields, and return its outcome.
+        """Let the user sign on, call `logon` with the returned fields, and return its result.
 
         `where` is the chosen method, or an address from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
-        long, BadAnswer if the returned fields are not usable, and the errors of `logon`.
+        long, BadAnswer if the returned fields are not usable, and the errors that `logon` raises.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

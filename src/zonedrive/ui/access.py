@@ -1,8 +1,9 @@
 """Access control of the window, which accepts only the connections and requests of its user.
 
 Any page in a browser and any user of this machine can reach a port of the loopback interface. A
-connection of another user is closed at once. A request needs the cookie that the start address
-sets, and a change also needs the origin of the window's own pages.
+connection of another user is closed at once. A request needs the window's session cookie, which the
+browser gets from a start address, a URL that opens the window. A request that changes something
+must also have the origin of the window's own pages.
 
 INVARIANT: a start address works once, and no address that stays in the browser contains a secret.
 """
@@ -94,7 +95,7 @@ class Guard:
     """ASGI middleware that passes only the requests of the window's own pages to the app."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
-        """Create the middleware for `app`, which listens at `host`, an address with a port.
+        """Create the middleware for `app`; `host` is the address and port of the server.
 
         The middleware calls `used` for each request that it passes on.
         """

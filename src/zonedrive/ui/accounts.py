@@ -102,7 +102,7 @@ class AccountView:
             raise self.failure
 
     def require_mount(self) -> None:
-        """Raise NotMounted if the account is not mounted, or the error of `require_answer`."""
+        """Raise the error of `require_answer`, if any, or NotMounted for an unmounted account."""
         self.require_answer()
         if not self.mountpoint:
             raise NotMounted(f"account {self.name} is not mounted")
@@ -212,7 +212,7 @@ def mounted_on(name: str) -> Path | None:
 
 
 def member_link(account: AccountView, path: str) -> str:
-    """Return the zone members' web link to the entry at `path`, or "" if there is none."""
+    """Return a web link to the entry at `path` for members of its zone, or "" if there is none."""
     if not account.can("member_link"):
         return ""
     request = {"command": "link", "path": path}

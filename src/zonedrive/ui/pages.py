@@ -1,4 +1,4 @@
-"""Pages of the window, most of which show the output of a command, or run a command from a form."""
+"""Pages of the window. Most pages show the output of a command, or run a command for a form."""
 
 import asyncio
 import contextlib
@@ -469,7 +469,7 @@ class Window:
     # ---- changes, sharing, members ----
 
     def _log(self, request: Request) -> Response:
-        """Show who changed what at a path, from the zone log or else from the file's versions."""
+        """Show the changes at a path: messages of the zone log or, without a log, file versions."""
         account, given = self._view(request), request.query_params
         path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
         since = given.get("since", "" if path else WEEK)

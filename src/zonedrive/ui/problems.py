@@ -30,7 +30,7 @@ SAID = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Error in the form in which a page shows errors."""
+    """Error, as a page shows it to the user."""
 
     text: str
     remedy: str = ""
@@ -64,7 +64,7 @@ def of(error: Exception) -> Problem:
 
 
 def worded(error: Exception | str) -> Problem:
-    """Return the problem for an error message; command names become sentences and buttons."""
+    """Return the problem for an error message, with sentences and buttons instead of commands."""
     text, buttons = in_window(error if isinstance(error, str) else error_messages.line(error))
     return Problem(text, buttons=buttons)
 
@@ -212,7 +212,10 @@ def _of_code() -> Mapping[str, str]:
 
 
 def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem]:
-    """Return the `Problem` for each errno of the operating system or of a file in the mount."""
+    """Return the problems for instances of OSError, keyed by errno.
+
+    `known` is the result of `_known`.
+    """
     full = Problem(_("The disk is full."), _("Free room on it, then try again."))
     denied = Problem(
         _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."), "",

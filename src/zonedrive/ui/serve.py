@@ -1,7 +1,7 @@
 """Process of the window, which runs until the user closes the last page.
 
 Each user has at most one such process. A second `zonedrive ui` asks the running process for a start
-address, on a socket in the private runtime folder.
+address (see `access`), on a socket in the private runtime folder.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ REQUEST = 4096  # bytes
 def run(page: str, *, browser: bool) -> str:
     """Open the window at the path `page`, and serve the window until all pages are closed.
 
-    Without `browser`, print the address instead of opening a browser. Return "". If another process
-    of this user already serves the window, open a page of that process instead, and return a
+    If `browser` is False, print the address instead of opening a browser. Return "". If another
+    process of this user already serves the window, open a page of that process, and return a
     message for the user. Raises ZonedriveError if that process does not answer.
     """
     folder = runtime_dir()
@@ -161,7 +161,7 @@ class Presence:
     def used(self) -> None:
         """Keep the server running for at least QUIET_SECONDS seconds after a request.
 
-        An open page without scripts is not counted as open.
+        Only requests show that a page without scripts is open, because `open` does not count it.
         """
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)

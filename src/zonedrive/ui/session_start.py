@@ -1,8 +1,8 @@
 """Mounting of accounts at each login, with a systemd user unit or the desktop's autostart.
 
-The unit mounts on the default folder, with a drop-in if necessary. If the account is mounted
-elsewhere, or if there is no service manager or no unit, a file in the desktop's autostart folder is
-used.
+The unit mounts the account on its default folder; if necessary, a drop-in sets this folder. If the
+account is mounted elsewhere, or if there is no service manager or no unit, a file in the desktop's
+autostart folder is used.
 """
 
 import os
@@ -76,9 +76,10 @@ def start_unit(name: str) -> Outcome:
 
 
 def _set_up_unit(name: str) -> None:
-    """Make the unit mount on the default folder, with a drop-in if the unit's own folder differs.
+    """Make the unit mount the account on the default folder.
 
-    Otherwise, remove the drop-in. Raises OSError if the drop-in cannot be written or removed.
+    Write a drop-in if the folder in the unit file differs; otherwise, remove the drop-in. Raises
+    OSError if the drop-in cannot be written or removed.
     """
     folder, file = accounts.default_folder(name), _drop_in(name)
     if folder == home() / "Zones" / name:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {"Client": "client", "Credentials": "client", "Directory": "directory"}
-"""Submodule that defines each exported name, for the names that are not in `zonedrive.model`."""
+"""Submodule that defines an exported name, by name; all other names are in `zonedrive.model`."""
 
 
 def __getattr__(name: str) -> object:

@@ -29,14 +29,14 @@ from zonedrive.remote.wire.fields import fits_header
 FoundT = TypeVar("FoundT", Zone, Entry)
 ResultT = TypeVar("ResultT")
 Place = Zone | Entry
-"""Target folder of an operation: a zone stands for its root folder."""
+"""Zone or entry as the target of an operation; a zone stands for its root folder."""
 
 PIECE = 1 << 20  # bytes of a local file that are read at once
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Connection data of one service: address, authentication, CA file, profile and settings.
+    """Data for connections to one service: address, authentication, CA file, profile and settings.
 
     `zonedrive.logon.stored` returns the credentials of an account that was logged on with the
     command `zonedrive logon`.
@@ -52,15 +52,15 @@ class Credentials:
 class Client:
     """Client of the service for one user; an async context manager for trio.
 
-    Every method raises subclasses of zonedrive.errors.ZonedriveError, whose `line()` is a one-line
-    message for the user. An operation that the profile does not define raises NotSupported without
-    sending a request. A problem with a local file raises OSError.
+    A method that fails raises a subclass of zonedrive.errors.ZonedriveError, whose `line()` returns
+    a one-line message for the user. A method whose operation is missing in the profile raises
+    NotSupported without sending a request. A problem with a local file raises OSError.
     """
 
     def __init__(self, credentials: Credentials) -> None:
         """Prepare the client; the first request opens a connection.
 
-        Raises ConfigError if a credential or the profile cannot be used.
+        Raises ConfigError if the credentials or the profile cannot be used.
         """
         profile = load_profile(credentials.profile)
         self._service: HttpService = open_service(
@@ -95,13 +95,13 @@ class Client:
         return self._service.directory
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile defines `operation`: make_folder, move, delete, restore, …"""
+        """Return True if the profile defines `operation`, for example "move" or "restore"."""
         return self._service.can(operation)
 
     # ---- zones and folders ----
 
     async def zones(self) -> list[Zone]:
-        """Return all zones of the user; a zone with `accessible` False cannot be read."""
+        """Return all zones of the user. A zone whose `accessible` is False cannot be read."""
         return await self._service.zones()
 
     async def zone(self, name: str) -> Zone:
@@ -122,9 +122,9 @@ class Client:
     async def find(self, path: str) -> Entry:
         """Return the file or folder at the path `ZONE/FOLDER/.../NAME`.
 
-        `ZONE` is the name or id of a zone. If the path has no further names, return the root folder
-        of the zone. Names must match the service's names exactly. Raises NotFound if no entry
-        matches, and ZonedriveError if several entries match.
+        `ZONE` is the name or id of a zone. If the path is only `ZONE`, return the zone's root
+        folder. Names must match the service's names exactly. Raises NotFound if no entry matches,
+        and ZonedriveError if several entries match.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
         zone = await self.zone(zone_name)
@@ -141,7 +141,7 @@ class Client:
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of the version `version` (a `Version.version`)."""
+        """Return the whole content of a file, or of its version with this `Version.version`."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
@@ -175,7 +175,7 @@ class Client:
     async def stream(
         self, file: Entry, *, version: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a file and yield an async iterator over its content, as a context manager.
+        """Context manager that opens a file and yields an async iterator over the file's content.
 
         A chunk has at most a few hundred KiB. Raises Rejected for a folder.
         """
@@ -200,11 +200,13 @@ class Client:
     ) -> Entry:
         """Upload a local file or bytes; return the resulting entry.
 
-        In a folder or zone `target`, the upload is named `name` (default: the local file's name),
-        and becomes the next version of an existing file with this name. If `target` is a file, the
-        upload becomes the file's next version; `name` must then be omitted or the file's name. The
-        request is sent once. After ReplyLost or a cancellation, call `listing` to find out if the
-        file exists.
+        If `target` is a folder or zone, `name` is the name of the new file; the default is the name
+        of the local file, and bytes need a name. If a file with this name exists, the upload
+        becomes its next version. If `target` is a file, the upload becomes the next version of
+        `target`, and `name` must be omitted or be the name of `target`.
+
+        The request is sent once. After ReplyLost or a cancellation, the upload may have succeeded;
+        call `listing` to find out.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -258,7 +260,7 @@ class Client:
         return [entry for entry, _ in await self._service.deletions(zone.id)]
 
     async def restore(self, entry: Entry) -> Entry:
-        """Restore an entry from the trash, and return it."""
+        """Restore an entry from the trash, and return the restored entry."""
         return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
 
     async def purge(self, entry: Entry) -> None:
@@ -286,7 +288,7 @@ class Client:
         await self._service.remove_member(zone.id, member_id)
 
     async def share(self, entry: Entry) -> str:
-        """Create a link to an entry and return it. Anyone who has the link can read the entry."""
+        """Create and return a link to an entry. Anyone who has the link can read the entry."""
         return await self._service.share(entry.zone_id, entry.id, folder=entry.folder)
 
     async def unshare(self, entry: Entry) -> None:
@@ -361,8 +363,8 @@ def _only(found: list[FoundT], what: str) -> FoundT:
 async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> ResultT:
     """Run `work` in a thread and wait for its end, even if the caller is cancelled.
 
-    Return the result of `work`, or raise its exception. After a cancellation, call `stop`, which
-    must make `work` end soon, and raise trio.Cancelled when `work` has ended.
+    Return the result of `work`, or raise its exception. If the caller is cancelled, call `stop`,
+    which must make `work` end soon, and raise trio.Cancelled when `work` has ended.
     """
     ended: Future[ResultT] = Future()
 

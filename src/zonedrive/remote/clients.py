@@ -123,7 +123,7 @@ class LoopClient(_Client[LoopTransport]):
 
 
 class BlockingClient(_Client[BlockingTransport]):
-    """Client for worker threads: HTTP/1.1 with keep-alive."""
+    """Client for worker threads; uses HTTP/1.1 with keep-alive."""
 
     def send(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the response once its headers have arrived.

@@ -2,13 +2,15 @@
 
 This module knows nothing about requests; it only does arithmetic on their durations.
 
-The request with the shortest duration so far did not wait in a queue. If many requests run at once
-and each takes longer, the difference gives the number of requests that wait for the service or for
-the local processor. While this number is small, more concurrent requests increase the throughput.
-Therefore, the limit becomes higher for a service with a long round trip than for a near one.
+The shortest duration so far is assumed to be that of a request that did not wait in a queue. If
+many requests run at once and each takes longer, the difference gives the number of requests that
+wait for the service or for the local processor. While this number is small, more concurrent
+requests increase the throughput. Therefore, a service with a long round trip gets a higher limit
+than a nearby service.
 
-At first the limit doubles with each round of responses, until requests wait. The first quartile of
-the durations decides, because slower requests may have waited for a new connection.
+At first the limit doubles with each round of responses, until requests wait. The number of waiting
+requests is computed from the first quartile of a round's durations, because slower requests may
+have waited for a new connection.
 
 If the service becomes slower, the limit is lowered, but not below START. If the service reports an
 overload, the limit is halved.
@@ -21,7 +23,9 @@ SHORT_QUEUE = 3.0  # from this number of waiting requests on, the limit is not r
 LONG_QUEUE = 8.0  # the limit is lowered if more requests than this wait
 LEFT = 2  # the limit counts as reached if at most this many places stayed free
 FEW = 2  # up to this number, concurrent requests do not slow each other down
-SETTLING = 8  # number of such requests that adapt the shortest duration to a longer round trip
+# While at most FEW requests run, each longer duration raises the shortest duration by one part in
+# SETTLING of the difference, so that the limit adapts to a longer round trip.
+SETTLING = 8
 
 
 class ConcurrencyLimit:
@@ -55,8 +59,8 @@ class ConcurrencyLimit:
     def answered(self, seconds: float, underway: int) -> None:
         """Record that a request succeeded after `seconds`; adapt the limit after each round.
 
-        `underway` is the number of requests in progress, including this request. A round consists
-        of as many responses as the limit allows requests.
+        `underway` is the number of requests in progress, including this request. A round ends when
+        as many requests have succeeded as the limit allows at once.
         """
         if self._spared:
             self._spared -= 1

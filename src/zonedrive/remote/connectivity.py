@@ -6,14 +6,15 @@ worker threads.
 Each failure has a weight; when the sum of the weights reaches 1, the state becomes `offline`. Any
 response from the service resets the sum. One failure to connect, one untrusted certificate, or two
 timeouts in a row are enough. Broken connections and the statuses 502, 503 and 504 (the gateway
-answers, the service does not) must occur five times in a row. A status counts only if its request
-began SPACING seconds after the last counted status, because one busy moment causes many of them.
+answers, the service does not) must occur five times in a row. Such a status counts only if its
+request began SPACING seconds after the last counted status, because many requests fail in one busy
+moment.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
 other requests. Every other response, even an error, shows that the service is reachable. Only an
 accepted request ends `logon-required`.
 
-INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
-is blocked forever.
+INVARIANT: requests are refused only while the service is offline and `run` is probing it. Without
+probes, requests would be refused forever.
 """
 
 import contextlib

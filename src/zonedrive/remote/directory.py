@@ -54,7 +54,7 @@ _SECRETS = frozenset({"token", "password"})
 class Directory:
     """Users, groups and tokens of the organization that one user may see and change.
 
-    Every method raises subclasses of errors.RemoteError.
+    A method that fails raises a subclass of errors.RemoteError.
     """
 
     def __init__(self, requests: Requests) -> None:
@@ -152,7 +152,7 @@ class Directory:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """Replace the remedy of a Forbidden error with `remedy`, and of ReplyLost with a fixed text.
+    """Replace the remedy of a Forbidden error by `remedy`, and that of ReplyLost by a fixed text.
 
     The default remedies concern zones. The remedy for an error code in REMEDIES is not replaced.
     """

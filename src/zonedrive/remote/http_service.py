@@ -172,8 +172,8 @@ class HttpService(Service):
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
         """Return the messages of a zone's log since `since_ns` (nanoseconds since the epoch).
 
-        Some messages may be older, because not every service filters them. Raises NotSupported if
-        the profile does not name the fields of a message.
+        The result may contain older messages, because not every service filters by time. Raises
+        NotSupported if the profile does not name the fields of a message.
         """
         self.profile.require_log()
         fields = self.profile.operation("zone_log").fields
@@ -208,7 +208,7 @@ class HttpService(Service):
         await self._change("remove_member", values, "removing a member")
 
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Create a link to an entry and return it. Anyone who has the link can read the entry."""
+        """Create and return a link to an entry. Anyone who has the link can read the entry."""
         doing = "sharing"
         operation = self.profile.operation("share", folder=folder)
         request = operation.request(_of_entry(zone_id, entry_id))
@@ -305,10 +305,11 @@ async def move_entry(
     """Rename or move an entry, or both; return the entry.
 
     If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
-    and moving are separate requests. `change` runs the operation `move` or `rename`, `present`
-    requests the entry. After a failure between the two requests, the entry has its old name in the
-    new folder, or its new name in the old folder. Raises NotSupported if the profile lacks a needed
-    operation, and BadAnswer if the entry has not reached its target after STEPS requests.
+    and moving are separate requests. `change` runs the operation `move` or `rename`, and returns
+    the changed entry. `present` requests and returns the entry. After a failure between the two
+    requests, the entry has its old name in the new folder, or its new name in the old folder.
+    Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
+    reached its target after STEPS requests.
     """
     move = profile.find("move", folder)
     if move is None and profile.find("rename", folder) is None:
@@ -339,7 +340,7 @@ def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:
 def open_service(
     deployment: Deployment, auth: httpx.Auth, profile: Profile, settings: Settings
 ) -> HttpService:
-    """Return the service at `deployment`; it connects with the first request.
+    """Return the service at `deployment`; the first request opens a connection.
 
     Raises ConfigError if the base URL is not https or the certificate file cannot be used.
     """

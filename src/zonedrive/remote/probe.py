@@ -1,6 +1,8 @@
-"""Probes of a deployment for `zonedrive doctor`: the service, and the addresses in a profile.
+"""Probes for `zonedrive doctor`: of a service, and of the endpoints that a profile defines.
 
-All requests block. INVARIANT: no request has credentials, a body, or an existing id.
+All requests block.
+
+INVARIANT: no request has credentials, a body, or an existing id.
 """
 
 import contextlib
@@ -73,7 +75,7 @@ class Probe:
     def service(self) -> ProbeResult:
         """Request the logon requirements once; return the service properties found in the response.
 
-        Raises RemoteError's subclasses.
+        Raises a subclass of RemoteError if the request fails.
         """
         began = time.monotonic()
         with self._answer("GET", REQUIREMENTS) as answer:
@@ -91,9 +93,9 @@ class Probe:
         The first request, `OPTIONS` with random ids, changes nothing by definition. An `Allow`
         header in its response lists the methods of the address. Without this header, the
         operation's own method is sent if `is_harmless` allows it. The service demands a logon for
-        everything, so 401 means that the address exists; 404 and 405 mean that it does not. A
-        response that equals the response for a random address proves nothing. Raises RemoteError's
-        subclasses if the service does not answer.
+        everything, so 401 means that the address exists, 404 that the address does not exist, and
+        405 that the method is wrong. A response that equals the response for a random address
+        proves nothing. Raises a subclass of RemoteError if the service does not answer.
         """
         method, path = operation.method, operation.request(_random_values()).path
         allowed = _allowed(self._response("OPTIONS", path))

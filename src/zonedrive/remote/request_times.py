@@ -11,7 +11,7 @@ Kind = Literal["metadata", "change", "upload", "download"]
 
 KINDS: Final[tuple[Kind, ...]] = ("metadata", "change", "upload", "download")
 BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-"""Upper bounds of the buckets in seconds; the last bucket has no bound."""
+"""Upper bounds of the buckets in seconds; one further bucket has no upper bound."""
 
 
 class RequestTimes:
@@ -32,7 +32,7 @@ class RequestTimes:
             self._failed[kind] += failed
 
     def json(self) -> dict[str, Any]:
-        """Return the bounds in seconds and the histogram of each kind, as a JSON object.
+        """Return the bounds of the buckets and the histogram of each kind as a JSON object.
 
         A histogram has the count of each bucket, the sum of the durations in seconds, and the
         number of failures.

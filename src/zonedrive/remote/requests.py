@@ -1,7 +1,7 @@
 """Metadata requests: deadline, retries, typed errors, and reports to `Connectivity`.
 
-This module knows nothing about endpoints or JSON members. The requests run on the trio loop;
-content is transferred by `transfer`.
+This module knows nothing about endpoints or JSON members. The requests run on the trio loop. The
+content of large files is transferred by the module `transfer`.
 
 INVARIANT: every call ends. A call raises an error unless the response headers arrive before the
 call's deadline, and the end of the response within BODY_SECONDS after the headers.
@@ -74,8 +74,8 @@ class _Attempt:
 class Requests:
     """Sender of metadata requests to one service.
 
-    At most `places` requests run at once. A further request waits for the end of another request,
-    and raises TimedOut at its deadline.
+    At most `places` requests run at once. A further request waits until another request ends, and
+    raises TimedOut if its own deadline comes first.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Requests:
         """Send a request that changes nothing, with retries; return the body of the response.
 
         `doing` describes the operation in error messages, `accept` is the Accept header. Raises
-        RemoteError's subclasses, for example BadAnswer if the body has more than `most` bytes.
+        subclasses of RemoteError, for example BadAnswer if the body has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
@@ -143,8 +143,8 @@ class Requests:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        the body of a page, and is called in a thread for a large page. Raises RemoteError's
-        subclasses, for example BadAnswer if the listing exceeds a limit of its `Budget`.
+        the body of a page, and is called in a thread for a large page. Raises subclasses of
+        RemoteError, for example BadAnswer if the listing exceeds a limit of its `Budget`.
         """
         budget = self._budget()
 
@@ -199,11 +199,11 @@ class Requests:
     async def upload(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
     ) -> bytes:
-        """Send an upload, without retries; return the response body. Raises the errors of `change`.
+        """Send an upload, without retries; return the response body.
 
         `content` is the whole request body, `seconds` the time limit. The request does not count
         towards `places`, because the caller limits the number of uploads. A rejection because of
-        overload is not reported to the link.
+        overload is not reported to the link. Raises the same errors as the method `change`.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -226,10 +226,10 @@ class Requests:
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
 
     async def _in_turn(self, attempt: _Attempt, end: float) -> bytes:
-        """Wait until fewer than `places` requests run, send one request, and report to the link.
+        """Wait until fewer than `places` requests run, send `attempt`, and report its result.
 
-        Return the body of a successful response. Raises TimedOut, which is not reported, if as many
-        requests as allowed still run at the time `end` (trio's clock).
+        Return the body of a successful response. Raises TimedOut if `places` requests still run at
+        the time `end` (trio's clock); this error is not reported to the link.
         """
         try:
             self._turns.acquire_nowait()
@@ -300,9 +300,9 @@ class Requests:
         headers: Mapping[str, str] | None = None,
         extensions: Mapping[str, object] | None = None,
     ) -> httpx.Request:
-        """Return `request` as a request of httpx, with the body encoded as JSON.
+        """Return `request` as an httpx request, with the body encoded as JSON.
 
-        Raises Rejected if the body has no JSON form, e.g. because of lone surrogates.
+        Raises Rejected if the body cannot be encoded, for example because of lone surrogates.
         """
         content: bytes | None = b""
         if request.body is not None:
@@ -324,8 +324,8 @@ class Requests:
 def _drop_tracebacks(error: BaseException | None) -> None:
     """Remove the tracebacks of `error` and its causes.
 
-    A traceback keeps the response (up to 192 MiB) in memory as long as the error is kept, e.g. for
-    a folder that cannot be listed.
+    A traceback refers to the response (up to 192 MiB), which would stay in memory as long as the
+    error is stored, for example for a folder that cannot be listed.
     """
     while error is not None:
         error.__traceback__ = None

@@ -1,7 +1,7 @@
 """Retry delays: capped exponential backoff with full jitter, within a deadline.
 
-Pure arithmetic; knows nothing about clocks, requests or `Connectivity`. Only for requests that are
-safe to repeat.
+This module does only arithmetic, and knows nothing about clocks, requests or `Connectivity`. Use
+the delays only for requests that are safe to repeat.
 """
 
 from dataclasses import dataclass

@@ -33,8 +33,9 @@ class Transfers(Protocol):
 
         The download covers the bytes from `offset` up to, but not including, `end` (None: the end
         of the file). If the service ignores ranges, the download covers the whole content, and
-        `Download.offset` is 0. A failed start is retried a few times. Raises RemoteError's
-        subclasses, and NotSupported if `version_content` is needed and missing in the profile.
+        `Download.offset` is 0. A failed start is retried a few times. Raises subclasses of
+        RemoteError. Raises NotSupported if `version` is given and the profile has no operation
+        `version_content`.
         """
 
     def upload(
@@ -49,8 +50,9 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once. It is sent again only if the service rejects it because the logon
-        has ended, the logon is renewed, and `body` can be iterated a second time.
+        The request is sent once, with one exception: if the service rejects the request because the
+        logon has ended, the request is sent a second time after the logon was renewed, provided
+        that `body` can be iterated again.
 
         Raises ReplyLost if the whole request was sent but its effect is unknown, for example
         because the response cannot be read. Raises Interrupted or another subclass of Unreachable
@@ -73,10 +75,10 @@ class Transfers(Protocol):
 class Service(Protocol):
     """Interface to one deployment, accessed as one user.
 
-    All methods may run concurrently on one trio loop. Every method raises subclasses of
+    All methods may run concurrently on one trio loop. A method that fails raises a subclass of
     errors.RemoteError. A method whose operation is missing in the profile raises NotSupported and
-    sends no request. Methods that only read are retried a few times; methods that change something
-    are never retried.
+    sends no request. Requests that only read are retried a few times; requests that change
+    something are never retried.
     """
 
     link: Connectivity
@@ -101,9 +103,10 @@ class Service(Protocol):
         return self.profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        """Return True if `move` can rename an entry (if `renamed`) and move it (if `moved`).
+        """Return True if the method `move` can make the requested change to an entry.
 
-        `folder` is True for a folder, False for a file.
+        `renamed` requests a new name, `moved` a new parent folder. `folder` is True for a folder,
+        False for a file.
         """
         return self.profile.can_place(folder, renamed=renamed, moved=moved)
 
@@ -141,8 +144,8 @@ class Service(Protocol):
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
         """Upload `data` as the file `name`, and return the resulting entry.
 
-        For small files: unlike `transfer.upload`, this uses no thread and no rate limit. Raises
-        ReplyLost if the effect is unknown.
+        Use this method for small files only: unlike `transfer.upload`, it uses no thread and no
+        rate limit. Raises ReplyLost if the effect is unknown.
         """
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
@@ -169,7 +172,7 @@ class Service(Protocol):
         """Move an entry to the service's trash; a folder is moved with all its content."""
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Restore an entry from the trash, and return it."""
+        """Restore an entry from the trash, and return the restored entry."""
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Delete an entry permanently."""

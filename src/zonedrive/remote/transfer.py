@@ -300,9 +300,9 @@ class Download:
     ) -> None:
         """Take ownership of `response`, the response to a request for content.
 
-        The request was for the bytes from `offset` up to `wanted`, which is not included; None
-        stands for the end of the content. Raises BadAnswer if the range of the response is missing
-        or malformed, or does not start at `offset`.
+        The request asked for the bytes from `offset` up to, but not including, `wanted` (None: the
+        end of the content). Raises BadAnswer if the range of the response is missing or malformed,
+        or does not start at `offset`.
         """
         self._response = response
         try:
@@ -341,7 +341,7 @@ class Download:
                 self._spare.append(chunk.obj)
 
     def abort(self) -> None:
-        """Make an iteration in another thread end soon, with an error if bytes are missing.
+        """Make the iteration in another thread end soon, with an error if bytes are missing.
 
         This has no effect after `close`, or if all bytes have arrived. In the latter case, the
         connection is back in the pool and may already carry an upload, which must not be aborted.
@@ -405,7 +405,7 @@ class Download:
 def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
     """Return the start and the end of the bytes in `response`, and the size of the whole content.
 
-    The end is not included. The end and the size are None if the service does not state them.
+    The end is exclusive. The end and the size are None if the service does not state them.
     Raises BadAnswer if the range is missing or malformed, or does not start at `offset`.
     """
     length = response.headers.get("Content-Length", "")

@@ -1,4 +1,4 @@
-"""URLs of a deployment: check of the base URL, and request paths that names cannot alter.
+"""URLs of a deployment: the base URL, and request paths with safely inserted names and ids.
 
 This module knows nothing about the meaning of endpoints.
 
@@ -25,7 +25,7 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True)
 class Request:
-    """One request in parts: `path` is percent-encoded, `body` is sent as JSON (None: no body)."""
+    """Request to the service; `path` is percent-encoded, `body` is sent as JSON (None: no body)."""
 
     method: str
     path: str
@@ -92,8 +92,8 @@ def _ascii_host(host: str) -> str:
 def fill_path(template: str, values: Mapping[str, str]) -> str:
     """Return `template` with each `{name}` replaced by its percent-encoded value.
 
-    Raises Rejected for a value that could change the path (empty, `.` or `..`), or that has no
-    UTF-8 form.
+    Raises Rejected for a value that could change the path (empty, `.` or `..`), or that cannot be
+    encoded as UTF-8.
     """
 
     def encoded(match: re.Match[str]) -> str:

@@ -52,7 +52,8 @@ Table = Mapping[str, Any]
 class WrongTable(Exception):
     """Error for an invalid table of a profile.
 
-    `where` is the path of keys to the faulty value, `needle` a text that the value's line contains.
+    `where` is the path of keys to the faulty value. `needle` is a text in the line of this value,
+    or "" if `where` is enough to find the line.
     """
 
     def __init__(self, message: str, *where: str, needle: str = "", remedy: str = "") -> None:
@@ -66,9 +67,9 @@ class WrongTable(Exception):
 def load_profile(name_or_path: str) -> Profile:
     """Return the profile with the given name, or the profile in the TOML file at the given path.
 
-    A value that contains `/` or ends in `.toml` is a path. Any other value is the name of a profile
-    that is packaged or that the administrator installed. Raises ProfileError if the profile does
-    not exist or is not valid; the message names the file and line.
+    A string that contains `/` or ends in `.toml` is a path. Any other string is the name of a
+    profile that is packaged or that the administrator installed. Raises ProfileError if the profile
+    does not exist or is not valid; the message names the file and line.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = expanded(name_or_path)
@@ -249,7 +250,7 @@ def _operations(name: str, table: object) -> dict[str, Operation]:
 
 @contextmanager
 def _inside(*where: str) -> Iterator[None]:
-    """Prepend the table path `where` to the message and key path of a WrongTable from the block."""
+    """Prepend `where` to the message and key path of a WrongTable raised in the `with` block."""
     try:
         yield
     except WrongTable as wrong:
@@ -287,8 +288,8 @@ def _operation(name: str, table: Table) -> Operation:
 def _with_link(found: Operation, link: object) -> Operation:
     """Check the link template `link`, and return the operation `share` with this template.
 
-    If the response to `share` contains the link itself, no template is allowed. If it contains a
-    key, a template is required, which turns the key into a link.
+    If the response to `share` contains the link itself, no template is allowed. If the response
+    contains a key, a template is required, which turns the key into a link. Raises WrongTable.
     """
     if found.answer == "none":
         raise WrongTable("the answer must have the link, or a key that it is made of", "answer")

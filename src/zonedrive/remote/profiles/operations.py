@@ -25,7 +25,7 @@ KINDS: Final = ("file", "folder")
 
 
 class Kind:
-    """Rules for the table of one operation: allowed and required placeholders, and properties."""
+    """Rules for the table of one operation: its placeholders, and properties of the operation."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class SignOn:
         return [name for name in dict.fromkeys(wanted) if not answer.get(name)]
 
     def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
-        """Return the fields of the logon request. `missing(answer)` must be empty."""
+        """Return the filled-in fields of the logon request. `missing(answer)` must be empty."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1]
@@ -198,8 +198,8 @@ class SignOn:
 class Profile:
     """Operations that a deployment offers beyond the published ones.
 
-    `operations` maps a name to its table; the name of a table for folders only is `delete.folder`,
-    for example.
+    `operations` maps names to operations. The name `delete.folder`, for example, is that of the
+    operation `delete` for folders only.
     """
 
     name: str
@@ -218,9 +218,10 @@ class Profile:
         return self.find(operation, folder) is not None
 
     def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
-        """Return True if `Service.move` can rename (if `renamed`) and move (if `moved`) an entry.
+        """Return True if `Service.move` can make the requested change to an entry.
 
-        `folder` is True for a folder, False for a file.
+        `renamed` requests a new name, `moved` a new parent folder. `folder` is True for a folder,
+        False for a file.
         """
         move, rename = self.find("move", folder), self.find("rename", folder)
         if move is not None and move.uses("name"):
@@ -228,9 +229,9 @@ class Profile:
         return not (renamed and rename is None) and not (moved and move is None)
 
     def find(self, operation: str, folder: bool | None = None) -> Operation | None:
-        """Return the table of an operation, or None if the profile does not define the operation.
+        """Return an operation of the profile, or None if the profile does not define the operation.
 
-        If `folder` is given, the table for this kind of entry has priority over the general table.
+        If `folder` is given, a variant for this kind of entry has priority over the general one.
         Raises ValueError if `operation` is not in OPERATIONS.
         """
         if operation not in OPERATIONS:
@@ -240,7 +241,7 @@ class Profile:
         return next((self.operations[name] for name in names if name in self.operations), None)
 
     def operation(self, name: str, *, folder: bool | None = None) -> Operation:
-        """Return the table of an operation.
+        """Return the operation `name`; with `folder`, prefer the variant for this kind of entry.
 
         Raises NotSupported if the profile lacks the operation, and ProfileError if the profile file
         of the account could not be loaded.

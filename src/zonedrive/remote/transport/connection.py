@@ -166,7 +166,7 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True if over UNSEEN_BYTES bytes arrived that are not part of a valid response."""
+        """Return True if over UNSEEN_BYTES bytes have arrived without progress of the response."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received
@@ -283,8 +283,8 @@ def _counters(descriptor: int) -> _Wire:
 
     Two system calls read the counters, and bytes that arrive between the calls make the counters
     inconsistent. Therefore the calls are repeated until no bytes are queued or two successive
-    results agree. If bytes arrive during all 100 attempts, the counters of the last attempt are
-    returned, in which too few bytes count as read.
+    results agree. If the results still differ after 100 attempts, return the last result, in which
+    too few bytes count as read.
     """
     wire = _Wire()
     with socket_of(descriptor) as opened:

@@ -76,7 +76,7 @@ class Engine:
         self.multi = pycurl.CurlMulti()
         self.multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self.multi.setopt(pycurl.M_TIMERFUNCTION, self._set_alarm)
-        self.alarm: float | None = None  # when to `act` anyway, on the monotonic clock
+        self.alarm: float | None = None  # when to call `act_on_timers`, on the monotonic clock
         self._watched: dict[int, int] = {}
 
     def act(self, events: Iterable[tuple[int, int]]) -> None:
@@ -134,7 +134,7 @@ def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
 
 
 def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
-    """Set up a libcurl handle to send the request of `exchange` and pass the response to it."""
+    """Set up a handle to send the request of `exchange`, and to pass the response to `exchange`."""
     request = exchange.request
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
     easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
@@ -160,7 +160,7 @@ def watch_peer(descriptor: int, _purpose: int = 0) -> int:
 
 @contextlib.contextmanager
 def socket_of(descriptor: int) -> Iterator[socket.socket]:
-    """Yield a socket object for a socket of libcurl, which stays open."""
+    """Yield a socket object for libcurl's socket `descriptor`, and leave the socket open."""
     opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         yield opened
@@ -214,8 +214,8 @@ def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -
     """Return the error for a proxy that did not connect to `host`.
 
     `status` is the HTTP status of the proxy's response. It is 0 if there was no response; then
-    `code` of libcurl or the errno `system` gives the reason. libcurl's text is not used, because it
-    may repeat the password of the proxy.
+    libcurl's error `code` or the errno `system` gives the reason. libcurl's message is not used,
+    because the message may repeat the password of the proxy.
     """
     variable, place = proxy.variable, plain_text(proxy.place)
     named = f"the proxy {place} (from {variable})"

@@ -89,8 +89,8 @@ class Exchange:
     def moves(self) -> None:
         """Restart the timeout after progress.
 
-        Between the end of the request and the headers, the timeout is not restarted. With the
-        extension WHOLE, it is not restarted after the end of the request.
+        Between the end of the request and the response headers, the timeout is not restarted. With
+        the extension WHOLE, the timeout is not restarted after the end of the request.
         """
         if not self.is_sent or self.unsent or (
             self.has_head and not self.request.extensions.get(WHOLE)
@@ -125,8 +125,8 @@ class Exchange:
     ) -> httpx.Response:
         """Return the response, without waiting; call this after its headers have arrived.
 
-        Raises the error of the request if it failed before, and httpx.DecodingError for a
-        successful response with an encoded body or too many headers.
+        Raises the request's error if the request failed before the headers arrived, and
+        httpx.DecodingError for a successful response with an encoded body or too many headers.
         """
         if not self.has_head:
             raise self.wrong or httpx.RemoteProtocolError("there is no answer")

@@ -1,6 +1,7 @@
 """Selection of the proxy for a host from the environment variables.
 
 This module knows nothing about requests.
+
 INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """
 
@@ -63,10 +64,11 @@ class Proxy(NamedTuple):
 
 
 def proxy_for(host: str) -> Proxy | None:
-    """Return the proxy for `host` (with its port, unless it is 443), or None.
+    """Return the proxy for connections to `host`, or None for direct connections.
 
-    As in other programs, `https_proxy` takes precedence over `all_proxy`, and lower case over upper
-    case; `no_proxy` lists hosts to connect to directly.
+    `host` contains the port, unless the port is 443. As in other programs, `https_proxy` takes
+    precedence over `all_proxy`, and lower case over upper case; `no_proxy` lists hosts to connect
+    to directly.
     """
     proxies = getproxies()
     for name in ("https", "all"):

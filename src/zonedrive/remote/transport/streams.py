@@ -81,7 +81,7 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Stop receiving a response; if no other request uses retired connections, close them."""
+        """Stop receiving a response. Close retired connections if no other request uses them."""
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:
@@ -111,7 +111,7 @@ class Streams(Engine):
         self.dispose()
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Wait for the sockets. If another task already does, wait until it wakes this task."""
+        """Wait for the sockets or, if another task already waits for them, for that task."""
         if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:

@@ -213,10 +213,10 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield self.exchange.take()
 
     def fill(self, into: memoryview) -> int:
-        """Read bytes into `into`; return their number, 0 at the end. Raises httpx's errors.
+        """Read bytes of the body into the buffer `into`; return their number, 0 at the end.
 
         Block until at least one byte has arrived, and then until `into` is full or no more bytes
-        arrive for LINGER seconds.
+        arrive for LINGER seconds. Raises httpx's errors.
         """
         exchange = self.exchange
         count = 0

@@ -4,9 +4,9 @@ Only this module knows the JSON member names of these objects. Unknown members a
 missing, null or malformed member gets a harmless default. If no default is harmless (name, kind,
 size of a file), the entry is marked `unsure`, and the local state keeps its earlier values. An item
 that cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning,
-and the other items are kept. The listing is then not `complete`: an entry that it lacks may exist
-on the service, and the names of dropped entries count as taken. An array that contains no object at
-all is an error.
+and the other items are kept. The listing is then not `complete`: entries that the listing lacks may
+exist on the service, and the names of dropped entries count as taken. A non-empty array that
+contains no object is an error.
 """
 
 import itertools
@@ -108,7 +108,7 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Return True if an entry has all essential members: name, kind, size and deleted flag."""
+    """Return True if the members name, kind and size are valid, and `deleted` is not malformed."""
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)
@@ -289,7 +289,7 @@ def _zone(item: dict[str, Any]) -> Zone | None:
 
 
 def versions(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> list[Version]:
-    """Return all versions that have an id, newest first; `fields` maps each field to its path."""
+    """Return all versions with an id, newest first; `fields` maps each field to its dotted path."""
     found: list[Version | None] = []
     for item in items:
         told = {field: member(item, path) for field, path in fields.items()}
@@ -328,7 +328,7 @@ def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, 
 
 
 def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> list[Member]:
-    """Return the members of a zone that have an id; `fields` maps each field to its path."""
+    """Return the zone members with an id; `fields` maps each field to its dotted path."""
     found: list[Member | None] = []
     for item in items:
         told = {field: member(item, path) for field, path in fields.items()}
@@ -339,7 +339,7 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
 
 
 def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list[LogMessage]:
-    """Return zone log messages; `fields` maps each field that the profile names to its path."""
+    """Return zone log messages; `fields` maps the fields in the profile to their dotted paths."""
     found = []
     for item in items:
         told = dict.fromkeys(("time", "user", "event", "entry", "path", "message"))

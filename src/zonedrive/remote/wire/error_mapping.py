@@ -159,7 +159,7 @@ def failed(
     sent: bool = False,
     early: bool = False,
 ) -> RemoteError:
-    """Return the error for a response with `status` >= 300 from the deployment `base`.
+    """Return the error for a response with `status` >= 300 from the deployment at the URL `base`.
 
     For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
     request that changes something was sent completely. If a gateway then reports that it lost

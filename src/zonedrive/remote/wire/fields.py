@@ -2,7 +2,8 @@
 
 This module knows nothing about the objects that contain the values.
 
-INVARIANT: every returned integer fits SQLite (64 bits, signed), and every text has a UTF-8 form.
+INVARIANT: every returned integer fits SQLite (64 bits, signed), and every returned text can be
+encoded as UTF-8.
 INVARIANT: every text except a `name` is plain (see `zonedrive.formatting`).
 """
 
@@ -126,7 +127,7 @@ def name(value: object) -> str:
 def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
     """Return parsed JSON with plain texts only, and without the members named in `without`.
 
-    Raises BadAnswer if `value` is nested too deeply. `depth` is for the recursion.
+    Raises BadAnswer if `value` is nested too deeply. Callers leave `depth` out.
     """
     if depth > _DEEPEST:
         raise BadAnswer(f"{doing}: the answer is nested more than {_DEEPEST} deep")

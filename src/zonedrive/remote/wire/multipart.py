@@ -35,7 +35,8 @@ class MultipartBody(httpx.SyncByteStream):
 
         `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes.
         `passing(n)` is called before n bytes of content are sent, and may block. `cancelled` is
-        called before each chunk and at the end. Raises Rejected for a name that has no UTF-8 form.
+        called before each chunk and at the end. Raises Rejected for a name that cannot be encoded
+        as UTF-8.
         """
         try:
             raw = name.encode()

@@ -1,4 +1,4 @@
-"""Classification of the causes of failed changes, for status, sync, logs and all other output.
+"""Classification of failed changes by cause, for status, sync, logs and all other output.
 
 Only this module converts an exception to a cause and to one line of text.
 
@@ -105,7 +105,7 @@ def line_of(error: Exception) -> str:
 
 
 def label(cause: Cause) -> str | None:
-    """Return the cause's lower-case name for the daemon's answers, or None for NONE."""
+    """Return the cause's lower-case name for the daemon's responses, or None for NONE."""
     return cause.name.lower() if cause else None
 
 

@@ -149,7 +149,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_read_only(self) -> bool:
-        """True if a mount must not upload, because the policy's `local_only` names are unknown."""
+        """True if a mount must not upload, because the policy `local_only` cannot be read."""
         return "local_only" in self.closed
 
     @property
@@ -323,10 +323,10 @@ def load(
     """Read the settings of `account`, overridden by `-o` options.
 
     The file at `path` need not exist. A relative path of a profile is relative to the folder of the
-    file or, in an option, to the current folder. `system` has the administrator's settings, which
-    are read from SYSTEM_FOLDER if it is None. `tell` is called with a line for each problem in
-    these settings, and for each value of the user that they override. Raises ConfigError for an
-    invalid file or value, and BadOption for an invalid option.
+    file or, in an option, to the current folder. `system` has the administrator's settings; None
+    means that they are read from SYSTEM_FOLDER. `tell` is called with a line for each problem in
+    the administrator's settings, and for each value of the user that they override. Raises
+    ConfigError for an invalid file or value, and BadOption for an invalid option.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -435,7 +435,7 @@ def _text(path: Path) -> str:
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
-    """Return the name of a profile, or the absolute path of a profile that is given by its path.
+    """Return a profile's name unchanged, or a profile's path as an absolute path.
 
     A relative path is relative to `folder`. Raises ConfigError for `~USER` with an unknown user.
     """
@@ -479,9 +479,9 @@ def _size(value: object) -> object:
 
 
 def _from_text(name: str, text: str) -> object:
-    """Convert the text of an option to the type of the setting `name`, or return it unchanged.
+    """Convert the text of an option to the type of the setting `name`.
 
-    The items of a list are separated by colons.
+    The items of a list are separated by colons. If the text cannot be converted, return the text.
     """
     kind = HINTS.get(name)
     if kind is bool:

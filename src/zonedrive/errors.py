@@ -1,8 +1,8 @@
 """Exceptions of zonedrive, in one class hierarchy.
 
-A message is one sentence that names the cause; `remedy` tells the user what to do. Errors with a
-POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s. Only
-`fuse.errno_table` maps errors to an errno, and only `cli` maps errors to an exit code.
+A message is one sentence that names the cause; `remedy` tells the user what to do. Errors that
+POSIX defines, such as EEXIST and ENOTEMPTY, are plain `OSError`s. Only `fuse.errno_table` maps
+errors to an errno, and only `cli` maps errors to an exit code.
 """
 
 OVERLOADED = (429, 503)  # statuses of an overloaded service
@@ -56,8 +56,8 @@ class Damaged(StoreError):
 class Changed(ZonedriveError):
     """Error for an entry whose state on the service differs from the last known state.
 
-    A failed change is planned again with the new state. A program that reads gets ESTALE and has to
-    open the file again.
+    A change that fails with this error is planned again with the new state. A program that reads
+    the file gets ESTALE, and has to open the file again.
     """
 
 
@@ -130,8 +130,8 @@ class ProxyFailed(Unreachable):
 class Untrusted(Unreachable):
     """Error for a server certificate that is not trusted; a retry alone does not help.
 
-    `is_renewable` is True if a certificate is expired or not yet valid, because the service needs a
-    new certificate or this machine's clock is wrong.
+    `is_renewable` is True if a certificate has expired or is not yet valid. Then the service needs
+    a new certificate, or this machine's clock is wrong.
     """
 
     is_renewable = False
@@ -205,7 +205,7 @@ class Rejected(RemoteError):
 
 
 def first_of(wrong: Exception) -> Exception:
-    """Return the first exception of an exception group, at any depth; return others unchanged."""
+    """Return the first exception in an exception group, at any depth, or else `wrong` itself."""
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]
     return wrong

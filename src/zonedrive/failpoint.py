@@ -1,10 +1,10 @@
 """Failpoints: named places in the code at which tests kill the daemon.
 
 This module knows nothing about the code at a place. A daemon that is started with
-ZONEDRIVE_KILL_AT=NAME in its environment kills itself with SIGKILL at the place NAME (NAME:3: when
-the daemon reaches the place for the third time). This has the same effect as a power cut after
-which all data that the kernel received is still there. Tests use this to show that no data is lost
-at any place. In all other processes, `reached` only makes one comparison.
+ZONEDRIVE_KILL_AT=NAME in its environment kills itself with SIGKILL at the place NAME. With NAME:3,
+the daemon kills itself when it reaches the place for the third time. The effect is that of a power
+cut after which all data that the kernel received is still there. Tests kill the daemon to show that
+no data is lost at any place. In all other processes, `reached` only makes one comparison.
 
 INVARIANT: each place occurs in exactly one call to `reached` in the sources.
 """
@@ -115,7 +115,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reached(place: Place) -> None:
-    """Kill the process if `arm` has chosen `place` and the process has reached it often enough."""
+    """Kill the process if `arm` has chosen `place`, at the first or the chosen later visit."""
     if place is _deadly:
         _die(place)
 

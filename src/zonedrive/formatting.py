@@ -25,7 +25,7 @@ def amount(size: float) -> str:
 
 
 def count(number: int, thing: str, things: str = "") -> str:
-    """Return `1 file` or `2 files`; `things` is the plural if it is not `thing` with an s."""
+    """Return a string such as `2 files`; `things` is the plural, by default `thing` with an s."""
     return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
@@ -64,7 +64,7 @@ def timestamp(ns: int) -> str:
 
 
 def local_time(seconds: float) -> str:
-    """Return a time in seconds since the epoch as a text in the local time zone."""
+    """Return a time in seconds since the epoch as `YYYY-MM-DD HH:MM:SS` in the local time zone."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

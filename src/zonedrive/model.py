@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Zone(msgspec.Struct, frozen=True):
-    """Zone of the organization; `root_id` is its root folder."""
+    """Zone of the organization; `root_id` is the id of its root folder."""
 
     id: str
     name: str
@@ -83,7 +83,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 Level = Literal["Manage", "Access", "None"]
-"""Rights of a member in a group; "None" removes the member."""
+"""Access level of a member in a group; setting the level "None" removes the member."""
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ SMALL = 65_536  # bytes that a disk must have room for
 
 
 SYSTEM_FOLDER = Path("/etc/zonedrive")
-"""Folder of the administrator: config.toml and profiles/. No environment variable changes it."""
+"""Administrator's folder, with config.toml and profiles/. No variable changes this path."""
 
 
 def config_file() -> Path:
@@ -135,9 +135,9 @@ def _by_policy(name: str) -> Path | None:
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError unless only root and its owner can replace a subfolder of each folder.
+    """Raise ConfigError if a folder is missing, or users can replace each other's subfolders in it.
 
-    `folders` maps the names of policies to folders, which must exist.
+    `folders` maps the names of policies to folders.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -307,9 +307,10 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
-    """Return the error for an account that is not logged on; its remedy names logged-on accounts.
+    """Return the error for an account that is not logged on; its remedy names the other accounts.
 
-    If the account has a folder from before the policy `state_dir`, the remedy is to move it.
+    If the account was logged on before the policy `state_dir` was set, the remedy is to move the
+    account's state folder.
     """
     former = _base("XDG_STATE_HOME", ".local/state") / paths.account
     if former != paths.state and (former / "account.json").exists():  # the policy is newer
@@ -359,9 +360,10 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_room(folder: Path) -> None:
-    """Raise OSError with the file name `folder` if its disk has no room for SMALL bytes.
+    """Raise OSError if the disk of `folder` has no room for SMALL bytes.
 
-    A missing folder is not created; its nearest existing parent is tested.
+    The error names `folder`. A missing folder is not created; its nearest existing parent is
+    tested.
     """
     try:
         with tempfile.TemporaryFile(dir=nearest_existing(folder), buffering=0) as file:

@@ -5,7 +5,7 @@ This module imports no other module of zonedrive, because its code runs before a
 In a locale with an encoding other than UTF-8, Python would use that encoding for paths and text
 files. A command and a daemon in different locales would then mean different files by the same name.
 
-INVARIANT: after `ensure_utf8`, the text of a path is its bytes in UTF-8; invalid bytes are lone
+INVARIANT: after `ensure_utf8`, Python decodes paths as UTF-8, with invalid bytes as lone
 surrogates.
 INVARIANT: after `open_closed_streams`, the descriptors 0, 1 and 2 are in use, so that no pipe,
 socket or store of zonedrive gets one of these numbers.
@@ -48,7 +48,7 @@ def decode_argument(word: str) -> str:
 
 
 def adapt_output() -> None:
-    """Write output in the locale's encoding, with `?` or escapes for characters outside of it.
+    """Write output in the locale's encoding, with `?` or escapes for characters that it lacks.
 
     If Python itself chose UTF-8, as it does in most C locales, output stays in UTF-8.
     """
@@ -61,7 +61,7 @@ def adapt_output() -> None:
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null on each closed descriptor of 0, 1 and 2; leave open streams unchanged."""
+    """Open /dev/null on those of the descriptors 0, 1 and 2 that are closed."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         os.set_inheritable(descriptor, True)
         closed_streams.add(descriptor)
@@ -73,15 +73,15 @@ def open_closed_streams() -> None:
 
 
 def discard_output() -> None:
-    """Discard all further output, and the rest in the buffer, after a failed write to it.
+    """Discard the buffered and all further output; call this after a failed write to stdout.
 
-    Otherwise Python would write this rest at exit, which could fail and be reported again.
+    Otherwise Python would write the buffer at exit, which could fail and be reported again.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def forbid_dumps() -> None:
-    """Prevent core files, crash handlers and this user's debuggers from reading the process memory.
+    """Disable core dumps of this process, and access by crash handlers and the user's debuggers.
 
     The resource limit alone is not enough, because a kernel that pipes core dumps to a program
     ignores the limit. fusermount3 is a separate program and not affected.

@@ -1,9 +1,9 @@
 """Conversion of command-line messages to sentences and buttons for the window and notifications.
 
-A clause that names a command or an option becomes a sentence and, if the window can do the same, a
-button.
+A clause of a message that names a command or an option is replaced by a sentence. If the window can
+do the same as the command, there is also a button.
 
-`_rows` maps patterns for such clauses to sentences; the first matching row decides.
+`_rows` returns the patterns of such clauses with their sentences; the first match is used.
 """
 
 import re

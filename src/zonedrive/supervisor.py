@@ -107,8 +107,8 @@ class Supervisor:
     def failing(self) -> list[Failure]:
         """Return the current failures of tasks.
 
-        The failure of a job or a callback counts for REMEMBERED_S seconds, unless a later run
-        succeeds.
+        The failure of a job or a callback counts as current for REMEMBERED_S seconds, unless a
+        later run succeeds.
         """
         now = trio.current_time()
         return [each for each in self._failures.values() if each.until > now]

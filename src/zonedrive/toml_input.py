@@ -69,8 +69,8 @@ def brief(words: str) -> str:
 def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
     """Return the line (from 1) with the key `where`, else the line of the key's table, else 1.
 
-    `text` must be a valid document. `where` consists of the names of the tables, and the key. With
-    a `needle`, return the first line from there on that contains `needle`, if there is one.
+    `text` must be a valid document. `where` consists of the names of the tables, and the key. If
+    that line or a later line contains `needle`, return the first such line instead.
     """
     document: object = tomllib.loads(text)
     for depth, name in enumerate(where):

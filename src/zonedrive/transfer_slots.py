@@ -70,9 +70,9 @@ class TransferSlot:
         self._since = clock()
 
     def advance(self, count: int) -> None:
-        """Count `count` transferred bytes; after QUANTUM bytes, end the turn.
+        """Add `count` to the transferred bytes; after QUANTUM bytes, end the turn.
 
-        If the transfer is fast, wait for the next turn.
+        A fast transfer then waits for its next turn, or keeps the turn if no transfer is waiting.
         """
         self._bytes += count
         if self._bytes < QUANTUM:

@@ -15,7 +15,7 @@ LONGEST = 600  # characters; a longer line has names or messages that take too m
 DEEPEST = 6  # texts within texts
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _VALUES = {"n": "[0-9]+", "verb": "is|are"}
-"""Patterns of the values of some placeholders."""
+"""Patterns of placeholder values, by placeholder name; other placeholders accept any value."""
 
 _JOINED = (
     re.compile(r"(.+?)(; )(.+)"),
@@ -36,7 +36,7 @@ _WORDS = frozenset(
     (marked("token"), marked("session"), marked("online"), marked("offline"), marked("failed"),
      marked("is"), marked("are"))
 )  # fmt: skip
-"""Values of one word that are translated; other such values may be names of files."""
+"""One-word values that are translated; any other word may be the name of a file."""
 
 
 class _Catalogue(gettext.GNUTranslations):

@@ -1,7 +1,8 @@
 """Authenticated encryption of short texts, and creation of random keys, for local data.
 
-This module knows nothing about files, tables or the origin of the account's key. The encryption is
-AES-256-GCM (NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
+A box encrypts and decrypts under one key. This module does not depend on files, tables or the
+origin of the account's key. The encryption is AES-256-GCM (NIST SP 800-38D) with random 96-bit
+nonces, as implemented by `cryptography`.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ MARK_BYTES = 8
 
 
 class Clear:
-    """Box for an account with `encrypt = false`; the bytes stay unchanged."""
+    """Box that encrypts nothing, for an account with the setting `encrypt = false`."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
         """Return `plain` unchanged."""

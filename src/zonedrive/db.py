@@ -1,7 +1,7 @@
 """SQLite wrapper for all stores, with one connection, a write-ahead log and nested transactions.
 
-This module knows nothing about any table. Calls are synchronous and short (tens of microseconds),
-so they are atomic between two awaits of the caller.
+This module does not depend on any table. Calls are synchronous and short (tens of microseconds), so
+no other task of the event loop runs during a call.
 
 INVARIANT: no `await` inside a transaction.
 """
@@ -39,10 +39,10 @@ _READS = ("SELECT", "WITH", "PRAGMA")
 """First words of statements that change nothing."""
 
 LOG_PAGES = 1000
-"""Length of the write-ahead log, in pages, from which a commit checkpoints and waits for the disk.
+"""Length of the write-ahead log, in pages, at which a commit also runs a checkpoint.
 
-The log takes disk space that the database file may need. With a longer log, removals that free
-space could fail on a full disk. See `checkpoint`.
+The checkpoint waits for the disk. The log takes disk space that the database file may need. With a
+longer log, deletions that would free space could fail on a full disk. See `checkpoint`.
 """
 
 PASSES = 3  # maximum number of passes of one checkpoint
@@ -59,7 +59,7 @@ V = TypeVar("V")
 
 
 def is_damage(wrong: BaseException | None) -> bool:
-    """Return True if `wrong` is an SQLite error about the file's content, not about the disk."""
+    """Return True if `wrong` is an SQLite error that reports a corrupt database file."""
     code = getattr(wrong, "sqlite_errorcode", 0)
     return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
 
@@ -92,7 +92,7 @@ class Database:
         """Open the file at `path`, creating it if necessary, and upgrade its schema.
 
         `migrations[n]` upgrades schema n to n + 1. Raises OSError if the file cannot be created,
-        StoreError if the file is damaged or was written by a newer zonedrive.
+        and StoreError if SQLite cannot open the file or a newer zonedrive wrote it.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack, _explained(path, "opened"):
@@ -137,11 +137,11 @@ class Database:
         return f"{number:08x}"
 
     def transaction(self) -> "Transaction":
-        """Return a context manager whose statements take effect together or not at all.
+        """Return a context manager; statements in its block take effect together or not at all.
 
         Transactions may be nested: the outermost one commits or rolls back everything. Code that
-        keeps rows in memory registers with `on_rollback` how to undo a change. Without a statement
-        that changes data, nothing is committed.
+        also holds rows in memory calls `on_rollback` to register how to undo a change of these
+        rows. A transaction that changes no data commits nothing.
         """
         return Transaction(self)
 
@@ -170,8 +170,8 @@ class Database:
     def _roll_back(self, wrong: BaseException | None) -> None:
         """Undo all changes of the transaction, in the file and in memory.
 
-        `wrong` is the error that ended the transaction. After an error about a full disk, the
-        write-ahead log is truncated.
+        `wrong` is the error that ended the transaction. If the disk is full, the write-ahead log is
+        truncated, to free space for the next transaction.
         """
         try:
             if self._connection.in_transaction:  # a full disk may have rolled back already
@@ -195,7 +195,7 @@ class Database:
         self._undo.append(step)
 
     def restore_on_rollback(self, values: dict[K, V], key: K) -> None:
-        """Restore the value of `key`, or its absence, if the open transaction is rolled back."""
+        """Restore `values[key]`, or its absence, if the open transaction is rolled back."""
         before = values.get(key)
         if before is None:
             self.on_rollback(lambda: values.pop(key, None))
@@ -216,7 +216,8 @@ class Database:
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         """Run one statement with its `?` parameters and return the cursor.
 
-        Raises OSError if the disk is full, read-only or broken, StoreError if the file is damaged.
+        Raises OSError if the disk is full, read-only or faulty, and StoreError if the file is
+        damaged.
         """
         if self._undo is not None and not sql.startswith(_READS):
             self._begin_writing()
@@ -260,9 +261,9 @@ class Database:
     def checkpoint(self) -> None:
         """Copy the content of the write-ahead log into the database file.
 
-        Call this in a thread, because it takes milliseconds. The log is reused from its start only
-        after all of it was copied, so at most PASSES passes also copy the commits that were made in
-        the meantime. Errors of SQLite are ignored; later commits copy the rest.
+        Call this in a thread, because it takes milliseconds. SQLite overwrites the log only after
+        all of it has been copied. Commits made during one pass are therefore copied by another
+        pass, at most PASSES in total. Errors of SQLite are ignored; later commits copy the rest.
         """
         before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:
@@ -359,13 +360,13 @@ def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]
 
 
 def _read_only(path: Path, stack: ExitStack) -> Connection:
-    """Return a connection that reads a file and changes neither the file, its log nor the index.
+    """Return a connection that reads a database without changing any of its files.
 
-    SQLite normally writes to the index next to a write-ahead log, and creates log and index if they
-    are missing. With `readonly_shm`, SQLite builds the index in memory. If there is no log, SQLite
-    needs no index (`immutable`). If a daemon has the file open, SQLite uses the daemon's index and
-    has to lock that index. If the index is missing or needs a repair, the connection reads a
-    temporary copy.
+    SQLite keeps an index (`-shm`) of the write-ahead log (`-wal`). Normally, SQLite writes to the
+    index, and creates log and index if they are missing. With `readonly_shm`, SQLite builds the
+    index in memory. If there is no log, SQLite needs no index (`immutable`). If a daemon has the
+    database open, SQLite uses the daemon's index and has to lock that index. If the index is
+    missing or needs a repair, the connection reads a temporary copy of the database.
     """
     log, index = sibling(path, "-wal"), sibling(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -416,7 +417,7 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Delete the temporary copies in `place` that were left by killed processes."""
+    """Delete the temporary copies that killed processes have left in the folder `place`."""
     for each in place.glob(f"{_COPY}*"):
         process = each.name.removeprefix(_COPY).partition("-")[0]
         if not Path("/proc", process).exists():
@@ -424,5 +425,5 @@ def _remove_leftovers(place: Path) -> None:
 
 
 def sibling(path: Path, suffix: str) -> Path:
-    """Return the path of the file in the same folder whose name is that of `path` and `suffix`."""
+    """Return `path` with `suffix` appended to the file name."""
     return path.with_name(path.name + suffix)

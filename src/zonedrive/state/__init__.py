@@ -3,17 +3,17 @@
 This package does not use the network, and none of its functions is `async`.
 
 Crash protocol: a daemon may be killed between any two statements. `failpoint.Place` lists every
-step and states which data is durable at that step. Three stores change. The first holds the rows:
-inodes, intents and pending requests are in one SQLite file, so that one transaction covers all of
-them. The second is the spool, with one file for each generation of a file's bytes. The third is the
-service.
+step and states which data is durable at that step. A change affects up to three stores. The first
+holds the rows: inodes, intents and pending requests are in one SQLite file, so that one transaction
+covers all of them. The second is the spool, with one file for each generation of a file's bytes.
+The third is the service.
 
 1. Bytes are stored before the row that refers to them, and deleted after the commit that removes
    the reference (`Database.after_commit`). So a row never refers to missing bytes. Bytes without a
    row are not needed: their file was never closed, or newer bytes have replaced them.
    The transaction that records the bytes also records their manifest (`content.manifest`), which
    distinguishes these bytes from older ones. Bytes that a killed process wrote after this record
-   are recognised by their nonces, so that they are not mistaken for an attack.
+   are recognised by their nonces, so that they are not mistaken for tampering.
 2. A generation that was closed never changes. The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
@@ -24,7 +24,7 @@ service.
    request remains, the daemon first queries the service for its outcome, before it sends any other
    request for the inode. Deletions have no pending request, because they can be repeated safely.
 
-| step                        | data in the kernel             | data on the disk for sure         |
+| step                        | data in the kernel             | durable data                      |
 |-----------------------------|--------------------------------|-----------------------------------|
 | write                       | at the latest at close         | -                                 |
 | close                       | bytes, then their record       | -                                 |
@@ -33,7 +33,7 @@ service.
 | mkdir, unlink, rename, ...  | the record                     | -, or with fsync of the folder    |
 | a response of the service   | the record                     | -                                 |
 
-Data in the kernel survives the death of the process; data on the disk also survives a power cut.
+Data in the kernel survives the death of the process; durable data also survives a power cut.
 After a power cut, rows may be older but are never torn (write-ahead log). Bytes may be torn, so
 bytes that were written before the power cut are checked before they are sent, and damaged bytes are
 never sent. The table in `recovery` lists the action of the next start for each state.

@@ -39,7 +39,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Account-wide settings that affect permission bits, in addition to the inode's attributes."""
+    """Account-wide rules for permission bits; the attributes of each inode apply as well."""
 
     keep_executable: bool = False  # the service's attribute makes files runnable
     add_only: frozenset[str] = frozenset()  # ids of the zones where the user may only add

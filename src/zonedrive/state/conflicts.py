@@ -34,9 +34,10 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
 
 
 def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
-    """Turn an edit of a file that was deleted on the service into a new file; record a conflict.
+    """Make a locally edited file a new file, because its entry was deleted on the service.
 
-    `request` is the upload that has already created the new file on the service, or None.
+    Also record a conflict. `request` is the upload that has already created the new file on the
+    service, or None.
     """
     with state.transaction():
         if request is not None:
@@ -48,10 +49,11 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
-    """Apply the deletion of an entry on the service; turn a locally edited file into a new file.
+    """Apply the deletion of the inode's entry on the service.
 
-    A folder stays until the next listing, which removes the folder or keeps the local changes in
-    it. Raises Changed if a program writes to the file, because the edit is not complete.
+    A locally edited file becomes a new file. A folder stays until the next listing, which removes
+    the folder or keeps the local changes in it. Raises Changed if a program is writing to the file,
+    because the edit is not complete.
     """
     writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
     if writing and not intent.generation and inode.parent != NOWHERE:
@@ -111,10 +113,7 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
 
 
 def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
-    """Rename the local inode to a conflict-copy name, because a coworker's entry has its name.
-
-    `found` is the coworker's entry.
-    """
+    """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name."""
     log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
     parent, old, name = inode.parent, inode.name, copy_name(state, inode)
     now = time.time_ns()
@@ -149,7 +148,7 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
 
 
 def copy_name(state: LocalState, inode: Inode) -> str:
-    """Return a free conflict-copy name that contains the user, the host and the time."""
+    """Return a free conflict-copy name for an inode, with the user, the host and the time."""
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
     mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
     plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id

@@ -66,10 +66,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def entry_id(self) -> str:
-        """Remote id of the entry.
-
-        Raises Changed if the service has no entry for the inode.
-        """
+        """Remote id of the inode's entry. Raises Changed if the service has no such entry."""
         if self.remote_id is None:
             raise Changed("the service has no entry for the local file any more")
         return self.remote_id
@@ -81,5 +78,5 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def is_new(self) -> bool:
-        """Return True if the service has no entry for the inode."""
+        """Return True if the service has no entry for the inode. The root is never new."""
         return self.remote_id is None and self.kind is not Kind.ROOT

@@ -60,7 +60,7 @@ class InodeCache:
         return stored
 
     def put(self, inode: Inode) -> None:
-        """Cache a new inode."""
+        """Add an inode to the cache."""
         self._alive[inode.ino] = inode
         self._use(inode)
 
@@ -129,7 +129,7 @@ class Dirents:
     def finish(self, parent: int) -> Names:
         """End the load of a folder; cache and return the inode numbers by name.
 
-        If too many names are cached now, the least recently used folders are evicted.
+        While more names than the limit are cached, the least recently used folder is evicted.
         """
         names = self._maps[parent] = self._loading.pop(parent).names
         self._sum += len(names)
@@ -194,7 +194,7 @@ class Drafts:
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 
     def drop(self, ino: int) -> Place:
-        """Remove a draft that now has a row or no longer has a name; return its former place."""
+        """Remove a draft that has got a row or lost its name; return its former folder and name."""
         _, place = self._known.pop(ino)
         names = self._names[place[0]]
         del names[place[1]]

@@ -1,8 +1,8 @@
 """Table of inodes.
 
 Rows are written immediately; the caller holds the transaction. Names, authors and other metadata
-are encrypted with the account's box (`cipher.Box`), so that the file reveals neither document names
-nor people. Lookups by name use a hash of the name, see `cipher.Sealed.mark`.
+are encrypted with the account's box (`cipher.Box`), so that the database reveals neither document
+names nor people. Lookups by name use a hash of the name, see `cipher.Sealed.mark`.
 
 INVARIANT: a damaged row can be read if it only mirrors an entry of the service. The resulting inode
 has a name that begins with `/`, which no real name does. The next listing of the folder restores
@@ -226,7 +226,7 @@ class InodeTable:
     # ---- folders ----
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
-        """Return (remote id, ino, parent, seen) of each entry that has a row.
+        """Return (remote id, ino, parent, seen) for each of the remote `ids` that has a row.
 
         The caller passes at most BATCH remote ids.
         """
@@ -245,7 +245,7 @@ class InodeTable:
         return sorted(ino for (ino,) in rows)
 
     def folders_in(self, parent: int) -> list[int]:
-        """Return the numbers of the subfolders that exist on the service, in order of creation."""
+        """Return the numbers of a folder's subfolders that exist on the service, oldest first."""
         rows = self._database.execute(
             "SELECT ino FROM inodes"
             " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
@@ -261,9 +261,10 @@ class InodeTable:
         return [ino for (ino,) in rows]
 
     def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-        """Yield (ino, parent, name) for each of at most BATCH numbers that has a row.
+        """Yield (ino, parent, name) for each of the given inode numbers that has a row.
 
-        For a damaged row, the name is `/` followed by the inode number.
+        For a damaged row, the name is `/` followed by the inode number. The caller passes at most
+        BATCH numbers.
         """
         rows = self._database.execute(
             f"SELECT ino, parent, sealed FROM inodes WHERE ino IN ({_marks(inos)})",  # noqa: S608
@@ -339,7 +340,7 @@ class InodeTable:
         return found.fetchone() is not None
 
     def unreachable(self) -> list[int]:
-        """Return the numbers of the inodes that are not below the root or an unlinked inode.
+        """Return the numbers of the inodes that are below neither the root nor an unlinked inode.
 
         The chain of parents of such an inode ends at a missing row, or is a cycle.
         """
@@ -462,5 +463,5 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def _nothing(ino: int) -> _Sealed:
-    """Return a placeholder for a row that cannot be decrypted."""
+    """Return a placeholder for the encrypted part of a row, if this part cannot be decrypted."""
     return _Sealed(f"/{ino}", None, None, 0, 0, 0, None, "", "", "", (False,) * 5, "")

@@ -1,7 +1,7 @@
 """Tree of inodes, stored in a table; inodes in use are cached, others are read on demand.
 
-This module does not depend on the service, the outbox or the kernel interface. The modules of these
-three change the tree by calling its methods.
+This module does not depend on the service, the outbox or the kernel interface; their modules change
+the tree by calling its methods.
 
 INVARIANT: every change is made inside `transaction()`. If the transaction fails (a full disk, an
 exception), memory and table are restored.
@@ -234,7 +234,7 @@ class Inodes:
         return inode is folder
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:
-        """Yield the subfolders, at any depth, that exist on the service."""
+        """Yield a folder's subfolders, at any depth, that exist on the service."""
         for child in self.get_all(self.rows.folders_in(folder.ino)):
             yield child
             yield from self.folders_below(child)
@@ -302,9 +302,9 @@ class Inodes:
         return inode
 
     def note_times(self, inode: Inode, **times: int) -> None:
-        """Set times of a folder in memory.
+        """Set times of a folder, for now only in memory.
 
-        The times are written when a draft in the folder gets a row.
+        The folder's row is written when a draft in the folder gets a row.
         """
         self._changed(inode.parent)
         self._set(inode, times)
@@ -379,7 +379,7 @@ class Inodes:
         self._forget_names(inode.ino)
 
     def delete_unreachable(self) -> None:
-        """Delete the inodes that `InodeTable.unreachable` returns; mark all listings as incomplete.
+        """Delete the inodes that `InodeTable.unreachable` returns, and mark listings incomplete.
 
         Call this method before other operations use the tree.
         """
@@ -517,7 +517,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names on a rollback and, unless `only_back`, also now."""
+        """Drop a folder's cached names now (unless `only_back`), and again on a rollback."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

@@ -41,7 +41,7 @@ _COLUMNS = (
 _USES = {"base": b"intent base", "error": b"intent error"}  # encrypted columns
 _BY = b"conflict by"
 
-FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; treat as due
+FAR_NS = 86_400_000_000_000  # a time more than a day ahead is due: the clock was set back
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Intent(msgspec.Struct, frozen=True):
     attempts: int = 0  # failed attempts
     cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why the last attempt failed, in one line
-    parked: bool = False  # the name is local-only: no request is sent for now
+    parked: bool = False  # the name is now local-only, and the entry keeps its old name
 
     @property
     def failed(self) -> bool:
@@ -68,7 +68,7 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> bool:
-        """Return True if the entry is to be deleted, and no new file may continue its history."""
+        """Return True if the entry is to be deleted, and no new file may take over the entry."""
         return self.gone and self.place
 
     @property
@@ -149,7 +149,7 @@ def add_told(connection: sqlite3.Connection) -> None:
 
 
 def end_with_inodes(connection: sqlite3.Connection) -> None:
-    """Migrate to the seventh schema: delete a conflict together with the row of its copy."""
+    """Migrate to the seventh schema: delete a conflict together with the inode of its copy."""
     connection.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
     connection.execute(
         "CREATE TRIGGER conflicts_end AFTER DELETE ON inodes"
@@ -402,9 +402,9 @@ class IntentTable:
         )
 
     def content_snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return a snapshot of an intent's content; newer bytes or a removal make it stale.
+        """Return a snapshot of an intent's content, which any thread may check.
 
-        Any thread may check whether the snapshot is stale.
+        Newer bytes or a removal make the snapshot stale.
         """
         return Snapshot.of(
             intent.generation,
@@ -424,9 +424,9 @@ class IntentTable:
         return [self._intents[ino] for ino in self.agenda.parked]
 
     def leaving(self) -> list[Intent]:
-        """Return the intents with a new place or a deletion, oldest change first.
+        """Return the intents of inodes that were moved, renamed or deleted, oldest change first.
 
-        These include the intents of new folders and of parked files.
+        These include new folders and parked files.
         """
         return [intent for intent in self.names() if intent.place or intent.gone]
 
@@ -500,7 +500,7 @@ class IntentTable:
             self.changes.notify()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
-        """Record a new folder or name of an inode, or the creation of a folder.
+        """Record that an inode was renamed or moved, or that a folder was created.
 
         `base` is the version that the file had before the change. If another file takes over the
         entry, its content becomes the version after `base`. `due_ns` is the earliest time to send
@@ -543,7 +543,7 @@ class IntentTable:
             self._put(msgspec.structs.replace(old, base=base))
 
     def drop(self, ino: int) -> None:
-        """Delete the inode's intent, if any; notify the observers in any case."""
+        """Delete the inode's intent, if any. Observers are notified in any case."""
         if ino in self._intents:
             self._delete(ino, Event.END)
         else:
@@ -607,7 +607,10 @@ class IntentTable:
     # ---- internal ----
 
     def _change(self, ino: int, event: Event, **fields: object) -> Intent:
-        """Write a local change with the next `seq` and without past failures; return the intent."""
+        """Write the intent of a local change, and return the intent.
+
+        The intent gets the next `seq`, and its record of failed attempts is reset.
+        """
         self._seq += 1
         self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))

@@ -42,7 +42,7 @@ class Invalidations:
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
 
     def put(self, item: Invalidation) -> None:
-        """Queue an invalidation without waiting; replace its inode number by the kernel's."""
+        """Queue an invalidation without waiting, with the kernel inode number of its inode."""
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)

@@ -4,15 +4,15 @@ A change takes effect locally at once, and its intent records the change for the
 The caller has checked that the change is permitted, and that the state has not changed since the
 check.
 
-If a file takes the name of another file, its content becomes the next version of the other file's
-entry, because many programs save in this way. The new file must have local bytes. A rename over an
-existing file transfers the entry at once; if the other file was removed or renamed before, the
-entry is transferred at the upload (`sync.planner`).
+If a file with local bytes takes the name of another file, its content becomes the next version of
+the other file's entry, because many programs save in this way. A rename over an existing file
+transfers the entry at once. If the other file was removed or renamed before, the upload transfers
+the entry (`sync.planner`).
 
 A temporary file may already have been uploaded before its program renames it. It then becomes a new
 file again: its own entry is deleted, and its bytes become the next version of the other file's
 entry. This is done only if the other file was removed, replaced, or renamed to a local-only name
-such as that of a backup. After a plain rename, both files keep their own entries.
+such as that of a backup. If the other file got an ordinary name, both files keep their entries.
 """
 
 import errno
@@ -88,7 +88,7 @@ def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str
 
 
 def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
-    """Record the bytes of a session as the file's content.
+    """Record the bytes of a write session as the file's content.
 
     The bytes are already complete in the spool. The upload waits until no program has the file
     open.
@@ -114,7 +114,7 @@ def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
 
 
 def shrink_content(state: LocalState, inode: Inode, session: Session, size: int) -> None:
-    """Reduce the recorded size of a session's content, before the session's file is truncated.
+    """Reduce the recorded size of a write session's content, before its spool file is truncated.
 
     The recorded size therefore never exceeds the size of the file.
     """
@@ -155,8 +155,8 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
-    A file that was moved to the place that the removed file has on the service takes over the
-    entry, unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
+    If another file was moved to the removed file's place on the service, that file takes over
+    the entry, unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
@@ -253,7 +253,7 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 
 
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
-    """Return the removed or parked file whose entry is still at `name` in `folder`, or None.
+    """Return the removed or parked file whose remote entry is at `name` in `folder`, or None.
 
     A parked file has been renamed to a local-only name, while its entry on the service stayed.
     """
@@ -304,7 +304,7 @@ def successor(state: LocalState, inode: Inode) -> Inode | None:
 
 
 def _restart_history(state: LocalState, moved: Inode) -> None:
-    """Turn a successor with local bytes into a new file, so that it can take over an entry."""
+    """Make a file with local bytes a new file, so that it can take over another file's entry."""
     if moved.is_new:
         orphan_pending_request(state, moved)
     elif moved.generation:
@@ -315,7 +315,7 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
 def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
     """Remove the name of `target`; return True if `inode` has taken over the entry of `target`.
 
-    In this case, the content of `inode` becomes the next version of the entry.
+    If so, the content of `inode` becomes the next version of the entry.
     """
     files = not inode.is_folder and not target.is_folder
     if files and inode.generation and not inode.is_new and not target.is_new:
@@ -409,9 +409,10 @@ def _unpark(state: LocalState, inode: Inode) -> None:
 
 
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
-    """Schedule the move of the inode's entry to `folder`; cancel the move if it is not needed.
+    """Schedule the move of the inode's entry to `folder`.
 
-    The move is not needed if the service already has the entry at that place.
+    If the service already has the entry at that place, and no unfinished request may have moved it
+    away, cancel a scheduled move instead.
     """
     intent = state.intents.get(inode.ino)
     back = _had(inode, folder, state.remote_name(inode))

@@ -219,9 +219,9 @@ class LocalState:
     def supersede(self, inode: Inode) -> bool:
         """Give a file's newer bytes another kernel inode if a program may have read older bytes.
 
-        Return True if the file got another kernel inode. Handles that can only write, through which
-        no bytes were read, move to the new content. While a program writes to the file, nothing
-        changes, because the program's edit is the newest content.
+        Return True if the file got another kernel inode. Write-only handles move to the new
+        content, because no bytes were read through them. While a program writes to the file,
+        nothing changes, because the program's edit is the newest content.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -346,7 +346,7 @@ class LocalState:
                 self.intents.expedite(inode.ino, time.time_ns())
 
     def queue_invalidations(self, merged: Merged) -> None:
-        """Report a listing's changes to the kernel, and delete local copies of replaced versions.
+        """Queue invalidations for a listing's changes; delete local copies of replaced versions.
 
         New names are not reported, because the kernel does not cache missing names. A renamed
         folder is not reported as removed, because programs that work in it would then get errors.
@@ -370,7 +370,7 @@ class LocalState:
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete the local bytes of `inode` and `intent`, which no row needs any more."""
+        """Delete the local bytes of `inode` and of `intent`, because no row needs them any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
             self.drop_bytes(inode.ino, generation)
 
@@ -391,9 +391,9 @@ class LocalState:
     def supersede_bytes(self, ino: int, generation: int) -> None:
         """Delete a generation of an inode's bytes that a newer record has replaced.
 
-        A power cut may restore the older record until the newer one is durable, so bytes that a
-        program has synced are left to `delete_superseded`. In a transaction, this takes effect
-        after the commit.
+        Until the newer record is durable, a power cut may restore the older record. Bytes that a
+        program has synced are therefore deleted later, by `delete_superseded`. In a transaction,
+        this method takes effect after the commit.
         """
         if (ino, generation) in self.durable:
             self.database.after_commit(lambda: self.superseded.append((ino, generation)))

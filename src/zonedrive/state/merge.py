@@ -2,7 +2,7 @@
 
 Local changes that are not on the service yet take precedence over the listing; the outbox uploads
 them later. This module does not use the network: the caller has fetched the listing, and passes the
-time of the request, so that a listing that is older than this client's change does not undo the
+time of the request. If this client has changed an entry since then, the listing does not undo the
 change.
 
 A large folder is merged in steps of one transaction each. Other operations may run between the
@@ -42,7 +42,7 @@ class Local(Flag):
 
 
 class RawListing(Protocol):
-    """Listing of a folder whose entries are numbered and are decoded on request."""
+    """Listing of a folder, with numbered entries that are decoded on request."""
 
     @property
     def ids(self) -> Sequence[str]:
@@ -55,7 +55,10 @@ class RawListing(Protocol):
         """Return the decoded entry with the given number, or None if the entry is deleted."""
 
     def unsure(self, number: int) -> bool:
-        """Return True if the reply does not identify the entry; its inode is then not changed."""
+        """Return True if the reply describes the entry incompletely.
+
+        The entry's inode is then not changed.
+        """
 
     @property
     def complete(self) -> bool:
@@ -67,7 +70,7 @@ class RawListing(Protocol):
 
 
 class Merged(msgspec.Struct, eq=False):
-    """Changes that a merge has made, so that the owners of caches can update them."""
+    """Changes that a merge has made, for updating caches of the tree."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # former parent and name of a renamed or moved folder
@@ -75,7 +78,7 @@ class Merged(msgspec.Struct, eq=False):
     content: list[int] = []  # inodes with new content
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # inodes with new attributes
-    unsure: int = 0  # number of entries that the reply does not identify
+    unsure: int = 0  # number of entries that the reply describes incompletely
     unshown: int = 0  # number of such entries without an inode, which are not shown
     hidden: dict[str, Entry] = {}  # entries without an inode that occupy a name, by name
 
@@ -98,10 +101,9 @@ class LocalView(Protocol):
         """Return names under which pending requests may have created entries in a remote folder."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Handle the place that a listing reports for the entry of a parked file.
+        """Record whether a coworker has moved the entry of the parked file `inode`.
 
-        `folder` is the remote id of the folder that contains the entry, and `name` the name of the
-        entry on the service.
+        In a listing, the entry has the name `name`, and `folder` is the remote id of its folder.
         """
 
     def left(self, folder: Inode) -> None:
@@ -234,10 +236,10 @@ class Merge:
     ) -> None:
         """Merge the entries `numbers`, and remove the inodes `left`, in one transaction.
 
-        The listing does not contain the inodes `left`. Old names are freed before new names are
-        given. If the list `later` is given, the numbers of entries with a new name are added to
-        this list, and these entries are not merged. `last` tells whether this is the last step, and
-        `empty` whether the folder has no entries yet.
+        `left` are inodes that the listing does not contain. Old names are freed before new names
+        are given. If the list `later` is given, entries with a new name are not merged, but their
+        numbers are added to this list. `last` tells whether this is the last step, and `empty`
+        whether the folder has no entries yet.
         """
         inodes, folder = self._inodes, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
@@ -332,7 +334,7 @@ class Merge:
         self.result.appeared += len(added)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
-        """Yield the entries that the service has renamed or moved to this folder.
+        """Yield the entries that got a new name or were moved to this folder on the service.
 
         Entries that were moved or removed locally are skipped.
         """
@@ -375,7 +377,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove the mark from display names if the plain name is free in the folder now."""
+        """Remove marks (see `names`) from display names if the plain name is free in the folder."""
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -426,7 +428,7 @@ class Merge:
     # ---- removal of entries that a listing no longer names ----
 
     def _empty_large_folders(self, left: list[int]) -> Iterator[None]:
-        """Remove the contents of large folders in `left`, one batch per step."""
+        """Remove the contents of the large folders among the inodes `left`, one batch per step."""
         for folder in [each for each in self._inodes.get_all(left) if each.is_folder]:
             inside = self._inodes.innermost_first(folder)
             first = list(islice(inside, STEP))

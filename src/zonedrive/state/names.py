@@ -15,8 +15,8 @@ Programs treat some names in the root folder of a mount specially: the desktop's
 version control and build tools, and files that are started automatically. No zone is shown under
 such a name, see `zone_name`.
 
-The tree stores both the service's name and the display name of every entry. So a new version or a
-move of an entry that the service calls `a/b` never changes the name on the service.
+The tree stores both the service's name and the display name of every entry. So if the service calls
+an entry `a/b`, the entry keeps this name when it gets a new version or is moved.
 """
 
 import fnmatch
@@ -68,9 +68,9 @@ WANTED, BESIDE = 1, 2
 
 
 def stays(name: str) -> int:
-    """Return WANTED or BESIDE, the reason why a file with this local-only name is not uploaded.
+    """Return WANTED or BESIDE, the reason why a file with this name is local-only.
 
-    BESIDE is for a program's temporary file, whose name matches a default pattern. WANTED is for a
+    BESIDE means a program's temporary file, whose name matches a default pattern. WANTED means a
     user's file, which is local-only because of its folder or another pattern in `local_only`.
     """
     return BESIDE if _BESIDE.match(name) else WANTED
@@ -120,9 +120,9 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
 
 
 def may_be_renewed(name: str) -> bool:
-    """Return False only if `renewed` does not change the display name `name` of a file or folder.
+    """Return True if `renewed` may change the display name `name` of a file or folder.
 
-    This test is fast. It may also return True for a name that `renewed` does not change.
+    This fast test has false positives, but no false negatives.
     """
     return not name.isprintable() or "\u241b" in name
 

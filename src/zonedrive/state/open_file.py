@@ -66,7 +66,7 @@ class Session:
 
     @property
     def is_only_emptied(self) -> bool:
-        """True if the session has truncated a file to nothing, and nothing was written since."""
+        """True if the session has truncated the file to size 0 and has written nothing."""
         return self.rewritten and not self.written and self.size == 0
 
     @property
@@ -87,7 +87,7 @@ class Session:
             raise
 
     def changed(self, offset: int) -> None:
-        """Record that a program now changes the bytes from `offset` on; update the times."""
+        """Record a program's change of the bytes that begin at `offset`; update the times."""
         self.dirty = True
         self.rewritten = self.rewritten or offset < self._floor
         self.mtime_ns = self.ctime_ns = time.time_ns()
@@ -178,7 +178,7 @@ class Handle(msgspec.Struct, eq=False):
         self.file = file
 
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
-        """Return True if a write through an appending handle comes from pages of an mmap(2).
+        """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 
         Such writes are recognised by their range: the kernel writes whole pages, and the last page
         only up to the end of the file. Only a readable handle can be mapped. `size` is the size of
@@ -246,9 +246,9 @@ class KernelInodes:
         return former.told
 
     def renew(self, opened: OpenFile) -> None:
-        """Give the current content a new kernel inode number.
+        """Give a file's current content a new kernel inode number.
 
-        `opened` is the open file with the former content. It keeps the former number.
+        `opened`, the open file with the former content, keeps the former number.
         """
         self.former[opened.number] = opened
         number = self.number(opened.ino) + STEP

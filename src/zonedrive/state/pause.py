@@ -1,4 +1,4 @@
-"""Pause of the uploads, stored in a file of the account's state folder.
+"""Pause of an account's uploads, stored in a file in the account's state folder.
 
 This module does not stop or start uploads. The file stays when the daemon ends, and commands can
 write the file while no daemon is running.
@@ -23,7 +23,7 @@ LONGEST_S = 366 * 86_400.0
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Start and end of a pause."""
+    """Start and end of a pause of the uploads."""
 
     since_ns: int  # wall clock; 0: unknown
     until_ns: int = 0  # end (wall clock); 0: only `zonedrive resume` ends it
@@ -35,7 +35,7 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the end of a pause that has an end."""
+        """Seconds until the end of the pause, or 0.0 if the pause is indefinite."""
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
 
     @property
@@ -62,7 +62,7 @@ def load(path: Path) -> Pause | None:
 
 
 class PauseSwitch:
-    """Current pause of one account, stored in a file only if a path is given."""
+    """Current pause of an account's uploads, stored in a file only if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Load the pause from the file at `path`, if there is one."""

@@ -2,9 +2,9 @@
 
 A request is recorded before it is sent, and its record is removed when the response arrives. If the
 response is lost or the daemon dies, the request may have created a version, a file or a folder, or
-moved an entry. The record holds the target place, and prevents the deletion of the sent bytes. The
-result of the request can therefore be recognised on the service later, even if the local file has
-been edited, renamed or removed since.
+moved an entry. The record holds the target folder and name, and prevents the deletion of the sent
+bytes. The result of the request can therefore be recognised on the service later, even if the local
+file has been edited, renamed or removed since.
 
 This module does not use inodes, the spool or the service, and none of its functions is `async`. The
 caller holds the transaction.
@@ -125,8 +125,9 @@ class PendingRequests:
     def present(self, sent: PendingRequest) -> PendingRequest | None:
         """Return the current record of a request, or None if the request is no longer pending.
 
-        The record may have been passed on to another inode. All other fields are compared, because
-        a new file may be uploaded, renamed over another file, and uploaded again as its version.
+        The record may have been passed on to another inode, so the inode number is not compared.
+        All other fields are compared, because a new file may be uploaded, renamed over another
+        file, and uploaded again as a version of that file's entry.
         """
         if self._requests.get(sent.ino) == sent:
             return sent

@@ -1,7 +1,7 @@
 """Table of pins: entries that the user wants to read offline.
 
-The table has one row for each pinned path, and no rows for the entries below a pinned folder. No
-row contains a name. This module does not depend on content or downloads.
+The table has one row for each pinned file or folder, and no rows for the entries below a pinned
+folder. No row contains a name. This module does not depend on content or downloads.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ class PinStore:
         return list(self._pins.values())
 
     def put(self, pin: Pin, former: Pin | None = None) -> None:
-        """Store a pin; if `former` is given, delete this earlier pin of the same entry."""
+        """Store a pin, and delete `former`, an earlier pin of the same entry, if given."""
         with self._database.transaction():
             if former is not None:
                 self.drop([former.ino])

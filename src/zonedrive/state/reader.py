@@ -73,9 +73,9 @@ class StateReader:
             raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the numbers of unsent changes, bytes to send, and changes without content.
+        """Return the number of unsent changes, of bytes to send, and of changes without content.
 
-        Parked changes do not count.
+        Parked changes (see `Intent.parked`) do not count.
         """
         sums = (
             "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
@@ -85,7 +85,7 @@ class StateReader:
         return changes, size, without_content
 
     def failures(self) -> dict[str, int]:
-        """Return the number of failed changes by lowercase cause, for all causes of failure."""
+        """Return the number of failed changes by cause of failure (its name in lower case)."""
         rows = dict(
             self._database.execute(
                 "SELECT failed, count(*) FROM intents WHERE NOT parked GROUP BY failed"
@@ -155,7 +155,7 @@ class StateReader:
         return self._database.execute(some).fetchall()
 
     def stores(self, box: Box) -> "Stores":
-        """Load and return the stores; `box` decrypts their names."""
+        """Load and return the account's stores; `box` decrypts the names in them."""
         return Stores(self._database, box)
 
 

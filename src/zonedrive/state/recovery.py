@@ -89,8 +89,8 @@ def recover(state: LocalState) -> None:
 def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
     """Show the service's version of files whose local bytes are unusable and not to be uploaded.
 
-    Either the bytes were deleted after a commit, and a power cut has undone the commit. Or they are
-    a copy of the service's version that a power cut may have damaged.
+    The bytes are missing if a power cut has undone the commit after which they were deleted. They
+    are also unusable if they are a copy of the service's version that a power cut may have damaged.
     """
     for ino in state.inodes.rows.with_bytes():
         inode, intent = state.inodes.get(ino), state.intents.get(ino)
@@ -104,7 +104,7 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:
-    """Mark all local bytes to be checked before their upload, if the machine was restarted.
+    """If the machine was restarted, mark all local bytes, which are then checked before upload.
 
     A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes were
     marked, so bytes that have not been uploaded are marked again at the next start.

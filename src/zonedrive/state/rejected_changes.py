@@ -1,4 +1,4 @@
-"""Name changes that the service rejected and that were rolled back locally.
+"""Removals, renames and moves that the service rejected and that were rolled back locally.
 
 The daemon does not retry these changes, so the user must be told. `sync` or the unmount reports
 each change once, and `sync` then exits with code 1. Until then, `status` shows the change. The list
@@ -13,7 +13,7 @@ MOST = 1000  # number of newest rejected changes to keep
 
 
 class RejectedChange(msgspec.Struct, frozen=True):
-    """Name change that the service rejected and that was rolled back."""
+    """Removal, rename or move that the service rejected and that was rolled back."""
 
     number: int
     zone: str
@@ -30,7 +30,7 @@ class RejectedChanges:
         self._number = 0
 
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
-        """Add a rejected change; it replaces an earlier one of the same entry.
+        """Add a rejected change, which replaces an earlier rejected change of the same entry.
 
         `path` is the path of the entry, and `said` describes the change and the reason.
         """

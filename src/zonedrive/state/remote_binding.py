@@ -68,7 +68,7 @@ def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
 
 
 def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
-    """Turn a parked file into a local file, and schedule the deletion of its entry.
+    """Turn a parked file into a local-only file, and schedule the deletion of its entry.
 
     A parked file has been renamed to a local-only name, while its entry stayed. The entry is not
     deleted if a coworker has saved a version that is newer than `base`.
@@ -79,7 +79,7 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
 
 
 def release(state: LocalState, parked: Inode) -> None:
-    """Turn a parked file into a local file, and keep its entry on the service.
+    """Turn a parked file into a local-only file, and keep its entry on the service.
 
     The entry is kept because a coworker has moved it.
     """
@@ -122,7 +122,7 @@ def hand_over(
 def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
     """Schedule the upload of a renamed file that has lost its remote entry.
 
-    The file is sent as a new file. If it has a local-only name, it becomes a local file instead.
+    The file is sent as a new file. If its name is local-only, it becomes a local-only file instead.
     """
     local = state.stays_local(state.inodes.get(inode.parent), inode.name)
     state.inodes.update(inode, local=local)
@@ -180,7 +180,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
 
 
 def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
-    """Return a free name in `folder` for `child`, because another inode there has its name."""
+    """Return a free name in `folder` for `child`, because another inode has the child's name."""
     taken = state.inodes.children(folder.ino)
     if child.remote_id is not None and child.remote_name is not None:
         return local_name(child.remote_name, child.remote_id, taken)

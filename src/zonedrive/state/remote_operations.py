@@ -61,8 +61,8 @@ def _end_sent(
 ) -> None:
     """Clear the sent part of the intent, and base the remaining change on the new version.
 
-    If the remaining change is a removal, a file that takes over the entry is based on this version,
-    too.
+    If the remaining change is a removal, another file may take over the entry. The content of that
+    file is then based on the new version, too.
     """
     if intent is None:
         return
@@ -108,8 +108,8 @@ def _identify(
 def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
     """Record that the sent version is not the current version of the inode's entry.
 
-    A newer version exists, or the sent version belongs to another entry. Unless the file was edited
-    since, the file now shows `current`, the service's version.
+    A newer version exists, or the sent version belongs to another entry. The file now shows
+    `current`, the service's version, unless the file has been edited since the request.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -188,7 +188,7 @@ def record_move(
 ) -> None:
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
-    `unchanged` means that the version before the move is the one that a pending edit is based on.
+    `unchanged` means that a pending edit is based on the entry's last version before the move.
     `request` is the pending request of the move, and `done` the intent that the move completes.
     """
     with state.transaction():
@@ -215,8 +215,8 @@ def record_move(
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
     """Record where the service has an entry that occupies a name needed by another entry.
 
-    `inode` is the occupying entry, which has local changes. `above` is the remote id of the folder
-    that contains this entry on the service, and `name` is its name there.
+    `inode` is the inode of the occupying entry, and has local changes. `above` is the remote id of
+    the folder that contains this entry on the service, and `name` is the entry's name there.
     """
     with state.transaction():
         state.inodes.update(inode, remote_parent=above, remote_name=name)
@@ -285,8 +285,8 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
 def create_parents(state: LocalState) -> None:
     """Schedule the creation of folders that pending files need and that the service has lost.
 
-    Nothing was scheduled when the folders were lost if the profile in use could not create folders.
-    Call this at the start, with a profile that can.
+    If the profile in use could not create folders when these were lost, nothing was scheduled then.
+    Call this at the start, if the current profile can create folders.
     """
     with state.transaction():
         for intent in state.intents.pending():

@@ -1,10 +1,10 @@
-"""Repair of a damaged database: the file is set aside and its readable rows are copied.
+"""Repair of a damaged database: its readable rows are copied to a new file.
 
 This module does not interpret the rows. The owner of the tables makes them consistent again
 afterwards, while `pending` returns True.
 
-The damaged file is never changed or deleted. A repair has these steps, and a process may be killed
-after each of them:
+The damaged file is set aside, and is never changed or deleted. A repair has these steps, and a
+process may be killed after each of them:
 
 1. The new database is filled next to the old database.
 2. The mark is written: a file that contains the future name of the damaged file.
@@ -12,7 +12,7 @@ after each of them:
 4. The new database is renamed to the name of the old database.
 5. The owner of the tables makes them consistent, and the mark is deleted.
 
-INVARIANT: while the mark exists, data that only lost rows may have named is not deleted.
+INVARIANT: while the mark exists, no data is deleted to which a lost row may have referred.
 """
 
 import contextlib
@@ -60,9 +60,8 @@ def open_sound(
     `used`. Unless `used` is 0, a missing database counts as damaged, so that `pending` returns
     True. In a large database, only the rows that match a condition in `only_here` are checked.
 
-    Raises WrongKey if there are encrypted rows, but `accept` accepts none of them. Raises
-    StoreError if the database cannot be opened for another reason or was written by a newer
-    zonedrive.
+    Raises WrongKey if `accept` rejects several rows and accepts no encrypted row. Raises StoreError
+    if the database cannot be opened for another reason or was written by a newer zonedrive.
     """
     if used and not path.exists() and not pending(path):
         log.error("%s is missing, but the outbox has bytes to upload", path)
@@ -108,7 +107,7 @@ def damaged_name(path: Path) -> str:
 def done(path: Path) -> None:
     """End the repair, so that `pending` returns False.
 
-    Call this when the owner's tables are consistent and on the disk.
+    Call this when the tables are consistent and durable.
     """
     _mark(path).unlink()
 
@@ -314,7 +313,7 @@ def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
 
 
 def _last(old: Connection, table: str) -> int:
-    """Return an upper limit for the row numbers in the readable part of a table."""
+    """Return an upper bound of the row numbers in the readable part of a table."""
     for question in (
         f"SELECT max(rowid) FROM {table}",  # noqa: S608 - of the schema
         "SELECT max(seq) FROM sqlite_sequence",

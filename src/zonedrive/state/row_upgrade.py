@@ -1,4 +1,4 @@
-"""Upgrade of rows that an earlier version wrote, done before requests are served."""
+"""Upgrade of rows that an earlier zonedrive wrote. It runs before requests are served."""
 
 import sqlite3
 
@@ -17,9 +17,9 @@ from zonedrive.state.names import (
 
 
 def mark_names(connection: sqlite3.Connection) -> None:
-    """Migrate to the sixth schema: mark all names to be checked against the new display rules.
+    """Migrate to the sixth schema: have `names` check all names against the new display rules.
 
-    A NULL mark in the root's row means that `names` must still check all rows.
+    A NULL mark in the root's row means that this check is still to be done.
     """
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 

@@ -23,7 +23,7 @@ from zonedrive.translation import marked
 
 LOST_FOUND = "lost+found"
 URGENCY = ("failed", "uploading", "conflict", "pending")
-"""Upload states, the most urgent first, for lists that are cut short."""
+"""Upload states, the most urgent first, for lists of limited length."""
 
 
 class State(Protocol):
@@ -75,9 +75,10 @@ class Status:
     ) -> dict[str, Any]:
         """Return the status of the account as `zonedrive status --json` prints it.
 
-        `intents` are the pending changes, and `cache` is the size and the limit of the cache in
-        bytes. The result has `paused_since` and `paused_until` if they are known, and `notice`, the
-        joined texts about problems in `notices`, unless it is empty.
+        `intents` are the pending changes, `state` is the state of the connection, and `cache` is
+        the size and the limit of the cache in bytes. The result contains `paused_since` and
+        `paused_until` if they are known. If any of `notices`, which are texts about problems, is
+        not empty, the result contains them as one string, `notice`.
 
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`
@@ -159,14 +160,14 @@ class Status:
         }
 
     def _delay(self, intent: Intent) -> str | None:
-        """Return the local reason that delays an upload, or None."""
+        """Return the local reason why an upload is delayed, or None."""
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
         failure = self._local_failure(intent)
         return None if failure is None else causes.line_of(failure)
 
     def _local_failure(self, intent: Intent) -> Exception | None:
-        """Return the last error of an upload if it is local and no program holds the upload back.
+        """Return the last error of an upload if the error is local and the intent is not held.
 
         The intent may not contain this error, because a full disk may have prevented writing its
         row.

@@ -37,16 +37,16 @@ LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
 class BrowserPrompt:
-    """Dialog in the terminal for a sign-on in the browser; implements `signon.Person`."""
+    """Terminal dialog for a sign-on in a browser; implements the protocol `signon.Person`."""
 
     def __init__(
         self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
         """Prepare the dialog.
 
-        `requested` is the sign-on method that the user requested, or None. With `here`, a browser
-        may be opened on this machine. `seconds` is the time limit for the sign-on. `username` asks
-        the user for the user name and returns it.
+        `requested` is the sign-on method that the user requested, or None. If `here` is true, a
+        browser may be opened on this machine. `seconds` is the time limit for the sign-on.
+        `username` asks the user for the user name and returns it.
         """
         self.requested, self.seconds, self.username = requested, seconds, username
         self._commands = browser_commands(os.environ) if here else []
@@ -68,7 +68,7 @@ class BrowserPrompt:
         return offers[_number([_described(offer) for offer in offers])]
 
     def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
-        """Let the user choose between user name and password, and the sign-on methods `offers`.
+        """Let the user choose one of `offers`, or user name and password instead.
 
         Returns the chosen offer. Returns None for user name and password, or if standard input is
         not a terminal.
@@ -86,7 +86,8 @@ class BrowserPrompt:
     async def confirm(self, user: str, expected: str) -> bool:
         """Ask whether to accept a sign-on as `user` instead of `expected`; return True for yes.
 
-        Discard input that was typed before the question.
+        `user` is "" if the service does not name the user. Input that was typed before the question
+        is discarded.
         """
         found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
@@ -103,9 +104,10 @@ class BrowserPrompt:
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open a browser page that redirects to the URL `start`, then wait until `led` returns.
+        """Open the URL `start` in a browser on this machine, and wait until `led` returns.
 
-        If no browser starts, ask the user to open `start`.
+        `name` is the display name of the sign-on method. `led` waits until a browser has requested
+        `start`. If no browser starts, ask the user to open `start`.
         """
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
@@ -117,10 +119,11 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open `address`, and pass pasted lines to `take` until it accepts a line.
+        """Ask the user to open `address`, and pass each pasted line to `take`.
 
-        `take` returns "" for an accepted line, otherwise the reason for the rejection. Also return
-        at the end of input.
+        Return when `take` has accepted a line, or at the end of input. `take` returns "" for an
+        accepted line, otherwise the reason for the rejection. `name` is the display name of the
+        sign-on method. `back` is the start of the address to which the sign-on finally leads.
         """
         self.asked = True
         if self._wanted_here:
@@ -179,7 +182,7 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Call `opened_by` in a thread, as the browser may contact the listener before it returns."""
+    """Call `opened_by` in a worker thread, so that the browser's requests are served meanwhile."""
     import trio
 
     from zonedrive.logon.session_bus import own_environment
@@ -292,9 +295,8 @@ def leading_to(address: str) -> Iterator[Path | None]:
     """Yield the path of a page that redirects to `address` and that only this user can read.
 
     Yield None if there is no private folder for the page. The page is deleted at the end of the
-    `with` block. The page is in the home folder if possible, in a folder whose name does not begin
-    with a dot, because confined browsers (snap) cannot read hidden folders, /tmp or the runtime
-    folder.
+    `with` block. Confined browsers (snap) cannot read hidden folders, /tmp or the runtime folder.
+    If possible, the page is therefore in the home folder, in a folder that is not hidden.
     """
     folder = _private_folder()
     if folder is None:

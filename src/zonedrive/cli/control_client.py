@@ -103,9 +103,10 @@ def asked_or_stored(
 ) -> Message:
     """Return the daemon's response, or the result of `stored` if the account is not mounted.
 
-    `ask_daemon` sends the request to the daemon. `stored` raises AlreadyRunning while a daemon is
-    starting or ending; in this case, call both functions again, for up to BETWEEN_SECONDS. Raises
-    the other errors of both functions, and ConfigError if the account's folders cannot be used.
+    `ask_daemon` sends the request to the daemon, and `stored` uses the data on the disk instead.
+    While a daemon is starting or ending, `stored` raises AlreadyRunning; then both functions are
+    called again, for up to BETWEEN_SECONDS. Raises the other errors of both functions, and
+    ConfigError if the account's folders cannot be used.
     """
     end = time.monotonic() + BETWEEN_SECONDS
     while True:
@@ -127,12 +128,16 @@ def stream(
     """Send a request and yield each message of the daemon's response.
 
     The last message contains "done". `timeout` is the maximum time without a message, in seconds
-    (None: no limit). Raises NoDaemon if the account is not mounted (NotLoggedOn if it is not logged
-    on either), Unconnectable or NotResponding if a daemon is running but cannot be reached or does
-    not respond, DaemonTimeout if no message arrives within `timeout`, EarlierDaemon if the daemon
-    does not know the command, DaemonExited if the daemon exits before the last message,
-    protocol.ForeignSocketError if a program of another user listens at the socket, and the error
-    that the daemon reports.
+    (None: no limit). Raises the error that the daemon reports, or one of these errors:
+
+    - NotLoggedOn: the account is neither mounted nor logged on.
+    - NoDaemon: the account is not mounted.
+    - Unconnectable: a daemon is running, but cannot be reached over its socket.
+    - NotResponding: a daemon is running, but does not respond.
+    - DaemonTimeout: a working daemon sent no message within `timeout`.
+    - EarlierDaemon: the daemon does not know the command.
+    - DaemonExited: the daemon exited before the last message.
+    - protocol.ForeignSocketError: a program of another user listens at the socket.
     """
     with _connected(paths) as connection:
         try:
@@ -158,7 +163,8 @@ def stream(
 def _connected(paths: AccountPaths) -> socket.socket:
     """Connect to the account's daemon, and return the socket.
 
-    If the socket file is missing, make the daemon recreate it first. Raises the errors of `stream`.
+    If the socket file is missing, first ask the running daemon to create it again. Raises the
+    connection errors of `stream`.
     """
     end, asked = time.monotonic() + LISTEN_SECONDS, False
     while True:
@@ -251,7 +257,6 @@ def accounts() -> list[AccountPaths]:
 
 
 def _mounts() -> Iterator[tuple[Path, AccountPaths]]:
-    """Yield the mount point and the account of each running daemon."""
     for paths in accounts():
         if who := _daemon(paths):
             yield who.mountpoint, paths
@@ -305,10 +310,9 @@ def received(
 ) -> Iterator[bytes]:
     """Yield each line that the daemon sends, until the daemon closes the connection.
 
-    The wait for a silent daemon continues as long as the daemon is alive. Time is counted in slices
-    of SLICE_SECONDS, so that an hour of suspend counts as one slice. Raises TimeoutError if the
-    daemon hangs, DaemonTimeout if the daemon is alive but silent for `longest` seconds (None: no
-    limit).
+    Raises DaemonTimeout if a live daemon is silent for `longest` seconds (None: no limit), and
+    TimeoutError as soon as a silent daemon turns out to hang. Time is counted in slices of
+    SLICE_SECONDS, so that an hour of suspend counts as one slice.
     """
     buffer, quiet, asked = b"", 0.0, 0.0
     while True:
@@ -374,11 +378,11 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Yield before each slice of a wait for the daemon; raise TimeoutError at the time limit.
+    """Divide a wait for the daemon into slices: yield before each slice.
 
-    The caller waits for the daemon for SLICE_SECONDS after each yield. The limit is SIGN_SECONDS,
-    or WORKING_SECONDS while the daemon's process `pid` computes or waits for its disk. If `pid` is
-    None, the limit is always SIGN_SECONDS.
+    After each yield, the caller waits for SLICE_SECONDS. Raises TimeoutError at the time limit. The
+    limit is SIGN_SECONDS, or WORKING_SECONDS while the daemon's process `pid` computes or waits for
+    its disk. If `pid` is None, the limit is always SIGN_SECONDS.
     """
     left = SIGN_SECONDS
     while left > 0:

@@ -1,6 +1,6 @@
 """Commands `password` and `new-credentials`: change the password, or request new credentials.
 
-This module knows nothing about requests to the service, or how the service handles
+This module knows nothing about requests to the service, or about how the service handles
 `new-credentials`.
 
 INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
 """Environment variable with the number of a file descriptor to which an error is written.
 
-The descriptor is the write end of a pipe that the window reads.
+The descriptor is the write end of a pipe. The window (`zonedrive ui`) reads the error from it.
 """
 
 _REMEDIES = {

@@ -1,6 +1,6 @@
 """Commands for zones, file versions, the trash, conflicts and pinned files.
 
-A command fails with NotSupported if the profile has no endpoint for its operation.
+A command fails with NotSupported if the account's deployment profile lacks its operation.
 """
 
 import sys

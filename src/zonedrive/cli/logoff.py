@@ -87,7 +87,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
 def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:
     """Raise ZonedriveError if logoff would delete files that exist only on this machine.
 
-    `here` counts the files in lost+found and the user's files with local_only names.
+    `here` counts the files in lost+found, and the user's files that match the setting local_only.
     """
     if here.lost:
         raise ZonedriveError(
@@ -106,9 +106,9 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     """Return a string, such as "; dropped 1 file in lost+found", that names the data to be deleted.
 
-    Returns "" if logoff deletes only copies of data on the service. The caller prevents daemons
-    from starting, so that no data is added. If `discard` is false, raises ZonedriveError if data
-    would be lost. This repeats the first check, because a daemon may have saved data since then.
+    Returns "" if logoff deletes only copies of data on the service. If data would be lost and
+    `discard` is false, raises ZonedriveError: a daemon may have saved data since the first check.
+    The caller prevents daemons from starting, so that no more data is added.
     """
     try:
         here = local_data.only_here(paths)

@@ -135,7 +135,7 @@ class LogonOptions:
 
 @contextlib.contextmanager
 def _usage(prefix: str) -> Iterator[None]:
-    """Convert a ConfigError raised in the `with` block to BadOption, with `prefix` in front."""
+    """Convert a ConfigError from the `with` block to BadOption; put `prefix` before its message."""
     try:
         yield
     except ConfigError as wrong:
@@ -328,11 +328,11 @@ class Terminal:
         return Secret(first)
 
     def code(self, kind: str) -> Secret:
-        """Return the one-time code from standard input or a prompt, which shows the code's `kind`.
+        """Return the one-time code of type `kind`, from standard input or from a prompt.
 
-        There is no prompt with --password-stdin, or if standard input is not a terminal. If there
-        is no prompt, raises BadOption if `--code -` was given and standard input has no code, and
-        CredentialsRefused if `--code -` was not given.
+        With --password-stdin, or without a terminal, there is no prompt: the code is read from
+        standard input. Then raises CredentialsRefused unless `--code -` was given, and BadOption if
+        standard input has no code.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
@@ -347,11 +347,10 @@ class Terminal:
         return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self, kind: str) -> Secret | None:
-        """Return the one-time code that was given before the service asks for a code, or None.
+        """Return a one-time code that the user has given before the service asks for one, or None.
 
-        This is the value of --code. For `--code -`, read the code from standard input if its `kind`
-        is ServiceMail and there already is input after the password. Such a code was mailed for an
-        earlier logon.
+        The code is the value of --code. With `--code -`, the code is read from standard input if
+        `kind` is ServiceMail and input already follows the password: a code from an earlier mail.
         """
         if self._code:
             return Secret(self._code.strip())
@@ -359,7 +358,7 @@ class Terminal:
         return self.code(kind) if kind == "ServiceMail" and is_next and _has_input() else None
 
     def _line(self, name: str, missing: str) -> str:
-        """Return the line of standard input for the input `name`; skip the lines of unused inputs.
+        """Return the line of standard input for the input `name`; skip the lines of earlier inputs.
 
         Raises BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
         """

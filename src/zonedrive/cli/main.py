@@ -1,7 +1,7 @@
-"""Entry point, with the list of commands and the conversion of errors to a line and an exit code.
+"""Entry point of the program, with the list of commands.
 
-The module does not import the dependencies of the commands, so that `--help` and `--version` load
-only click.
+This module converts the errors of commands to a one-line message and an exit code. It does not
+import the dependencies of the commands, so that `--help` and `--version` load only click.
 
 INVARIANT: before a command begins, core dumps and debuggers are disabled for this process, because
 most commands load the token of the account, and some read a password.

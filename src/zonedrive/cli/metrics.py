@@ -42,7 +42,7 @@ class Metrics:
         self._daemon(found)
 
     def _asked(self, paths: AccountPaths) -> tuple[dict[str, Any], str]:
-        """Return the daemon's metrics ({} if it does not respond) and the account's state."""
+        """Return the daemon's metrics, or {} if no daemon responds, and the account's state."""
         try:
             found = control_client.ask(paths, {"command": "metrics"}, timeout=ASK_SECONDS)
         except ZonedriveError:

@@ -18,7 +18,7 @@ LEVELS = ("Manage", "Access", "None")
 
 
 def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """Call `question` with the directory of users, groups and tokens, and return the result.
+    """Call `question` with the service's directory of users, groups and tokens; return the result.
 
     Raises the errors of `question`, and NotLoggedOn if the account is not logged on.
     """

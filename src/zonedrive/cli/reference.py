@@ -1,8 +1,8 @@
 r"""Manual pages and shell completion scripts, generated from the commands and from `docs/man`.
 
-`python -m zonedrive.cli.reference FOLDER` writes all of them to FOLDER, a `share` folder. In
-~/.local/share, the programs man, bash and fish find them. The completion scripts call zonedrive
-(see click.shell_completion).
+`python -m zonedrive.cli.reference FOLDER` writes all of them below FOLDER, a `share` folder such as
+~/.local/share, where the programs man, bash and fish find them. The completion scripts call
+zonedrive (see click.shell_completion).
 """
 
 import sys

@@ -177,7 +177,7 @@ class StatusQuery:
 
 
 def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
-    """Add the number of pending changes to the message of the error `silent`, if it is known."""
+    """Add the number of pending changes, if known, to the message of the error `silent`."""
     from zonedrive.daemon.local_data import backlog
 
     with contextlib.suppress(ZonedriveError, OSError):
@@ -191,7 +191,7 @@ def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
 def _watch(query: StatusQuery, *, as_json: bool) -> None:
     """Show the status until Ctrl-C, or until the reader of the output closes the pipe.
 
-    If the mount ends, wait for the next mount.
+    The view continues if the mount ends, and shows the next mount.
 
     On a terminal, each view replaces the previous one. Otherwise each changed status is printed, as
     JSON with one object per line.

@@ -92,8 +92,8 @@ def _wait(paths: AccountPaths, request: Message) -> None:
 def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     """Raise ZonedriveError if an unmounted account has pending changes or files in lost+found.
 
-    If there are none, raise `ended` again, unless it is a MountEnded, which means that the mount
-    ended during the command.
+    If there are none, raise `ended` again, or return if `ended` is a MountEnded. A MountEnded means
+    that the mount ended during the command.
     """
     from zonedrive.daemon.local_data import disk_problem, only_here
 
@@ -167,7 +167,7 @@ def report(last: Message) -> None:
 
 
 def report_rejected(last: Message) -> None:
-    """Print the changes that the service rejected and the daemon reverted.
+    """Print the changes that the service rejected and the daemon rolled back.
 
     The daemon reports each of these changes only once.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Row = Mapping[str, str]
-"""Cells of a table by column; all rows of a table have the same columns."""
+"""Cells of one table row by column name; all rows of a table have the same columns."""
 
 UNFOLDED = 1000  # width without a terminal, so that lines are not folded for other programs
 NARROW = 60  # number of columns below which a table is shown as blocks of lines
@@ -127,12 +127,12 @@ def show_records(items: Sequence[Mapping[str, object]], empty: str) -> None:
 
 
 def line(text: str, style: str = "") -> None:
-    """Print one line, folded in a narrow terminal, with the rich style `style` if on a terminal."""
+    """Print one line in the rich style `style`, folded to the width of the terminal."""
     put(words(text, style))
 
 
 def words(text: str, style: str = "") -> "Text":
-    """Return a renderable line of text, folded if it is too long."""
+    """Return a rich text of one line in the rich style `style`; a long line is folded."""
     from rich.text import Text
 
     return Text(clean(text, sys.stdout), style=style, overflow="fold")
@@ -190,7 +190,10 @@ def is_confirmed(question: str) -> bool:
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """Print a line break if Ctrl-C ends a prompt with echo in the `with` block."""
+    """Print a line break if Ctrl-C ends the prompt in the `with` block.
+
+    For prompts with echo only: after a hidden prompt, click prints the line break.
+    """
     try:
         yield
     except click.Abort as given_up:

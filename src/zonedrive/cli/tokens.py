@@ -210,8 +210,8 @@ def _own_id(account: str) -> str | None:
 def _not_lost(account: str, token: str, made: "NewToken") -> Iterator[None]:
     """Revoke the token `made` if the `with` block fails to print the secret (OSError).
 
-    After such a failure, raises ZonedriveError. `token` describes the token in its message. If the
-    token cannot be revoked, the error says until when the token remains valid.
+    After such a failure, raises ZonedriveError. `token` describes the token in the error message.
+    If the token cannot be revoked, the message says until when the token remains valid.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Command `ui`: open the window in a browser."""
+"""Command `ui`: open the window, a page in the user's browser."""
 
 import importlib
 from urllib.parse import quote, urlencode
@@ -47,9 +47,9 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
 
 
 def _address(page: str, path: str | None, account: str | None) -> str:
-    """Return the path and query of a page's URL.
+    """Return the URL of the window's page `page`, without scheme and host.
 
-    Raises ZonedriveError if `path` is not in one of the user's zones.
+    Raises ZonedriveError if the local path `path` is not in one of the user's zones.
     """
     if path is not None:
         paths, (whole,) = control_client.resolve((path,), account)

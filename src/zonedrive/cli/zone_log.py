@@ -59,18 +59,18 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be t
 
 @dataclass(frozen=True)
 class ZoneLog:
-    """Zone log of a path, or of all zones of an account."""
+    """Query of the zone log of one path, or of the logs of all zones of an account."""
 
     paths: AccountPaths
     place: Entry | None  # the daemon's description of the path; None: all zones
     user: str  # only messages of this user; "": of all users
 
     def messages(self, since_ns: int) -> tuple[list[Entry], list[str]]:
-        """Return the messages, newest first, and the folders of zones whose log is not readable.
+        """Return the messages, newest first, and the folders of the zones with an unreadable log.
 
-        A message is an object of `log --json`; none is older than `since_ns` (ns since the epoch).
-        Raises the errors of the daemon and the service, and NotSupported if the profile cannot
-        read zone logs.
+        Each message is an object as `log --json` prints it, and is not older than `since_ns` (ns
+        since the epoch). Raises the errors of the daemon and the service, and NotSupported if the
+        profile cannot read zone logs.
         """
         from zonedrive.daemon import service_commands
 
@@ -229,8 +229,8 @@ def log(
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     """Yield the latest messages, oldest first, then wait endlessly for new messages and yield them.
 
-    The latest messages are those since `since` (ns since the epoch), or if `since` is None, at most
-    FIRST messages of the last FIRST_NS.
+    The latest messages are those since `since` (ns since the epoch). If `since` is None, they are
+    at most FIRST messages of the last FIRST_NS ns.
     """
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since
@@ -270,7 +270,7 @@ def _key(one: Entry) -> tuple[str | None, ...]:
 
 
 def _latest(found: Sequence[Entry], otherwise: int) -> int:
-    """Return the newest message's time in ns since the epoch; `otherwise` if there are no times."""
+    """Return the newest message's time in ns since the epoch, or `otherwise` if none has a time."""
     times = [one["time"] for one in found if one["time"]]
     return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
 

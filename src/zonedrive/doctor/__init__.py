@@ -1,7 +1,7 @@
 """Checks that `zonedrive doctor` runs, in the order of CHECKS.
 
-A check is a function that takes DoctorFacts and returns a CheckResult. It returns None if it does
-not apply, or if another check reports the problem. To add a check, write the function in the module
+A check is a function that takes DoctorFacts and returns a CheckResult, or None if the check does
+not apply or another check reports the problem. To add a check, write the function in the module
 of its subject (machine, folders, account or mount), and add it to CHECKS.
 
 INVARIANT: a result contains no secret. Except for `here`, a result contains no name of a person, a

@@ -122,9 +122,9 @@ def user(facts: DoctorFacts) -> CheckResult | None:
 def apparmor(facts: DoctorFacts) -> CheckResult | None:
     """Check that AppArmor allows fusermount3 to mount on the account's mount point.
 
-    The checked mount point is the folder that the user asked about, or else the current or last
-    mount point. Debian 13 and Ubuntu 24.10 and later confine fusermount3 to some folders. The check
-    assumes that an administrator's own mount rules allow the mount.
+    The mount point is the folder that the user asked about, or else the current or last mount
+    point. Debian 13 and Ubuntu 24.10 and later confine fusermount3 to some folders. If an
+    administrator has added mount rules, the check assumes that they allow the mount.
     """
     if os.getuid() == 0 or not _is_confined():
         return None  # root mounts without the helper

@@ -1,7 +1,7 @@
 """Checks of a deployment profile against the account's service.
 
-The checks change nothing on the service. They run each read operation. For all other operations
-they only test the address (see `remote.probe`), except for links, which are not requested.
+The checks change nothing on the service. They run each read operation. Of all other operations,
+they only test whether the address exists (see `remote.probe`). Links are not requested.
 
 INVARIANT: except in `here`, a result names only tables and addresses of the profile, and never a
 zone, a file or a host.
@@ -62,10 +62,11 @@ Request = Callable[[], Awaitable[object]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
-    """Yield a name and a result for the file, and then for each table and each missing operation.
+    """Yield (name, result) for the profile, for each of its tables, and each missing operation.
 
-    If the file is invalid, there are no other results. If there is no logon or the service cannot
-    be reached, the only other result is a failed result named `logon` or `service`.
+    `file` is the name or the path of the profile. If the profile is invalid, there are no other
+    results. If there is no logon or the service cannot be reached, the only other result is a
+    failed result named `logon` or `service`.
     """
     try:
         profile = load_profile(file)
@@ -177,7 +178,7 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
 
 
 async def _some_file(service: HttpService, zones: list[Zone]) -> Entry | None:
-    """Return a file from the first FOLDERS folders, preferably one with content, or None."""
+    """Return a file from the first FOLDERS folders, preferably not an empty one, or None."""
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in zones]
     for _ in range(FOLDERS):

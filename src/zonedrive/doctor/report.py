@@ -86,7 +86,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _origin() -> str:
-    """Return how zonedrive was installed, judging by the package's path."""
+    """Return a description of zonedrive's installation, guessed from the path of the package."""
     path = os.fspath(Path(zonedrive.__file__))
     for part, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),

@@ -1,4 +1,4 @@
-"""Cache of folder listings, which are trusted for `refresh` seconds.
+"""Cache of folder listings, each trusted for the number of seconds in the setting `refresh`.
 
 One request serves all callers that wait for the listing of a folder. While the service is slow or
 unreachable, a folder that was listed before is read from the local tree. For a folder that was
@@ -6,8 +6,7 @@ never listed, the caller waits, or gets the service's error.
 
 A program that walks from folder to folder finds listings that were prefetched, see
 `directory_walks`. A program that uses one folder for a long time does not wait each time the
-listing expires: if the listing is used in the last part of its lifetime, it is renewed in the
-background.
+listing expires: a listing that is used shortly before it expires is renewed in the background.
 
 INVARIANT: at most one listing of a folder is in progress. A caller that stops waiting does not
 cancel the listing for other callers.
@@ -202,7 +201,7 @@ class DirectoryCache:
                 raise flight.error
 
     def known_empty(self, folder: Inode) -> None:
-        """Mark the listing of a folder that this client has just created as up to date."""
+        """Record that this client has just created a folder, so its empty listing is up to date."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
         self._aged_from_ns[folder.ino] = _since_boot_ns()
 
@@ -220,7 +219,7 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        Raises Changed if the folder must be created there first, StoreError if that is impossible.
+        If the folder has no id, raises Changed if a step will create the folder, else StoreError.
         """
         if folder.remote_id is not None:
             return folder.remote_id
@@ -272,7 +271,7 @@ class DirectoryCache:
         return age_ns <= time.monotonic_ns() - moment_ns  # false if a suspend came in between
 
     def _fresh_for(self, ino: int) -> float:
-        """Return the seconds until a folder's listing is out of date; negative if it already is.
+        """Return the seconds until a folder's listing expires, a negative number if it has expired.
 
         A listing that took a long time is trusted for longer than `refresh`.
         """
@@ -329,7 +328,7 @@ class DirectoryCache:
         return is_expiring or not folder.listed
 
     def _spare(self) -> int:
-        """Return how many listings may be prefetched now; 0 or less means none."""
+        """Return the number of listings that may be prefetched now; 0 or less means none."""
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
@@ -337,7 +336,7 @@ class DirectoryCache:
         return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
-        """Prefetch the top folders of the zones that were never listed, one after the other.
+        """Prefetch the top folder of each zone that was never listed, one after the other.
 
         A user can then write into a zone even if the service becomes unreachable. The next access
         to the zone requests a new listing.

@@ -1,16 +1,17 @@
-"""Prefetched listings for programs that walk the tree folder by folder.
+"""Selection of listings to prefetch for programs that walk the tree folder by folder.
 
 This module knows nothing about the service or about how a listing is fetched. The caller reports
 which listings programs use and which listings have arrived, and this module decides which listings
 to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
-it lists a folder and at once continues with the first subfolder. From then on the next folders are
-listed ahead, the nearest first. The order is depth-first (pre-order). A key is a position in this
-order: the second subfolder of the first subfolder has the key (0, 1). Some programs follow the
-order of the listing, others the order of the names; two consecutive folders show which order.
+the program lists a folder and at once continues with its first subfolder. From then on, the next
+folders are listed ahead, the nearest first. The order is depth-first (pre-order). A key is a
+position in this order: the second subfolder of the first subfolder has the key (0, 1). Some
+programs visit subfolders in the order of the listing, others in the order of the names. Two
+consecutive folders show which order a program follows.
 
-INVARIANT: at most MOST listings per walk are ahead of the program: requested and not used yet.
+INVARIANT: at most MOST listings per walk have been requested and not used yet.
 INVARIANT: no listing is requested after a program has paused for GONE_S seconds, or if `spare`
 reports no capacity besides the listings that programs wait for.
 """
@@ -60,7 +61,7 @@ class DirectoryWalk:
     """One program's walk through the folders below `top`."""
 
     def __init__(self, inodes: Inodes, top: int, *, deep: bool, window: int, by_name: bool) -> None:
-        """Start a walk; if `deep` is true, the walk enters the folders that it lists.
+        """Start a walk below the folder `top`; a deep walk also enters the subfolders.
 
         `window` is the maximum number of listings ahead. If `by_name` is true, the walk follows the
         order of the names, else the order of the listing.
@@ -117,7 +118,7 @@ class DirectoryWalk:
             self.landed(folder)
 
     def landed(self, folder: Inode) -> None:
-        """Load the subfolders of a folder whose listing is now known, if the walk enters it."""
+        """Add the subfolders of a listed folder to the walk, if the walk enters the folder."""
         key = self._key(folder) if self.deep and folder.ino not in self._levels else None
         if key is not None and key >= self._position:
             self._open(folder.ino, key)
@@ -195,7 +196,7 @@ class DirectoryWalks:
         """Store the callbacks.
 
         `wanted` returns True if a folder needs a listing, and `ask` requests the listing. `spare`
-        returns how many listings that no program is waiting for may start now.
+        returns the number of listings that may be prefetched now.
         """
         self._inodes = inodes
         self._wanted, self._ask, self._spare = wanted, ask, spare
@@ -263,8 +264,8 @@ class DirectoryWalks:
     def _walk(self, folder: Inode) -> DirectoryWalk | None:
         """Return the walk that `folder` belongs to, or None if no program seems to be walking.
 
-        If a program seems to begin a walk at `folder`, or to continue a walk further up, the result
-        is a new walk.
+        The walk is new if a program seems to begin a walk at `folder`, or to continue a finished
+        walk further up in the tree.
         """
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
@@ -288,7 +289,7 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return the walk, or a new walk in the other order if the program follows that order.
+        """Return `walk`, or a new walk if the program follows the other of the two orders.
 
         The two orders are the order of the listing and the order of the names.
         """

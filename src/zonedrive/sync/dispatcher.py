@@ -57,7 +57,7 @@ CALM = 4.0  # pause after a check, in multiples of its duration
 
 
 def is_blocked(intent: Intent, vain: int | None) -> bool:
-    """Return True if the user may have to act before the change can be sent.
+    """Return True if the user may have to act before the intent's change can be sent.
 
     If `vain` is not None, also return True after `vain` failed attempts in a row.
     """
@@ -65,13 +65,13 @@ def is_blocked(intent: Intent, vain: int | None) -> bool:
 
 
 def _overload(error: Exception) -> Unavailable | None:
-    """Return the error of the service if it reports an overload (429, 503), else None."""
+    """Return the service's error in `error` if it means an overload (429, 503), else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
 
 
 def _until_end(pause: Pause) -> float:
-    """Return the seconds until the next check if the pause is over; infinity if it has no end."""
+    """Return the seconds after which to check for the end of a pause; infinity if it has no end."""
     return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
@@ -89,8 +89,8 @@ class Dispatcher:
     ) -> None:
         """Allow `places` concurrent steps, and the same number of additional small uploads.
 
-        If `most` is larger than this total, additional tiny uploads may run, up to `most` steps in
-        total. After a local change, no new step starts for `quiet` seconds, except overdue steps.
+        Additional tiny uploads may run until `most` steps are running. For `quiet` seconds after a
+        local change, only overdue steps start.
         """
         self._state = state
         self._intents = intents = state.intents

@@ -35,7 +35,7 @@ class Executor:
         self.uploads = Uploader(state, service, folders, self._reconciler)
 
     def begin(self) -> None:
-        """Schedule folders that only an earlier profile could not create."""
+        """Schedule the creation of missing folders that an earlier profile could not create."""
         if self._service.can("make_folder"):
             remote_operations.create_parents(self._state)
 
@@ -51,7 +51,7 @@ class Executor:
         """Perform one step, or return early if the step must be planned again.
 
         First determine the outcome of the pending requests that affect the step. If the last
-        attempt failed because the known remote state may be wrong, only fetch the remote state
+        attempt failed, perhaps because the known remote state is wrong, only fetch the remote state
         again. Raises the error of the step.
         """
         inode = self._state.inodes.find(step.ino)
@@ -108,7 +108,7 @@ class Executor:
                 await self._names.delete(step.intent, inode)
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
-        """Return other inodes that an unanswered move may have given this folder and name."""
+        """Return the other inodes that an unanswered move may have moved to this inode's place."""
         state = self._state
         folder = state.inodes.find(inode.parent)
         if folder is None or folder.remote_id is None:

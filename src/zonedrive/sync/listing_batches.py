@@ -1,10 +1,12 @@
-"""Merging of received listings into the local state, several small ones per transaction.
+"""Merging of received listings into the local state, several small listings per transaction.
 
-This module knows nothing about how a listing is fetched. A commit writes each index page that it
-touches: separate commits of small listings took a fifth of the time of a walk through many folders.
-A listing that no program is waiting for is therefore collected with others, until they fill a
-transaction or GATHER_S seconds have passed. When a program needs one of them, all are merged at
-once (`merge_waiting`).
+This module knows nothing about how a listing is fetched. Each commit writes whole index pages. With
+one commit per small listing, commits took a fifth of the time of a walk through many folders. A
+listing that no program is waiting for is therefore collected with others, until the listings fill a
+transaction or GATHER_S seconds have passed. When a program needs one of these listings, all of them
+are merged at once (`merge_waiting`).
+
+A parked file has a local-only name now, while its entry on the service keeps the previous name.
 
 INVARIANT: a listing that cannot be merged does not block other listings: after an error, each
 listing gets its own transaction.
@@ -43,13 +45,13 @@ class LocalChanges:
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
     def pending_names(self, remote_id: str) -> Container[str]:
-        """Return the names in a folder under which pending requests may have created an entry."""
+        """Return names under which pending requests may have created entries in a remote folder."""
         return self._state.requests.names_in(remote_id)
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Record whether a coworker has moved the entry of a parked file.
 
-        `folder` (remote id) and `name` are those of the entry in a listing.
+        `folder` (remote id) and `name` are the entry's folder and name in a listing.
         """
         if (folder, name) == (inode.remote_parent, inode.remote_name):
             self._state.moved_parked.discard(inode.ino)
@@ -61,8 +63,8 @@ class LocalChanges:
         """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
 
         The folder has left the tree, so programs save no new files in it. If a coworker has moved
-        the folder, a listing contains the entries again, in another inode for the folder. Call
-        within a transaction.
+        the folder, a later listing gives the folder another inode, and contains the entries again.
+        Call within a transaction.
         """
         state, place = self._state, (folder.zone, folder.remote_id)
         for intent in state.intents.parked():
@@ -71,7 +73,7 @@ class LocalChanges:
                 state.inodes.update(inode, remote_parent=None)
 
     def orphaned(self, ino: int) -> None:
-        """Schedule the creation of a folder that was deleted on the service.
+        """Schedule the creation of the folder `ino`, which was deleted on the service.
 
         The folder is needed again, because a file in it was edited locally. If the service cannot
         create folders, do nothing. Call within a transaction.
@@ -100,7 +102,7 @@ class ListingBatches:
     def __init__(
         self, state: LocalState, changes: LocalChanges, tell: Callable[[int, Merged], None]
     ) -> None:
-        """Create the queue; each merge calls `tell` with the ino of the folder and its changes."""
+        """Create the queue; `tell(ino, changes)` is called after each merge into a folder."""
         self._state = state
         self._changes = changes
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Copies of remote content in the spool, which later changes on the service do not affect."""
+"""Copying of remote content into the spool, where changes on the service do not affect it."""
 
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
@@ -15,9 +15,9 @@ TRIES = 5  # downloads of one file that each find a newer version than the last
 async def materialize(state: LocalState, service: Service, inode: Inode) -> None:
     """Copy the service's version of a file into the spool, as local content (a generation).
 
-    Does nothing for a file with local content. If a program writes to the file meanwhile, the
-    written bytes are kept instead. If the service has a newer version, the newer version is copied.
-    Raises Changed if the version changes TRIES times, and NotFound if the file is gone.
+    Does nothing for a file with local content. If a program writes to the file meanwhile, the copy
+    is discarded. If the service has a newer version, the newer version is copied. Raises Changed if
+    the version changes TRIES times, and NotFound if the file is gone.
     """
     changes = 0
     while not inode.generation:
@@ -46,7 +46,7 @@ async def bring_bytes(
 
     With local bytes, `successor` can take over the entry of `former` on the service. Does nothing
     if the cache does not have the whole content, or if `former` has no entry. Raises the errors of
-    `materialize`.
+    the function `materialize`.
     """
     if successor is None or former is None or former is successor or former.is_new:
         return

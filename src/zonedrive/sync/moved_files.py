@@ -1,8 +1,8 @@
 """Local moves of files that were edited here and moved by a coworker on the service.
 
 If a listing no longer contains an edited file, the file was moved or deleted, but the listing does
-not show the new place. The local file must stay because of the edit, and its name may already
-belong to another entry.
+not show the new place. Because of the edit, the local file must not be removed, and another entry
+on the service may already have its name.
 
 INVARIANT: this module changes only names that the service has reported, and restores no folder that
 was removed or moved locally.
@@ -90,10 +90,10 @@ class MovedFiles:
     async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> None:
         """Move the file locally to the folder and name that the service reports in `found`.
 
-        `place` is a snapshot of the file's place from before the request. A file with other local
-        changes than an edit stays. So does a file that has a temporary name on the service: another
-        client is exchanging its name, and a later response has the final one. Raises the service's
-        error.
+        `place` is a snapshot of the file's place from before the request. The file is not moved if
+        it has other local changes, such as a rename, or if its name on the service is temporary.
+        Another client is then exchanging names, and a later response has the final name. Raises the
+        service's error.
         """
         if is_aside(found.name):
             return

@@ -11,22 +11,23 @@ backup file that was created and removed causes no step. Some cases need more ca
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
   over the identity: the entry is deleted, and the new file gets a new entry.
 * A file on the service got a local-only name (a backup). The file is parked: its entry stays as it
-  is. The file gives up its entry (WITHDRAW), and the entry is deleted, if something that cannot
-  take over the identity (a folder) needs the place, if the remote folder of the entry is to be
-  deleted, or if a new file with the former name was removed or renamed. The file also gives up its
-  entry, but the entry stays, if a coworker has moved the entry and no new file can take over the
-  identity. Parking ends when another file takes over the identity or the file gets another name.
-* After a lost reply, a new file may be on the service under an earlier name, even if the file was
-  removed locally since. Other steps that need the earlier name wait until the outcome is known. The
-  file's own step first determines the outcome, and waits for no other step.
+  is. In three cases, the file gives up its entry (WITHDRAW), and the entry is deleted: another
+  entry that cannot take over the identity, such as a folder, needs the place; the remote folder of
+  the entry is to be deleted; or a new file with the former name was removed or renamed. If a
+  coworker has moved the entry and no new file can take over the identity, the file gives up its
+  entry, but the entry stays. Parking ends when another file takes over the identity or the file
+  gets another name.
+* After a lost reply, a new file may exist on the service under an earlier name, even if the file
+  was since removed locally. Other steps that need the earlier name wait until the outcome is
+  known. The file's own step first determines the outcome, and waits for no other step.
 * An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
 If thousands of intents wait, only some are folded at a time. Intents that concern names depend on
 each other, so they are always folded together, with pending requests, and with new files at places
-that other entries leave. Intents that concern only content depend on these intents alone. They are
-folded in batches, the longest overdue ones first. The steps are the same as if all intents had been
-folded.
+that other entries leave. Intents that concern only content depend only on intents that concern
+names. They are folded in batches, the longest overdue ones first. The steps are the same as if all
+intents had been folded.
 
 This module knows nothing about how a step is performed. No function here is `async`.
 """
@@ -47,7 +48,7 @@ LARGE_ONES = 20  # maximum number of intents with larger content in a batch
 
 
 Chains = dict[tuple[str, str], tuple[int, ...]]
-"""Inodes of a remote folder and of the folders above it, by its zone and remote id."""
+"""Inode numbers of a remote folder and of its ancestors, keyed by the folder's zone and id."""
 
 Place = tuple[int, str]
 """Inode number of a folder, and the remote name of an entry in the folder."""
@@ -266,7 +267,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], views: Mapping[int, InodeView]
 ) -> set[int]:
-    """Return the target folder and those folders above it whose steps must end before `step`."""
+    """Return those folders whose steps must end first: the target folder, or folders above it."""
     view = views[step.ino]
     if not _takes_a_place(step, view):
         return set()
@@ -418,7 +419,7 @@ class Planner:
     def steps_of(self, inos: Collection[int]) -> list[Step]:
         """Return the steps of these inodes, and of all intents that concern names.
 
-        The order of an upload depends only on the intents that concern names.
+        An upload depends only on steps that concern names.
         """
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
@@ -460,7 +461,7 @@ class Planner:
         return steps, more
 
     def ended(self, ino: int) -> None:
-        """Record that a step of an inode has ended, and unblock the uploads that waited for it."""
+        """Record that an inode's step has ended, and unblock uploads that waited for the step."""
         self._blocked -= self._blocks.pop(ino, set())
 
     def _basis(self) -> tuple[int, Collection[Place]]:

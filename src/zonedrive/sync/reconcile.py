@@ -7,8 +7,8 @@ meantime.
 
 The sent version is not always the newest version of its file, because a coworker may have saved
 another version since. The sent version may also be in another file, because an upload identifies
-the file by name: if a coworker has renamed the file between the check and the upload, the service
-has created a new file, or a version of another file that now has the name.
+the file by name. If a coworker has renamed the file between the check and the upload, the service
+has created a new file, or a new version of another file that now has the name.
 
 INVARIANT: the service's response, the end of the pending request and the end of the intent are
 stored in one transaction.
@@ -49,7 +49,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
-"""Errors after which a request may have had an effect, unless `unprocessed` is set.
+"""Errors after which a request may have had an effect, unless the error is `unprocessed`.
 
 After any other error, the request had no effect.
 """
@@ -99,7 +99,7 @@ class Reconciler:
 
     @contextmanager
     def sending(self, request: PendingRequest) -> Iterator[None]:
-        """Record a request as pending; while the `with` block runs, `wait_for` waits for its end.
+        """Record a request as pending; `wait_for` waits until the `with` block ends.
 
         The outcome of the request is unknown until its response is recorded.
         """
@@ -125,12 +125,12 @@ class Reconciler:
             raise
 
     async def make_durable(self) -> None:
-        """Flush the database, so that a power cut cannot undo the record of a conflict or exchange.
+        """Flush the database, so that a power cut cannot undo the newest records.
 
-        Without the record of a conflict, the conflict would be detected again. The name of a
-        conflict copy contains the time, so its content would be sent a second time. After an
-        exchange of names, only the record contains the final name of an entry with a temporary
-        name. An OSError is logged.
+        Without the record of a conflict, the conflict would be detected again, and the content
+        would be sent a second time, because the name of a conflict copy contains the time. While
+        two names are exchanged, only the record contains the final name of the entry that has a
+        temporary name. An OSError is logged.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -267,8 +267,8 @@ class Reconciler:
     ) -> bool:
         """Return True if a version on the service has the same bytes as `file`.
 
-        `version` is by default the current version, which is downloaded: the size and the author
-        are not sufficient, because two versions by one user may have the same size. Raises Damaged
+        `version` is by default the current version. The version is downloaded, because size and
+        author are not sufficient: two versions by one user may have the same size. Raises Damaged
         if `file` is damaged, and the errors of the download.
         """
 
@@ -324,9 +324,9 @@ class Reconciler:
 
         In that case, record the upload as done. Also return True if the intent has changed.
 
-        A power cut can undo the records of a request and its response; the newer version may also
-        be by this client. The search ends at the base of the edit, because older versions cannot
-        have the edit.
+        Such a version exists if a power cut has undone the records of its request and response. The
+        newer version may be a coworker's or this client's. The search ends at the base of the edit,
+        because older versions cannot contain the edit.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -356,8 +356,8 @@ class Reconciler:
     ) -> Version | None:
         """Return a version with the request's bytes that is older than the newest version, or None.
 
-        The newer versions may be by coworkers or by another machine of this user. The search covers
-        the newest LOOK_BACK versions, and ends at the version `base`.
+        Coworkers or another machine of this user may have added the newer versions. The search
+        covers the newest LOOK_BACK versions, and ends at the version `base`.
         """
         if not self._lists_versions:
             return None
@@ -377,10 +377,9 @@ class Reconciler:
     # ---- recording ----
 
     async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
-        """Record the response to a request: the service has the new `entry`.
+        """Record that a request has succeeded: the service has the new version or entry `entry`.
 
-        `entry` is a new version, file or folder. `known` describes the uploaded file if the file
-        has just been read.
+        `known` describes the uploaded file if the file has just been read.
         """
         state = self._state
         request = state.requests.present(sent)
@@ -417,7 +416,7 @@ class Reconciler:
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.
 
-        Such a file has the request's folder and name.
+        Such a file is in the request's folder, under the request's name.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(request.zone, request.folder)

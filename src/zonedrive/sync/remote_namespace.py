@@ -46,7 +46,7 @@ class RemoteNamespace:
         self._rollback = Rollback(state, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
-        """Create a folder on the service, or use the remote folder that already has the name.
+        """Create a folder on the service, or adopt the remote folder that already has the name.
 
         If a remote file has the name, rename the local folder to a conflict-copy name.
         """
@@ -98,9 +98,9 @@ class RemoteNamespace:
     async def move(self, intent: Intent, inode: Inode, *, aside: bool = False) -> None:
         """Move the entry on the service; if the service rejects the move, undo it locally.
 
-        If `aside` is true, only move the entry to a temporary name, so that another entry can get
-        its name. A later step moves the entry to its final name. Raises the rejection if the
-        rollback is not possible.
+        If `aside` is true, only move the entry to a temporary name, which frees its current name
+        for another entry. A later step moves the entry to its final name. Raises the rejection if
+        the rollback is not possible.
         """
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
@@ -172,9 +172,9 @@ class RemoteNamespace:
         return found.revision == intent.base
 
     async def _roll_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Roll a move back and return True on success.
+        """Undo a rejected move locally, and return True on success.
 
-        If the former folders were removed locally, restore them first.
+        If folders above the former place were removed locally, restore these folders first.
         """
         state = self._state
         await self._locate(intent, inode)
@@ -191,9 +191,9 @@ class RemoteNamespace:
         return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """Record the place of an entry on the service after a rejected move.
+        """After a rejected move, record the place that the entry now has on the service.
 
-        A move may take two requests, and the first one may have had an effect.
+        A move may take two requests, and the first request may have had an effect.
         """
         planned = self._state.intents.snapshot(intent)
         try:
@@ -285,10 +285,10 @@ class RemoteNamespace:
         await self._deleted(inode)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> None:
-        """Rename an entry from its temporary name to its own name, or `instead` if that is taken.
+        """Rename an entry from a temporary name to its own name, or to `instead` if this is taken.
 
-        `instead` is by default the name of a conflict copy. Raises AlreadyExists if both names
-        are taken.
+        `instead` is by default the name of a conflict copy. An entry without a temporary name keeps
+        its name. Raises AlreadyExists if both names are taken.
         """
         if not is_aside(inode.remote_name):
             return
@@ -329,9 +329,8 @@ class RemoteNamespace:
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.
 
-        If the folder was removed as a whole, its entries are still in the local tree. The listings
-        of its subfolders are then fetched again, and a new version of a file counts like a new
-        entry.
+        If the folder was removed as a whole, its entries are still in the local tree. Then the
+        listings of its subfolders are fetched again, and a new version counts as a new entry.
         """
         state, inodes = self._state, self._state.inodes
         if await self._news_in(folder):
@@ -369,7 +368,10 @@ class RemoteNamespace:
 
 
 def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:
-    """Return the error for a 404 response although the entries exist: no such endpoint."""
+    """Return the error for an endpoint that the service lacks.
+
+    `unknown` is the service's 404 response to a request for entries that exist.
+    """
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",

@@ -88,9 +88,9 @@ class Rollback:
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
         """Roll back the removals of the folders that the inode was moved out of.
 
-        Return the remote ids of the folders above the inode's former place, topmost first. When
-        these folders have been listed, `move` may succeed. The result is empty if no such folder
-        was removed.
+        Return the remote ids of the folders above the inode's former place, topmost first. After
+        the caller has listed these folders, `move` may succeed. The result is empty if no such
+        folder was removed.
         """
         state = self._state
         removed: list[tuple[Inode, Intent]] = []
@@ -113,10 +113,10 @@ class Rollback:
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
         """Return the moves that bring the inode back to its former place.
 
-        Inodes that now occupy the former place are moved back, too. The result maps each inode
-        number to the inode, its target folder and its target name. An inode with a temporary remote
-        name gets the place that becomes free, or in a cycle its current place. Return None if a
-        place is in use or gone.
+        The moves include those of other inodes that now occupy a former place. The result maps each
+        inode number to the inode, its target folder and its target name. An inode with a temporary
+        remote name gets the place that becomes free, or in a cycle its current place. Return None
+        if a place is in use or gone.
         """
         state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):

@@ -71,7 +71,10 @@ def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | Non
 
 
 class Body:
-    """Bytes of one generation for an upload; each iteration reads the bytes from the start."""
+    """Body of an upload: one generation of a file's local bytes.
+
+    Each iteration reads the bytes from the start.
+    """
 
     def __init__(self, file: ContentFile, size: int, limit: int) -> None:
         """Create the body; `limit` is in bytes per second, or 0 for no limit."""
@@ -111,7 +114,7 @@ class Uploader:
     def sent(self, ino: int) -> int:
         """Return the number of bytes that the inode's running upload has sent so far.
 
-        A small file is sent at once, so the result is 0 until its response arrives.
+        The result is 0 if no upload is running, or if a small file is sent in one piece.
         """
         body = self._bodies.get(ino)
         return body.sent if body else 0
@@ -134,9 +137,9 @@ class Uploader:
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         """Decide whether to upload the file or to make a conflict copy, and do so.
 
-        The decision compares the service's version with the base of the edit. It is discarded if
-        the intent has changed meanwhile, for example by a rename. Otherwise this client's own
-        version could be taken for a coworker's version.
+        The decision compares the service's version with the base of the edit. If the intent has
+        changed meanwhile, for example by a rename, the decision is discarded. Otherwise this
+        client's own version could be taken for a coworker's version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
@@ -231,9 +234,9 @@ class Uploader:
     async def _send(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> None:
-        """Send the bytes and record the response; do nothing if the intent has changed.
+        """Send the bytes and record the response.
 
-        Also do nothing if the inode's remote id has changed. Raises StoreError if a policy
+        Do nothing if the intent or the inode's remote id has changed. Raises StoreError if a policy
         forbids the upload.
         """
         reconciler = self._reconciler
@@ -319,8 +322,8 @@ class Uploader:
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return the other inodes with this remote name, as `_others_named` does.
 
-        Raises Changed if one of these inodes is to be moved or deleted. The entry of a parked file
-        does not count, unless `inode` is a new file, which takes over the entry.
+        Raises Changed if one of these inodes is to be moved or deleted. A parked file (see
+        `planner`) does not count, unless `inode` is a new file, which takes over its entry.
         """
         others = await self._others_named(inode, folder, name)
         for each in others:
@@ -376,9 +379,9 @@ class Uploader:
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
         """Return (folder id, name, the service's entry with this name or None) for a new file.
 
-        The listing of the folder must be recent, and requested after the step became due: after the
-        newest local change, and after an earlier attempt with an unknown outcome. One listing
-        serves all waiting files.
+        The listing of the folder must be recent. It must also be requested after the step became
+        due, that is, after the newest local change and after an earlier attempt with an unknown
+        outcome. One listing serves all waiting files.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)

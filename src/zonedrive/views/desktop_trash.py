@@ -1,4 +1,4 @@
-"""Trash folder of file managers, which deletes an entry on the service when it is moved there.
+"""Trash folder of file managers. Moving an entry into it deletes the entry on the service.
 
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each entry with the original path and
@@ -55,7 +55,7 @@ class DesktopTrash:
 
 
 class _Fixed(Node):
-    """Virtual folder that exists as long as the mount, with its entries in memory."""
+    """Virtual folder that exists as long as the mount, and keeps its entries in memory."""
 
     mode = stat.S_IFDIR | PRIVATE
 

@@ -1,7 +1,7 @@
 """States of entries for file managers, with batch queries and change notifications.
 
 This module knows nothing about the control socket. No function sends a request to the service or
-reads through the mount, so that answers are just as fast while the service is unreachable.
+reads through the mount, so that queries are just as fast while the service is unreachable.
 
 The state of a folder is the most urgent state of everything below the folder.
 """

@@ -120,13 +120,16 @@ class FileSystem:
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
-        """Wake tasks that wait for uploads whenever the connection state changes."""
+        """Whenever the connection state changes, wake the tasks that wait for uploads."""
         while True:
             await self._service.link.wait_change()
             self._dispatcher.wake()
 
     async def aclose(self) -> None:
-        """After the unmount, store unsaved bytes and close all files, the cache and the service."""
+        """Store unsaved bytes; close all files, the cache and the connections to the service.
+
+        Call this method after the unmount.
+        """
         self._files.close_all()
         self._virtual.close_all()
         self._state.spool.tidy()
@@ -207,7 +210,10 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the attributes of an inode; those of an open former version never change."""
+        """Return the attributes for a kernel inode number.
+
+        For an open file that shows a former version, the attributes never change.
+        """
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
@@ -230,8 +236,8 @@ class FileSystem:
 
         Permission bits and times are stored locally (access times only until unmount), because
         the service cannot store them. Raises PermissionError (EPERM) for another owner, for the
-        mount point, and for permissions that the service's protection forbids. Raises
-        IsADirectoryError if the size of a folder would be set.
+        mount point, and for permission bits that the entry's protection on the service forbids.
+        Raises IsADirectoryError if `size` is given for a folder.
         """
         state = self._state
         if ino >= VIRTUAL:

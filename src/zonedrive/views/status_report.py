@@ -1,4 +1,4 @@
-"""Reports for users about running, waiting and failed uploads, and files that are never uploaded.
+"""Reports for users about uploads, and about files that are never uploaded.
 
 This module knows nothing about the commands.
 
@@ -106,7 +106,7 @@ class StatusReport:
         return self._state.pause.current
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no upload is running, except those that `sync` with `first` waits for."""
+        """Wait until no upload is running, except uploads that a call of `sync` has put first."""
         await self._dispatcher.wait_until(self._dispatcher.is_quiet)
 
     def lost(self, under: Iterable[int] | None = None) -> int:
@@ -164,11 +164,12 @@ class StatusReport:
         return self._dispatcher.changed
 
     def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return counts of the pending changes: files, bytes, sent, uploading, failed and others.
+        """Return a dict with counts of the pending changes.
 
         `files` counts all pending changes, and `changes` those without local bytes: new folders,
-        renames and removals. `sent` is the number of bytes that the running uploads have sent.
-        `causes` counts the failed changes per cause. `open` counts files that a program may still
+        renames and removals. `bytes` is the size of all local bytes. `uploading` counts the running
+        uploads, and `sent` is the number of bytes that they have sent. `failed` counts the failed
+        changes, and `causes` those of each cause. `open` counts files that a program may still
         write to, and `paused` is True while uploads are paused. `under` limits the counts to these
         inodes and everything below them. The result contains no file names.
         """
@@ -199,7 +200,7 @@ class StatusReport:
         return {intent.ino for intent in self._state.intents.pending()} | taken_back
 
     def failures(self) -> dict[int, str]:
-        """Return the error texts of the failed changes in `waiting`, by inode.
+        """Return the error texts of the failed changes, keyed by inode number as in `waiting`.
 
         Only failures since the start of the daemon are included. The key of a rolled-back change is
         its negated number.
@@ -336,10 +337,7 @@ class StatusReport:
         return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """Return the pending changes of the inodes `under` and their descendants.
-
-        If `under` is None, return all pending changes.
-        """
+        """Return the pending changes of the inodes `under` (None: all) and their descendants."""
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
@@ -434,7 +432,8 @@ class StatusReport:
     async def versions(self, inode: Inode) -> list[Any]:
         """Return the versions of a file, newest first; [] if the service does not have the file.
 
-        Raises ZonedriveError for a folder, NotSupported, and the service's errors.
+        Raises ZonedriveError for a folder, NotSupported if the profile cannot list versions, and
+        the service's errors.
         """
         if inode.is_folder:
             raise ZonedriveError("a folder has no versions")

@@ -58,11 +58,12 @@ class TrashOperations:
     async def delete(self, parent: int, name: str) -> TrashedEntry:
         """Delete the entry `name` of the folder `parent`, and everything in the entry.
 
-        Raises OSError: EXDEV if the entry or anything below it exists only locally or was rejected
-        by the service (programs then offer to delete the entry permanently), EBUSY if a program is
-        writing to any of these files or has renamed the entry, ENETUNREACH or EBUSY if an upload
-        of any of these files does not end soon. Raises PermissionError for a zone or a protected
-        entry.
+        Raises PermissionError for a zone or a protected entry, and OSError in these cases:
+
+        - EXDEV: the entry or anything below it exists only locally, or was rejected by the service.
+          Programs then offer to delete the entry permanently.
+        - EBUSY: a program is writing to one of these files, or has just renamed the entry.
+        - ENETUNREACH or EBUSY: the upload of one of these files does not end soon.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -89,7 +90,7 @@ class TrashOperations:
     async def _all_sent(self, inode: Inode) -> None:
         """Wait up to PATIENCE_S seconds until the entry and everything below it is uploaded.
 
-        Raises OSError as described in `delete`, without a wait if an upload has failed again.
+        Raises OSError as described in `delete`, at once if an upload has failed again.
         """
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
@@ -145,9 +146,13 @@ class TrashOperations:
         """Restore the entry `gone` on the service, and move it to the folder `parent` as `name`.
 
         The service restores the entry in its former place; if needed, the entry is then moved.
-        Raises OSError: EEXIST if `name` or the former name is in use, EXDEV if `parent` is in
-        another zone, ENETUNREACH or EBUSY if the service has not deleted the entry yet, EBUSY if
-        the former name was taken during the restore. Raises NotSupported and the service's errors.
+        Raises NotSupported if the profile cannot restore, the service's errors, and OSError in
+        these cases:
+
+        - EEXIST: `name` or the former name is in use.
+        - EXDEV: `parent` is in another zone.
+        - ENETUNREACH or EBUSY: the service has not deleted the entry yet.
+        - EBUSY: the former name was taken during the restore.
         """
         state, entry = self._state, gone.entry
         folder = await self._names.folder(parent)

@@ -1,4 +1,6 @@
-"""Folder `.versions` in each folder, with former versions as files, if the profile supports them.
+"""Folder `.versions` in each folder, in which programs can read former versions of files.
+
+The folder exists if the profile can list and download versions.
 
     FOLDER/.versions/               a folder for each file of FOLDER that the service has
     FOLDER/.versions/NAME/          the versions of NAME, including the newest version
@@ -10,9 +12,9 @@ newest version of NAME is in the cache, its bytes are read from there.
 The folder NAME belongs to the entry on the service, so the folder stays the same when a program
 saves by renaming a new file over the old one.
 
-The history of a file is requested only when a user looks at the history. A history is valid for
-`refresh` seconds, or until a listing shows another version. While the service is unreachable, the
-last history is used. Histories are only in memory.
+The history of a file is requested only when a program reads the history. A history is valid for
+`refresh` seconds (a setting), or until a listing shows another version. While the service is
+unreachable, the last history is used. Histories are kept only in memory.
 
 INVARIANT: everything is read-only: every change is refused with EROFS.
 INVARIANT: at most one request per file is in progress; all callers share its result.
@@ -92,7 +94,7 @@ def version_name(version: Version, extension: str) -> str:
 
 
 def with_mark(name: str, version: Version) -> str:
-    """Return `name` with a short hash of the version's id, which makes the name unique."""
+    """Return `name` with a short hash of the version's id added, which makes the name unique."""
     digest = hashlib.sha256(version.id.encode("utf-8", "surrogatepass")).hexdigest()
     return names.with_mark(name, f"~{digest[:8]}")
 
@@ -181,7 +183,8 @@ class Versions:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
         While the service is unreachable, or if its response takes longer than PATIENCE_S seconds,
-        return the last history. Raises the service's errors and NotSupported.
+        return the last history. Raises NotSupported if the profile cannot list versions, and the
+        service's errors.
         """
         past = self.known(file.zone, file.remote_id or "")
         if past is not None and (
@@ -223,9 +226,9 @@ class Versions:
         return past
 
     async def requested(self, file: Inode) -> VersionList:
-        """Request the current history from the service, store it in the cache, and return it.
+        """Request the current history from the service, keep it in memory, and return it.
 
-        Raises NotSupported and the service's errors.
+        Raises the errors of the method `past`.
         """
         asked_s, revision = _now_s(), file.revision
         versions = await self.service.versions(file.zone, file.remote_id or "")

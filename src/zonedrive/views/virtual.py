@@ -1,11 +1,11 @@
 """Virtual entries of the mount, which are not on the service and not in the listings of the tree.
 
-A folder of the mount may have a `VirtualRoot`, which is a virtual folder or file that no listing
-shows, but that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and
-its nodes, and add the root where `stack` creates its `VirtualLayer`.
+A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
+that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and its nodes,
+and add the root where `stack` creates its `VirtualLayer`.
 
-Virtual entries do not store data that must survive the daemon. Such data has a database row, as the
-files in lost+found do.
+Virtual entries store no data that must survive the daemon. Entries with such data, for example the
+files in lost+found, have database rows instead.
 
 INVARIANT: a virtual inode number is derived from the identity of the entry. The number is therefore
 the same after a restart, without a database row, and never identifies another entry.
@@ -40,7 +40,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 
 
 def number(*what: str) -> int:
-    """Return an inode number derived from the words in `what`.
+    """Return the inode number of the virtual entry that the words in `what` identify.
 
     The first word is the `Database.identity`.
     """
@@ -378,6 +378,6 @@ class VirtualLayer:
 
 
 def _require_free(parent: int) -> None:
-    """Raise FileExistsError if the new entry would take the name of a `VirtualRoot`."""
+    """Raise FileExistsError for a folder of the tree, where a `VirtualRoot` has the new name."""
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

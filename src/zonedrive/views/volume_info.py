@@ -52,9 +52,10 @@ class _File(Node, Content):
 
 
 def contents(title: str, icon: Path | None) -> bytes:
-    """Return the content of the file for a mount name and the path of an installed icon.
+    """Return the bytes of the file; `title` is the name of the mount, `icon` an installed icon.
 
-    `IconFile` has precedence over `Icon`. With `Icon` alone, GTK 3 prefers the icon of a drive.
+    The key `IconFile` has precedence over `Icon`. With `Icon` alone, GTK 3 prefers the icon of a
+    drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]
     if icon is not None and str(icon).isprintable():

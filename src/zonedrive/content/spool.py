@@ -93,9 +93,11 @@ def create_table(connection: sqlite3.Connection) -> None:
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Return True if `box` can decrypt the manifest in `row`, a mapping from column to value."""
     try:
-        ino, generation = int(str(row["ino"])), int(str(row["generation"]))
-        _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
-    except (Damaged, TypeError, ValueError):
+        ino, generation, sealed = int(str(row["ino"])), int(str(row["generation"])), row["manifest"]
+        if not isinstance(sealed, bytes):
+            return False
+        _opened(box, ino, generation, sealed)
+    except (Damaged, ValueError):
         return False
     return True
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.crash import damage
 from zonedrive.cipher import Box, Clear, Sealed, new_key
+from zonedrive.content import spool
 from zonedrive.db import Connection, Database
 from zonedrive.errors import StoreError
 from zonedrive.state import inode_table, intents, pending_requests, repair
@@ -159,6 +160,14 @@ def test_a_sealed_column_of_any_type_is_damaged(box: Box, value: object) -> None
     assert not inode_table.is_whole({"ino": 2, "kind": Kind.FILE, "sealed": value}, box)
     request = {"ino": 1, "bytes_ino": 1, "generation": 0, "size": 0, "sealed": value}
     assert not pending_requests.is_whole(request, box)
+
+
+@pytest.mark.parametrize("box", [Clear(), Sealed(new_key())])
+@pytest.mark.parametrize("value", [None, 0, 1 << 62, 1.5, "text", "", b""])
+def test_a_manifest_that_is_not_a_blob_is_damaged(box: Box, value: object) -> None:
+    """An empty blob is the manifest of a file whose state is unknown."""
+    row = {"ino": 1, "generation": 1, "manifest": value}
+    assert spool.is_whole(row, box) == (value == b"")
 
 
 @pytest.mark.parametrize(

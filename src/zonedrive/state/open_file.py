@@ -177,6 +177,11 @@ class Handle(msgspec.Struct, eq=False):
         file.writers += self.writable
         self.file = file
 
+    def stop_writing(self) -> None:
+        """Remove the handle from the writers of its file; a later `move_to` does not add it."""
+        self.file.writers -= self.writable
+        self.writable = False
+
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
         """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 

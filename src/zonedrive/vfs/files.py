@@ -108,7 +108,7 @@ class Files:
             self.sessions.begin_new(self._handles[opened.handle].file)
         except OSError:
             which = self._handles.pop(opened.handle)
-            which.file.writers -= 1
+            which.stop_writing()
             self._detach(which)
             raise
         return opened
@@ -119,13 +119,12 @@ class Files:
         Raises OSError or StoreError if the last written bytes cannot be stored.
         """
         which = self._handles.pop(handle)
-        opened = which.file
-        if which.writable:
-            opened.writers -= 1
+        opened, was_writable = which.file, which.writable
+        which.stop_writing()
         try:
             if opened.writers == 0:
                 self._end(opened)
-            elif which.writable and opened.session is not None and opened.session.is_only_emptied:
+            elif was_writable and opened.session is not None and opened.session.is_only_emptied:
                 await self.sessions.save(opened)
         finally:
             self._detach(which)

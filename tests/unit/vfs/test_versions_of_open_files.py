@@ -2,12 +2,14 @@
 
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
+import trio.testing
 
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
@@ -300,3 +302,33 @@ async def test_a_refused_open_leaves_no_handle(
     with pytest.raises(OSError, match="Too many open files"):
         await office.open()
     assert not office.state.opened
+
+
+async def test_a_release_that_waits_for_the_disk_counts_its_writer_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer version that arrives meanwhile takes over the handle, but not as a writer.
+
+    Otherwise the last writer of the newer version would not be noticed, and its bytes be lost.
+    """
+    files, state, go_on = office.files, office.state, threading.Event()
+    await office.save(b"first version")
+    reader = await office.open()
+    slow, last = [await office.open(os.O_WRONLY | os.O_TRUNC) for _ in range(2)]
+    await files.fsync(slow)
+    assert await files.read(reader, 0, 100) == b""
+    session = state.session(office.inode.ino)
+    assert session is not None
+    session.changed(0)
+    monkeypatch.setattr(type(session.file), "sync", lambda _: go_on.wait(60))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(files.release, slow)
+        await trio.testing.wait_all_tasks_blocked()
+        await files.release(last)
+        await office.upload()
+        await office.save(b"second version")
+        writer = await office.open(os.O_WRONLY)
+        go_on.set()
+    await files.write(writer, 0, b"Second")
+    await files.release(writer)
+    assert await files.read(await office.open(), 0, 100) == b"Second version"

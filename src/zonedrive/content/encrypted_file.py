@@ -390,7 +390,11 @@ class EncryptedFile(ContentFile):
         with self._lock:
             manifest = self._chunks.manifest_of_copy(self._size)
         copy = EncryptedFile.open(path, self._account_key, manifest)
-        copy._chunks.begin_writing(copy._size)  # in a thread, not at the first write
+        try:
+            copy._chunks.begin_writing(copy._size)  # in a thread, not at the first write
+        except BaseException:
+            copy.close()
+            raise
         return copy
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.encrypted_file import EncryptedFile, create_file, open_file
 from zonedrive.content.header import MAX_HOLES
-from zonedrive.content.slots import CHUNK, SLOT, slot_offset
+from zonedrive.content.slots import CHUNK, SLOT, Slots, slot_offset
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -316,6 +316,27 @@ def test_a_copy_that_cannot_be_opened_is_removed(
     with pytest.raises(FileExistsError):
         file.copy_to(tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == b"other"
+    file.close()
+
+
+def test_a_copy_that_cannot_be_read_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed copy of an encrypted file leaves no open descriptor."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"a" * CHUNK)
+    file.close()
+    file = open_file(tmp_path / "file", KEY, file.manifest())
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(Slots, "nonce", fail)
+    with pytest.raises(OSError, match="input/output"):
+        file.copy_to(tmp_path / "copy")
+    links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    assert [link.name for link in links if link.is_relative_to(tmp_path)] == ["file"]
+    assert os.listdir(tmp_path) == ["file"]
     file.close()
 
 

@@ -174,7 +174,8 @@ def delete(group: str, account: str, yes: bool) -> None:
     if not yes and not text_output.is_confirmed(
         f"Delete {group}, and the access to zones that it gives?"
     ):
-        raise click.Abort
+        text_output.complain("nothing was removed")
+        click.get_current_context().exit(1)
     ask_directory(account, lambda directory: directory.delete_group(group))
     text_output.line(f"deleted {group}")
 

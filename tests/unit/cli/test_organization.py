@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
 from rich.cells import cell_len
 
 from tests.unit.cli.stand_in import log_on, run
-from zonedrive.cli import organization, tokens
+from zonedrive.cli import organization, text_output, tokens
 from zonedrive.cli.main import main
 from zonedrive.errors import BadAnswer, Unavailable
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
@@ -142,3 +143,24 @@ def test_an_answer_that_cannot_be_understood_is_one_line(
     said = capsys.readouterr()
     assert (end.value.code, said.out) == (1, "")
     assert said.err == "zonedrive: listing the users: the answer holds no list\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["groups", "delete", "g"], ["trash", "--purge", "old.txt"]], ids=" ".join
+)
+def test_a_declined_question_does_not_count_as_an_interruption(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer no ends a command with exit code 1, Ctrl-C with 130."""
+
+    def interrupt(_: str) -> bool:
+        raise click.Abort
+
+    for ask, code, said in (
+        (lambda _: False, 1, "zonedrive: nothing was removed\n"),
+        (interrupt, 130, ""),
+    ):
+        monkeypatch.setattr(text_output, "is_confirmed", ask)
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert (end.value.code, capsys.readouterr().err) == (code, said)

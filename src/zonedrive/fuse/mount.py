@@ -148,11 +148,12 @@ class Session:
         If the mount does not answer within ANSWER_SECONDS, stop the session and raise MountError.
         The requests run in threads, because this event loop answers them.
         """
+        in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
         try:
             with trio.fail_after(ANSWER_SECONDS):
-                above = await trio.to_thread.run_sync(os.stat, self.folder.parent)
-                await trio.to_thread.run_sync(os.statvfs, self.folder, abandon_on_cancel=True)
-                here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
+                above = await in_thread(os.stat, self.folder.parent)
+                await in_thread(os.statvfs, self.folder)
+                here = await in_thread(os.stat, self.folder)
                 if here.st_dev == above.st_dev:
                     raise MountError(f"the mount at {self.folder} disappeared at once")
                 tuning.tune(here.st_dev)

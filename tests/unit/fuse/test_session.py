@@ -1,0 +1,40 @@
+"""Start of a FUSE session without a kernel."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from zonedrive.errors import MountError
+from zonedrive.fuse import mount
+from zonedrive.fuse.mount import ANSWER_SECONDS, Session
+from zonedrive.supervisor import Supervisor
+
+
+@pytest.mark.parametrize("hung", ["parent", "mount"])
+async def test_a_mount_that_hangs_is_reported_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock, hung: str
+) -> None:
+    """The parent folder may be on another file system, which does not answer either."""
+    files, go_on = cast(Any, SimpleNamespace(invalidations=None)), threading.Event()
+    session = Session(files, tmp_path / "mount", "https://memory.example", Supervisor())
+
+    def stat(path: Path) -> SimpleNamespace:
+        if (path == tmp_path) == (hung == "parent"):
+            go_on.wait(60)
+        return SimpleNamespace(st_dev=1)
+
+    async def answer_late() -> None:
+        await trio.sleep(2 * ANSWER_SECONDS)
+        go_on.set()
+
+    monkeypatch.setattr(mount, "os", SimpleNamespace(stat=stat, statvfs=stat))
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer_late)
+        with pytest.raises(MountError, match="did not answer"):
+            await session._try()
+        assert trio.current_time() - began == pytest.approx(ANSWER_SECONDS)

@@ -99,9 +99,13 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.EPERM)
         opened, attr = await self._files.create(parent_inode, name, mode, os.O_EXCL)
         try:
-            await self._files.flush(opened.handle)
-        finally:
-            await self._files.release(opened.handle)
+            try:
+                await self._files.flush(opened.handle)
+            finally:
+                await self._files.release(opened.handle)
+        except BaseException:
+            self._files.forget(attr.ino, 1)  # after an error, the kernel never forgets the inode
+            raise
         return encode(attr)
 
     # ---- attributes ----

@@ -17,11 +17,13 @@ class FullDisk:
 
     def __init__(self) -> None:
         self.open_handles: set[int] = set()
+        self.lookups = 0
 
-    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Any, None]:
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Any, Any]:
         """Open a new file."""
         self.open_handles.add(7)
-        return SimpleNamespace(handle=7), None
+        self.lookups += 1
+        return SimpleNamespace(handle=7), SimpleNamespace(ino=3)
 
     async def flush(self, handle: int) -> None:
         """Fail."""
@@ -31,9 +33,14 @@ class FullDisk:
         """Close a handle."""
         self.open_handles.remove(handle)
 
+    def forget(self, ino: int, count: int) -> None:
+        """Subtract from the lookup count of the file."""
+        assert ino == 3
+        self.lookups -= count
 
-async def test_a_file_of_mknod_that_cannot_be_stored_is_closed() -> None:
-    """The kernel knows no handle of the file, and will not close it."""
+
+async def test_a_file_of_mknod_that_cannot_be_stored_is_released() -> None:
+    """The kernel knows neither a handle nor an inode of the file, and will not release them."""
     files = FullDisk()
     operations = Operations(cast(FileSystem, files))
     with pytest.raises(pyfuse3.FUSEError) as failed:
@@ -42,3 +49,4 @@ async def test_a_file_of_mknod_that_cannot_be_stored_is_closed() -> None:
         )
     assert failed.value.errno == errno.ENOSPC
     assert not files.open_handles
+    assert files.lookups == 0

@@ -13,7 +13,7 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option, some_account_option
 from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotFound
+from zonedrive.errors import MountEnded, NotFound
 from zonedrive.formatting import count, verb
 from zonedrive.paths import AccountPaths
 from zonedrive.translation import marked
@@ -59,7 +59,7 @@ def zones_of(paths: AccountPaths) -> list[dict[str, Any]]:
     """
     try:
         return list(control_client.ask(paths, {"command": "zones"})["zones"])
-    except control_client.NoDaemon:
+    except (control_client.NoDaemon, MountEnded):
         from zonedrive.daemon import service_commands
 
         return service_commands.zones(paths)
@@ -206,16 +206,19 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send a trash request to the daemon and return the response.
 
-    If no daemon is running, the request goes to the service directly.
+    If no daemon is running, the request goes to the service directly. Raises MountEnded if the
+    mount ends during a request that changes the trash, because the request may have had an effect.
     """
-    paths = AccountPaths(account)
+    paths, command = AccountPaths(account), request["command"]
     try:
         return control_client.ask(paths, request)
-    except control_client.NoDaemon:
+    except (control_client.NoDaemon, MountEnded) as ended:
+        if isinstance(ended, MountEnded) and command != "trash":
+            raise
         from zonedrive.daemon import service_commands
         from zonedrive.daemon.trash import Trash
 
-        command, zone, entries = request["command"], request["zone"], request.get("entries", [])
+        zone, entries = request["zone"], request.get("entries", [])
         return service_commands.ask(
             paths, lambda service: Trash(service, zone).do(command, entries)
         )

@@ -15,7 +15,14 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.control_client import NoDaemon
 from zonedrive.cli.files import zones_of
 from zonedrive.cli.options import LocalPath, Text, json_option, some_account_option
-from zonedrive.errors import Forbidden, NotFound, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import (
+    Forbidden,
+    MountEnded,
+    NotFound,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
 from zonedrive.formatting import timestamp
 from zonedrive.paths import AccountPaths
 
@@ -139,7 +146,7 @@ class ZoneLog:
             request = {"command": "located", "zone": zone_id, "entries": batch}
             try:
                 found |= control_client.ask(self.paths, request)["paths"]
-            except NoDaemon:
+            except (NoDaemon, MountEnded):
                 break
         return found
 

@@ -11,6 +11,9 @@ from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import errors
 from zonedrive.cipher import Clear
 from zonedrive.db import Database
+from zonedrive.logon.bearer_auth import Bearer, save_bearer
+from zonedrive.logon.secrets import open_store
+from zonedrive.paths import AccountPaths
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Conflict, IntentTable
@@ -113,15 +116,29 @@ def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: Sta
 
 def test_zones_without_a_daemon_asks_the_service() -> None:
     """Without a mount, a service that cannot be reached is an error."""
-    from zonedrive.logon.bearer_auth import Bearer, save_bearer
-    from zonedrive.logon.secrets import open_store
-
     paths = log_on()
     save_bearer(open_store(paths), Bearer("t0ken", "token"))
     failed = run("zones")
     assert (failed.returncode, failed.stdout) == (4, "")
     assert failed.stderr.count("\n") == 1 and "127.0.0.1:1" in failed.stderr
     assert "t0ken" not in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["zones", "trash"])
+def test_a_list_comes_from_the_service_if_the_mount_ends(stand_in: StandIn, name: str) -> None:
+    """The command asks the service, which is unreachable here."""
+    save_bearer(open_store(AccountPaths("default")), Bearer("t0ken", "token"))
+    stand_in.answers[name] = errors.MountEnded("the mount has ended")
+    failed = run(name)
+    assert failed.returncode == 4, failed.stderr
+
+
+def test_a_restore_is_not_repeated_if_the_mount_ends(stand_in: StandIn) -> None:
+    """The daemon may have restored the entry, which is then not in the trash any more."""
+    save_bearer(open_store(AccountPaths("default")), Bearer("t0ken", "token"))
+    stand_in.answers["restore"] = errors.MountEnded("the mount has ended")
+    failed = run("restore", "old.txt")
+    assert (failed.returncode, failed.stderr) == (1, "zonedrive: the mount has ended\n")
 
 
 def test_conflicts_without_a_mount() -> None:

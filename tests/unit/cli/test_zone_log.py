@@ -12,9 +12,11 @@ import click
 import pytest
 
 from tests.unit.cli.stand_in import log_on, run
-from zonedrive.cli import zone_log
+from zonedrive.cli import control_client, zone_log
+from zonedrive.cli.control_client import NoDaemon
 from zonedrive.cli.zone_log import Since, ZoneLog
-from zonedrive.errors import NotLoggedOn, Unreachable
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import MountEnded, NotLoggedOn, Unreachable
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
 
@@ -142,6 +144,19 @@ def test_following_waits_for_an_unreachable_service(
     assert list(followed(source, 0)) == ["a"]
     said = capsys.readouterr().err
     assert said.count("cannot be reached; waiting") == 1 and said.count("is back") == 1
+
+
+@pytest.mark.parametrize("ended", [NoDaemon("not mounted"), MountEnded("the mount has ended")])
+def test_the_log_is_shown_without_a_mount(
+    monkeypatch: pytest.MonkeyPatch, ended: Exception
+) -> None:
+    """Only a daemon knows the current paths; if the mount ends, the paths are left out."""
+
+    def ask(*_: object) -> Message:
+        raise ended
+
+    monkeypatch.setattr(control_client, "ask", ask)
+    assert ZoneLog(AccountPaths("default"), None, "")._located("z", ["1"]) == {}
 
 
 def test_exit_codes_without_a_log() -> None:

@@ -69,7 +69,7 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
     """
 
     async def listed(service: HttpService) -> list[Member]:
-        service.require("members")
+        service.profile.operation("members")  # raises NotSupported
         zone = chosen(paths, await service.zones(), wanted)
         return await service.members(zone.id)
 
@@ -90,8 +90,8 @@ def change_member(
     """
 
     async def change(service: HttpService) -> str:
-        service.require("set_member" if level else "remove_member")
-        service.require("members")
+        for needed in ("set_member" if level else "remove_member", "members"):
+            service.profile.operation(needed)  # raises NotSupported
         zone = chosen(paths, await service.zones(), wanted)
         members = await service.members(zone.id)
         found = [one for one in members if one.id == who]

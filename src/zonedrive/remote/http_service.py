@@ -67,10 +67,6 @@ class HttpService(Service):
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
-    def require(self, operation: str) -> None:
-        """Raise NotSupported if the profile does not define `operation`."""
-        self.profile.operation(operation)
-
     @property
     def places(self) -> int:
         return self._requests.places

@@ -111,11 +111,13 @@ class Server:
         """Accept connections until cancelled; `listen_again` may replace the socket meanwhile.
 
         After an error, the supervisor calls this method again, which then recreates a closed
-        socket.
+        socket. After `hide`, the socket is not recreated, because another daemon may use the path.
         """
         while True:
             assert self._socket is not None, "listen first"
             if self._socket.fileno() < 0:  # a failed accept has closed it
+                if self._name is None:
+                    return
                 self._open(self.path)
             with trio.CancelScope() as self._accepting:
                 listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))

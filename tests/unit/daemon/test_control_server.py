@@ -1,5 +1,6 @@
 """The control socket, with real connections."""
 
+import errno
 import json
 import os
 import socket
@@ -266,6 +267,29 @@ async def test_a_removed_socket_is_created_again(path: Path) -> None:
         third = await served.client()
         for number, client in enumerate((first, second, third)):
             assert (await client.ask(command="echo", text=number))["said"] == number
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+async def test_a_socket_that_fails_is_created_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock, hidden: bool
+) -> None:
+    """After `hide`, the path belongs to the next daemon."""
+    broken = trio.Event()
+
+    async def accept(_: trio.SocketListener) -> trio.SocketStream:
+        await broken.wait()
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(trio.SocketListener, "accept", accept)
+    async with serving(path) as served:
+        if hidden:
+            served.server.hide()
+        else:
+            path.unlink()
+        path.touch()
+        broken.set()
+        await trio.sleep(10)
+        assert path.is_socket() != hidden
 
 
 async def test_the_socket_of_a_running_daemon_is_kept(path: Path) -> None:

@@ -23,6 +23,7 @@ GROUND = frozenset(
         "db",
         "cipher",
         "failpoint",
+        "boot_clock",
         "memory",
         "process_setup",
         "transfer_slots",

@@ -20,6 +20,7 @@ import time
 
 import trio
 
+from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import Unavailable, Unreachable
 from zonedrive.pins.pins import Pins
 from zonedrive.remote.service import Service
@@ -70,25 +71,25 @@ class PinPoller:
                 continue
             # A pinning command lists everything itself, so the first round is the next one.
             waited = await self._pins.wait_for_any()
-            began, began_s = trio.current_time(), _since_boot()
+            began, began_ns = trio.current_time(), since_boot_ns()
             if not waited:
                 await self._safe_round(began + PASS_S)
             self._unhindered = 0
             with trio.move_on_at(began + PASS_S):
-                await self._wait_until_online_again(began_s)
+                await self._wait_until_online_again(began_ns)
                 self._unhindered = AT_ONCE
 
-    async def _wait_until_online_again(self, since_s: float) -> None:
+    async def _wait_until_online_again(self, since_ns: int) -> None:
         """Wait until the service is online again after an outage or a long suspend.
 
-        A suspend is long if the next round was due before the end of the suspend. `since_s` is the
-        start of the current round, in seconds since boot.
+        A suspend is long if the next round was due before the end of the suspend. `since_ns` is the
+        start of the current round, in nanoseconds since boot.
         """
         link = self._service.link
         while True:
             before = link.state
             now = await link.wait_change()
-            late = _since_boot() - since_s >= PASS_S
+            late = since_boot_ns() - since_ns >= PASS_S * 1e9
             if now == "online" and (late or before != "online"):
                 return
 
@@ -153,8 +154,3 @@ class PinPoller:
             log.info("a pinned folder could not be listed: %s", type(wrong).__name__)
         else:
             self._failures = 0
-
-
-def _since_boot() -> float:
-    """Return the number of seconds since boot, including the time spent in suspend."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

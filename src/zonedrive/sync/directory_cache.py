@@ -22,6 +22,7 @@ import msgspec
 import trio
 
 from zonedrive import memory
+from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import (
     Changed,
     Forbidden,
@@ -58,18 +59,13 @@ ADD = "Add"  # the add-only level, as the published interface names it
 TROUBLE_S = 5.0  # seconds without prefetching after a failure
 
 
-def _since_boot_ns() -> int:
-    """Return the time since boot in nanoseconds, including the time in suspend."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
 class _Listing(Flight):
     """Listing in progress, for one folder; `error` is set if the listing has failed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked_ns = time.monotonic_ns()
-        self.aged_from_ns = _since_boot_ns()
+        self.aged_from_ns = since_boot_ns()
         self.error: Exception | None = None
         self.awaited = False  # True if a program waits for the listing
 
@@ -82,7 +78,7 @@ class DirectoryCache:
         self._service = service
         self.following = MovedFiles(state, service)
         self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
-        self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
+        self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `since_boot_ns`
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
         self._hidden: dict[int, dict[str, Entry]] = {}  # hidden entries by ino and name
@@ -203,7 +199,7 @@ class DirectoryCache:
     def known_empty(self, folder: Inode) -> None:
         """Record that this client has just created a folder, so its empty listing is up to date."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
-        self._aged_from_ns[folder.ino] = _since_boot_ns()
+        self._aged_from_ns[folder.ino] = since_boot_ns()
 
     def forget(self, ino: int | None = None) -> None:
         """Mark a folder's listing, by default all listings, as out of date."""
@@ -267,7 +263,7 @@ class DirectoryCache:
         """
         if self._asked_ns.get(ino, -1) < moment_ns:
             return False
-        age_ns = _since_boot_ns() - self._aged_from_ns[ino]
+        age_ns = since_boot_ns() - self._aged_from_ns[ino]
         return age_ns <= time.monotonic_ns() - moment_ns  # false if a suspend came in between
 
     def _fresh_for(self, ino: int) -> float:
@@ -277,7 +273,7 @@ class DirectoryCache:
         """
         if ino not in self._asked_ns:
             return float("-inf")
-        age_s = (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+        age_s = (since_boot_ns() - self._aged_from_ns[ino]) / 1e9
         return max(self._state.settings.refresh, 2 * self.took_s(ino)) - age_s
 
     def _flight(self, folder: Inode) -> _Listing:

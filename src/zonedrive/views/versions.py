@@ -25,7 +25,6 @@ import hashlib
 import logging
 import math
 import stat
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from typing import ClassVar
 import trio
 from cachetools import LRUCache
 
+from zonedrive.boot_clock import since_boot_ns
 from zonedrive.content.reader import Reader
 from zonedrive.errors import (
     Changed,
@@ -102,16 +102,16 @@ def with_mark(name: str, version: Version) -> str:
 class VersionList:
     """History of one file as reported by the service."""
 
-    def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
+    def __init__(self, versions: Sequence[Version], revision: str, asked_ns: int) -> None:
         """Store the versions, newest first.
 
-        `asked_s` is the time of the request, in seconds since boot, and `revision` is the file's
-        revision at that time.
+        `asked_ns` is the time of the request, in nanoseconds since boot, and `revision` is the
+        file's revision at that time.
         """
         self.versions = versions
         self.revision = revision
-        self._asked_s = asked_s
-        self._took_s = _now_s() - asked_s
+        self._asked_ns = asked_ns
+        self._took_ns = since_boot_ns() - asked_ns
         self._extension = ""
         self._named: dict[str, Version] = {}
 
@@ -121,8 +121,8 @@ class VersionList:
         A history is valid for `refresh_s` seconds, or for twice the duration of its request if this
         is longer.
         """
-        age_s = _now_s() - self._asked_s
-        return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
+        age_ns = since_boot_ns() - self._asked_ns
+        return revision == self.revision and age_ns < max(refresh_s * 1e9, 2 * self._took_ns)
 
     def named(self, extension: str) -> Mapping[str, Version]:
         """Return the versions by file name, oldest first; each name ends with `extension`."""
@@ -230,19 +230,14 @@ class Versions:
 
         Raises the errors of the method `past`.
         """
-        asked_s, revision = _now_s(), file.revision
+        asked_ns, revision = since_boot_ns(), file.revision
         versions = await self.service.versions(file.zone, file.remote_id or "")
-        past = VersionList(versions, revision, asked_s)
+        past = VersionList(versions, revision, asked_ns)
         if versions and versions[0].revision != revision:
             # The listing must show the same version as the history.
             self.folders.forget(file.parent)
         self._kept[file.zone, file.remote_id or ""] = past
         return past
-
-
-def _now_s() -> float:
-    """Return the seconds since boot, including the time during which the machine was suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _kind(file: Inode | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.way import Way
+from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import NotFound
 from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
@@ -57,9 +58,8 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
     async with trio.open_nursery() as nursery:
         await nursery.start(folders.run)
         await folders.refresh(zone, time.monotonic_ns())
-        since_boot_ns = directory_cache._since_boot_ns
         monkeypatch.setattr(
-            directory_cache, "_since_boot_ns", lambda: since_boot_ns() + suspended_ns
+            directory_cache, "since_boot_ns", lambda: since_boot_ns() + suspended_ns
         )
         await folders.refresh(zone, time.monotonic_ns() - RECENT_NS)
         nursery.cancel_scope.cancel()
@@ -71,7 +71,7 @@ async def test_a_listing_that_was_requested_at_the_given_moment_is_recent(
 ) -> None:
     """The listing contains all earlier changes, so another one is not needed."""
     monkeypatch.setattr(time, "monotonic_ns", lambda: RECENT_NS)
-    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: SUSPENDED_NS)
+    monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: SUSPENDED_NS)
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
     async with trio.open_nursery() as nursery:
@@ -142,7 +142,7 @@ async def test_a_listing_that_is_used_late_is_renewed(
     """The program gets the known listing, and a new one is fetched for the next program."""
     service, clock = Empty(), [10**9]
     assert state.settings.refresh == 10
-    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: clock[0])
+    monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
     async with trio.open_nursery() as nursery:
         await nursery.start(folders.run)
@@ -163,7 +163,7 @@ async def test_the_kernel_caches_a_folder_as_long_as_its_listing_is_trusted(
 ) -> None:  # fmt: skip
     """An old listing is cached for a moment, because the service may be slow or unreachable."""
     clock = [10**9]
-    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: clock[0])
+    monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
     state.settings = replace(state.settings, refresh=refresh)
     folders, zone = DirectoryCache(state, cast(Any, Empty())), zone_of(state)
     async with trio.open_nursery() as nursery:

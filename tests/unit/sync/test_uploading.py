@@ -217,7 +217,7 @@ async def test_a_listing_shows_for_a_second_that_a_name_is_free(
     """After a second the folder is listed again, because a coworker may have used the name."""
     account, clock = Account(tmp_path), [10**15]
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
-    monkeypatch.setattr(directory_cache, "_since_boot_ns", lambda: clock[0])
+    monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
     async with account.running():
         account.save("a", b"alice")
         clock[0] += int(seconds * 1e9)

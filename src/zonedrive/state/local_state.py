@@ -90,6 +90,8 @@ class LocalState:
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
         self.listing_merged: Observers[[int]] = Observers()
         self.listing_outdated: Observers[[int | None]] = Observers()
+        # Notified with the ino of an unlinked folder that neither a program nor the kernel uses.
+        self.folder_released: Observers[[int]] = Observers()
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
         never = self.settings.never_uploaded  # patterns of a policy, which are also in `local_only`
         self._local_only = _matching(self.settings.local_only, re.IGNORECASE if never else 0)
@@ -441,5 +443,7 @@ class LocalState:
             inode.generation = 0
         if not self.inodes.remembered(inode.ino):
             self.inodes.release(inode.ino)
+            if inode.is_folder:
+                self.folder_released.notify(inode.ino)
             if inode.remote_id is None:
                 self.cache.drop(inode.ino)

@@ -17,6 +17,7 @@ INVARIANT: the age of a listing grows while the machine is suspended.
 
 import logging
 import time
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -45,6 +46,8 @@ from zonedrive.sync.moved_files import MovedFiles
 from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
+
+ValueT = TypeVar("ValueT")
 
 PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fresh one
 SLUGGISH_S = 10.0  # seconds without such waits after a wait timed out: a path may have many folders
@@ -77,8 +80,9 @@ class DirectoryCache:
         self._state = state
         self._service = service
         self.following = MovedFiles(state, service)
-        self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
-        self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `since_boot_ns`
+        # By ino: when the newest merged listing was requested, by the monotonic clock and by the
+        # clock of `since_boot_ns`.
+        self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
         self._hidden: dict[int, dict[str, Entry]] = {}  # hidden entries by ino and name
@@ -96,6 +100,7 @@ class DirectoryCache:
         )
         self.was_read_lately = self._walks.was_read_lately
         state.listing_outdated.add(self.forget)
+        state.folder_released.add(self._drop)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the requests for listings in the background, until cancelled."""
@@ -198,8 +203,7 @@ class DirectoryCache:
 
     def known_empty(self, folder: Inode) -> None:
         """Record that this client has just created a folder, so its empty listing is up to date."""
-        self._asked_ns[folder.ino] = time.monotonic_ns()
-        self._aged_from_ns[folder.ino] = since_boot_ns()
+        self._asked_ns[folder.ino] = time.monotonic_ns(), since_boot_ns()
 
     def forget(self, ino: int | None = None) -> None:
         """Mark a folder's listing, by default all listings, as out of date."""
@@ -261,9 +265,10 @@ class DirectoryCache:
 
         A listing from before a suspend of the machine does not count.
         """
-        if self._asked_ns.get(ino, -1) < moment_ns:
+        asked_ns, aged_from_ns = self._asked_ns.get(ino, (-1, 0))
+        if asked_ns < moment_ns:
             return False
-        age_ns = since_boot_ns() - self._aged_from_ns[ino]
+        age_ns = since_boot_ns() - aged_from_ns
         return age_ns <= time.monotonic_ns() - moment_ns  # false if a suspend came in between
 
     def _fresh_for(self, ino: int) -> float:
@@ -271,9 +276,10 @@ class DirectoryCache:
 
         A listing that took a long time is trusted for longer than `refresh`.
         """
-        if ino not in self._asked_ns:
+        asked = self._asked_ns.get(ino)
+        if asked is None:
             return float("-inf")
-        age_s = (since_boot_ns() - self._aged_from_ns[ino]) / 1e9
+        age_s = (since_boot_ns() - asked[1]) / 1e9
         return max(self._state.settings.refresh, 2 * self.took_s(ino)) - age_s
 
     def _flight(self, folder: Inode) -> _Listing:
@@ -433,15 +439,12 @@ class DirectoryCache:
         if merged.unsure and merged.unsure != self._unsure.get(folder):
             log.warning("the service sends no valid id, kind or size of %d entries of a folder:"
                         " they stay as they are", merged.unsure)  # fmt: skip
-        self._unsure[folder] = merged.unsure
-        if merged.unshown:
-            if merged.unshown != self._unshown.get(folder):
-                log.warning("%d entries of a folder are not shown: the service sends no valid id,"
-                            " kind or size", merged.unshown)  # fmt: skip
-            self._unshown[folder] = merged.unshown
-        else:
-            self._unshown.pop(folder, None)
-        self._hidden[folder] = merged.hidden
+        if merged.unshown and merged.unshown != self._unshown.get(folder):
+            log.warning("%d entries of a folder are not shown: the service sends no valid id,"
+                        " kind or size", merged.unshown)  # fmt: skip
+        _store(self._unsure, folder, merged.unsure)
+        _store(self._unshown, folder, merged.unshown)
+        _store(self._hidden, folder, merged.hidden)
         state.queue_invalidations(merged)
         if merged.changed:
             state.retry_failed_in(folder)
@@ -451,11 +454,23 @@ class DirectoryCache:
                 state.release_if_unreferenced(inode)
 
     def _merged(self, ino: int, flight: _Listing) -> None:
-        self._asked_ns[ino] = flight.asked_ns
-        self._aged_from_ns[ino] = flight.aged_from_ns
+        self._asked_ns[ino] = flight.asked_ns, flight.aged_from_ns
         # Excludes time in suspend, so that a suspend does not prolong the trust in a listing.
         self._took_s[ino] = (time.monotonic_ns() - flight.asked_ns) / 1e9
         self._state.listing_merged.notify(ino)
+
+    def _drop(self, ino: int) -> None:
+        """Delete the records of a folder that has left the tree."""
+        for known in (self._asked_ns, self._took_s, self._hidden, self._unsure, self._unshown):
+            known.pop(ino, None)
+
+
+def _store(values: dict[int, ValueT], folder: int, value: ValueT) -> None:
+    """Store the value of a folder, or delete it if it is empty, as it is for most folders."""
+    if value:
+        values[folder] = value
+    else:
+        values.pop(folder, None)
 
 
 async def _give_back() -> None:

@@ -15,7 +15,8 @@ from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.way import Way
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import NotFound
-from zonedrive.state.inode import Kind
+from zonedrive.state import local_operations
+from zonedrive.state.inode import NOWHERE, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync import directory_cache
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -173,6 +174,32 @@ async def test_the_kernel_caches_a_folder_as_long_as_its_listing_is_trusted(
         clock[0] += int(seconds * 1e9)
         assert folders.trusted_for(zone.ino) == trusted
         assert folders.trusted_for(900) == refresh
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("removed_by", ["this client", "a coworker"])
+async def test_a_listing_keeps_no_empty_records_in_memory(
+    state: LocalState, removed_by: str
+) -> None:
+    """The records of a folder are deleted when the folder leaves the tree."""
+    folders, zone = DirectoryCache(state, cast(Any, Empty())), zone_of(state)
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
+
+    def known() -> set[str]:
+        stores = vars(folders).items()
+        return {name for name, store in stores if isinstance(store, dict) and folder.ino in store}
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.ensure(folder)
+        assert known() == {"_asked_ns", "_took_s"}
+        if removed_by == "this client":
+            local_operations.remove(state, folder)
+        else:
+            await folders.ensure(zone)
+        assert folder.parent == NOWHERE
+        assert known() == set()
         nursery.cancel_scope.cancel()
 
 

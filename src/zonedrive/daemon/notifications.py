@@ -46,7 +46,7 @@ class Words(NamedTuple):
 
 
 class AlertKind:
-    """Kind of event, with one desktop notification that each new report replaces."""
+    """Kind of event; a desktop notification shows the newest event of its kind."""
 
     def __init__(self, notification: Notification) -> None:
         self._notification = notification

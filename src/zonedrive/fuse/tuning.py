@@ -32,7 +32,10 @@ _CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 
 def tune(device: int) -> None:
-    """Change the settings of the mount whose `st_dev` is `device`, where this is permitted."""
+    """Set read-ahead and background requests of one mount, as far as the machine permits that.
+
+    `device` is the `st_dev` of the mount.
+    """
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
     connection = _CONNECTIONS / str(os.minor(device))
     _write(connection / "max_background", BACKGROUND)

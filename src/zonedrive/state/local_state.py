@@ -405,8 +405,8 @@ class LocalState:
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
         """Delete the superseded bytes `which`, pairs of (ino, generation).
 
-        Call this after a database flush that began when `which` was already in `superseded`, so
-        that the newer records are durable. Bytes that were already deleted are skipped.
+        Call this only after a database flush that began after these pairs were added to
+        `superseded`: the records that replaced them are then durable. Bytes that were already deleted are skipped.
         """
         for each in which:
             if each in self.superseded:

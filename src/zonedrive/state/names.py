@@ -84,7 +84,10 @@ def safe(name: str) -> str:
 
 
 def typed(name: str) -> str:
-    """Return the display name for a name from a program; the result may exceed MAX_BYTES."""
+    """Return the display name for a name that a program passed, for example to open(2).
+
+    The result may exceed MAX_BYTES.
+    """
     return name if name.isprintable() else name.translate(_SHOWN)
 
 

@@ -1,7 +1,7 @@
 """Open files: the state that all handles of an inode share, and kernel inode numbers.
 
-INVARIANT: the bytes of a closed generation never change; a new writer works on a private copy until
-the file is closed.
+A generation is one saved state of a file's local bytes. INVARIANT: the bytes of a closed generation
+never change; a new writer works on a private copy until the file is closed.
 """
 
 import errno

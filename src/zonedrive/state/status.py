@@ -278,7 +278,10 @@ def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
 
 
 def _for_people(intents: list[Intent]) -> dict[str, Any]:
-    """Return the additional counts of the outbox for human-readable output."""
+    """Return the number of files with content to upload, and the number of intents by cause.
+
+    Only human-readable output shows them.
+    """
     return {
         "files": sum(bool(one.generation) for one in intents),
         "causes": causes.count(one.cause for one in intents),

@@ -72,7 +72,7 @@ class Executor:
             raise
 
     async def _refresh_remote_state(self, step: Step) -> None:
-        """Fetch the remote state again, because the last attempt may have used a wrong state.
+        """Fetch the remote state again, because the last attempt may have used a stale state.
 
         A rejection by the service is ignored here, because the next attempt of the step reports the
         rejection with a better message.

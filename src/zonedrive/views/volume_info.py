@@ -52,9 +52,10 @@ class _File(Node, Content):
 
 
 def contents(title: str, icon: Path | None) -> bytes:
-    """Return the bytes of the file; `title` is the name of the mount, `icon` an installed icon.
+    """Return the content of `.xdg-volume-info` for a mount named `title`.
 
-    The key `IconFile` has precedence over `Icon`. With `Icon` alone, GTK 3 prefers the icon of a
+    `icon` is the path of an installed icon, or None. The key `IconFile` has precedence over `Icon`,
+    and both are written. With `Icon` alone, GTK 3 prefers the icon of a
     drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]

@@ -108,7 +108,10 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Return True if the members name, kind and size are valid, and `deleted` is not malformed."""
+    """Return True if `name`, `folder`, a file's `size` and `deleted` are valid.
+
+    `deleted` may be missing.
+    """
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)

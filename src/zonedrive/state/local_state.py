@@ -406,7 +406,8 @@ class LocalState:
         """Delete the superseded bytes `which`, pairs of (ino, generation).
 
         Call this only after a database flush that began after these pairs were added to
-        `superseded`: the records that replaced them are then durable. Bytes that were already deleted are skipped.
+        `superseded`: the records that replaced them are then durable. Bytes that were already
+        deleted are skipped.
         """
         for each in which:
             if each in self.superseded:

@@ -24,7 +24,7 @@ from zonedrive.model import Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import batches
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.names import fits, local_name, safe, shows, zone_name
+from zonedrive.state.names import fits, is_aside, local_name, safe, shows, zone_name
 
 SORTED = 5000  # entries sorted in one step
 STEP = 500  # entries of one transaction: about ten milliseconds
@@ -336,10 +336,15 @@ class Merge:
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
         """Yield the entries that got a new name or were moved to this folder on the service.
 
-        Entries that were moved or removed locally are skipped.
+        Entries that were moved or removed locally are skipped. So are edited files that have a
+        temporary name while another client exchanges two names: if the file is deleted now, its
+        edit becomes a new file, which must not have that name.
         """
         for number, inode, entry in met:
-            if self._ours.local(inode.ino) & (Local.PLACE | Local.GONE):
+            local = self._ours.local(inode.ino)
+            if local & (Local.PLACE | Local.GONE):
+                continue
+            if local & Local.CONTENT and is_aside(entry.name):
                 continue
             if inode.remote_name != entry.name or inode.parent != self._folder.ino:
                 yield number, inode, entry

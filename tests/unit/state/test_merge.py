@@ -15,6 +15,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.merge import STEP, Local, Merge, Merged
+from zonedrive.state.names import aside_name
 
 
 def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False) -> Entry:
@@ -123,6 +124,19 @@ def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -
     folder.list(entry("1", "b"), entry("2", "a"))
     assert folder.names == {"a", "b"}
     assert folder.inode("b").ino == first
+
+
+def test_an_edited_file_gets_no_temporary_name_of_an_exchange(folder: Folder) -> None:
+    """It keeps its name until another client has exchanged both names."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    edited = folder.inode("a")
+    folder.local[edited.ino] = Local.CONTENT
+    folder.list(entry("1", aside_name(7, 1)), entry("2", "a"))
+    assert edited.name == "a"
+    folder.list(entry("1", "b"), entry("2", "a"))
+    folder.list(entry("1", "b"), entry("2", "a"))
+    assert folder.names == {"a", "b"}
+    assert edited.name == "b"
 
 
 def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder) -> None:

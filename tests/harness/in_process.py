@@ -337,7 +337,7 @@ class Client:
         account = Account(name="default", base_url=URL, username=self.user, user_id=self.user)
         self.parts = Parts(
             account, self.paths, state, self.service, self.files,
-            cast(BearerAuth, None), cast(Renewal, None),
+            cast(BearerAuth, SimpleNamespace(last=None)), cast(Renewal, None),
         )  # fmt: skip
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
         self.commands = Commands(self.parts, session, trio.Event(), lambda: None)

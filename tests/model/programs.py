@@ -208,8 +208,8 @@ class Program:
         with self._lock:
             return self._claims.read(self.who, path, content)
 
-    def _saved(self, path: str, token: str) -> None:
-        number = self._number(path)
+    def _saved(self, path: str, token: str, number: int = 0) -> None:
+        number = number or self._number(path)
         with self._lock:
             self._claims.saved(self.who, path, token, number)
         self._trace.note(self.who, f"saved {token} at {path}")

@@ -140,6 +140,7 @@ class SimulatedProgram(Program):
         """Read the file, and keep it open for a while before writing and before the close."""
         with (self.folder / path).open("r+b", buffering=0) as file:
             saw = self._read(path, file.read())
+            number = self.system.fstat(file.fileno()).st_ino  # a coworker may move the file
             _sleep(padding % 7)
             token, line = self._begin(saw, padding)
             file.seek(0)
@@ -148,7 +149,7 @@ class SimulatedProgram(Program):
             if padding % 2:
                 self.system.fsync(file.fileno())
             _sleep(padding % 5)
-        self._saved(path, token)
+        self._saved(path, token, number)
 
     def save_shorter(self, path: str, other: str, padding: int) -> None:
         """Append to a file, wait for the disk, and cut the file in front of its former content."""
@@ -168,12 +169,13 @@ class SimulatedProgram(Program):
         first = self.system.open(self.folder / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         output = self.system.dup(first)
         try:
+            number = self.system.fstat(output).st_ino
             self.system.close(first)
             _sleep(padding % 5)
             self.system.write(output, line)
         finally:
             self.system.close(output)
-        self._saved(path, token)
+        self._saved(path, token, number)
 
     def save_renamed_open(self, path: str, other: str, padding: int) -> None:
         """Read the file, write a temporary one, and rename that over the file before its close."""
@@ -227,9 +229,9 @@ class SimulatedProgram(Program):
             except OSError as wrong:
                 self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
 
-    def _saved(self, path: str, token: str) -> None:
+    def _saved(self, path: str, token: str, number: int = 0) -> None:
         self._stored.add(token)
-        super()._saved(path, token)
+        super()._saved(path, token, number)
         if self.has_lost_power:  # after close(2) had returned, and before the descriptor was gone
             self._claims.forget(self.who)
 

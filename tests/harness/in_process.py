@@ -51,6 +51,7 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.renewal import Renewal
 from zonedrive.paths import AccountPaths
+from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Attr
 from zonedrive.views.stack import FileSystem
 
@@ -257,7 +258,7 @@ class Client:
         self._kept: Path | None = None  # the folder as it was at the client's death
         self.died_at = ""
 
-    def make_service(self) -> FakeService:
+    def make_service(self) -> Service:
         """Return a connection for the next start."""
         return FakeService(self.world, self.user, self.profile)
 

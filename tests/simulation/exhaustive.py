@@ -40,7 +40,7 @@ from tests.model.programs import Trace
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.machine import CLOCK_S, BootId, Machine
-from tests.simulation.network import WEATHERS, SimulatedService
+from tests.simulation.network import WEATHERS, SimulatedService, _Sent
 from tests.simulation.operations import (
     FD,
     STARTS,
@@ -126,7 +126,7 @@ class HeldService(SimulatedService):
         if box.hold == (number, "after"):
             await box.wait_for_the_operation()
         if number == box.lose:
-            raise self._broken(request)
+            raise _Sent(request).broken()
         if refused is not None:
             raise refused
         return found
@@ -149,10 +149,7 @@ class Box(Machine):
 
     def make_service(self) -> SimulatedService:
         """Return a connection for the next start."""
-        self.connection = service = HeldService(
-            self.world, self.user, self.profile, f"{self._seed} {self.deaths}",
-            lambda: self.weather, self._passed, self._nursery,
-        )  # fmt: skip
+        service = HeldService(self.make_line(), self.profile)
         service.box = self
         return service
 

@@ -16,7 +16,8 @@ from tests.harness.in_process import Client, Killed
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
-from tests.simulation.network import WEATHERS, SimulatedService
+from tests.simulation.network import WEATHERS, Line, SimulatedService
+from zonedrive.remote.service import Service
 from zonedrive.state.reader import StateReader
 
 ResultT = TypeVar("ResultT")
@@ -73,13 +74,17 @@ class Machine(Client):
         self.turn = trio.Lock()  # of the one who starts it
         self._ended.set()
 
-    def make_service(self) -> SimulatedService:
+    def make_service(self) -> Service:
         """Return a connection for the next start."""
-        self.connection = SimulatedService(
-            self.world, self.user, self.profile, f"{self._seed} {self.deaths}",
+        return SimulatedService(self.make_line(), self.profile)
+
+    def make_line(self) -> Line:
+        """Return a line to the service for the next start."""
+        self.line = Line(
+            self.world, self.user, f"{self._seed} {self.deaths}",
             lambda: self.weather, self._passed, self._nursery,
         )  # fmt: skip
-        return self.connection
+        return self.line
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -136,7 +141,7 @@ class Machine(Client):
                 self.disk.cut_power(self._kept)
             self.power_cuts += 1
             self.lost_power()
-        self.connection.is_dead = True
+        self.line.is_dead = True
         self._token.run_sync_soon(self._scope.cancel)
 
     def die_now(self) -> None:

@@ -1,15 +1,16 @@
 """Connections that delay, break, refuse and repeat what is sent over them, drawn from a seed.
 
-`SimulatedService` is one client's connection to a `World`. The fate of a request depends on the
-seed and the request alone, so a scenario with fewer steps gives the other requests the same fates.
+`Line` is one client's line to the service, `SimulatedService` a client of the service in memory on
+such a line. The fate of a request depends on the seed and the request alone, so a scenario with
+fewer steps gives the other requests the same fates.
 """
 
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -53,108 +54,176 @@ WEATHERS = {
 }
 
 
-class SimulatedService(FakeService):
-    """Connection of one client, whose requests are delayed or fail as the weather says."""
+class Sending(Protocol):
+    """A request, and the errors that its client gets, in the terms of that client."""
 
-    world: RecordedWorld
+    what: str  # method and path
+    effect: bool  # it changes something
+    seconds: float  # for which the client waits for the answer
+
+    def ended(self) -> Exception:
+        """Return the error of a client that is ending."""
+
+    def unreachable(self) -> Exception:
+        """Return the error of a refused connection."""
+
+    def unsent(self) -> Exception:
+        """Return the error of a connection that broke before the service had the request."""
+
+    def broken(self) -> Exception:
+        """Return the error of a connection that broke before the answer came."""
+
+    def slow(self) -> Exception:
+        """Return the error of an answer that did not come in time."""
+
+    def refused(self, error: ApiError) -> Exception:
+        """Return the error of a request that the service or a gateway rejects."""
+
+
+@dataclass
+class Passage:
+    """Fate of a request that reaches the service."""
+
+    weather: Weather
+    numbers: random.Random
+    left: float  # seconds until the client gives up
+    late_s: float | None = None  # the client has given up, and the work is done after this time
+
+
+class Line:
+    """Line of one client to the service; draws the fate of each request, and spends its time."""
 
     def __init__(
         self,
         world: RecordedWorld,
         user: str,
-        profile: str,
         seed: str,
         weather: Callable[[], Weather],
         passed: Callable[[str], None],
         nursery: trio.Nursery,
     ) -> None:
         """Set the sources; `passed` is called at each step of a request, and may raise."""
-        super().__init__(world, user, profile)
-        self._seed, self._weather, self._passed = seed, weather, passed
+        self.world, self.user, self.seed = world, user, seed
+        self.weather, self._passed = weather, passed
         self._times: Counter[str] = Counter()  # by request
         self._beyond = nursery  # of requests that outlive their client
         self.is_dead = False
 
-    async def _carried(self, request: _Request, work: Callable[[], ResultT]) -> ResultT:
-        weather, doing = self._weather(), request.doing
-        what = f"{request.method} {request.path}"
+    async def sent(self, request: Sending, *, is_ending: bool = False) -> Passage:
+        """Carry a request to the service. Raises the errors of the request."""
+        weather, what = self.weather(), request.what
         self._times[what] += 1
-        numbers = random.Random(f"{self._seed} {what} {self._times[what]}")
+        numbers = random.Random(f"{self.seed} {what} {self._times[what]}")
         await trio.lowlevel.checkpoint()
         self._passed("request")
-        if self.transfer.is_ending or self.is_dead:
-            raise Interrupted(f"{doing}: zonedrive is ending")
+        if is_ending or self.is_dead:
+            raise request.ended()
         self.world.requests.append(f"{self.user} {what}")
         if weather.down:
-            raise Unreachable(f"{doing}: {HOST} cannot be reached (Connection refused)")
-        left = request.seconds
-        left = await self._slept(numbers.uniform(0, weather.delay_s), left, request, done=False)
+            raise request.unreachable()
+        delay = numbers.uniform(0, weather.delay_s)
+        left = await self._slept(delay, request.seconds, request)
         if weather.is_logged_off:
-            raise self._refusal(request, ApiError(401, "NOT_LOGGED_ON", "Log on first"))
+            raise request.refused(ApiError(401, "NOT_LOGGED_ON", "Log on first"))
         if numbers.random() < weather.unsent:
-            raise (
-                self._broken(request)
-                if request.content
-                else Interrupted(f"{doing}: the connection to {HOST} broke (Connection reset)")
-            )
+            raise request.unsent()
         if numbers.random() < weather.refused:
             status = numbers.choice(weather.statuses)
-            raise self._refusal(request, ApiError(status, "NOT_AVAILABLE", "Not now"))
-        if request.effect and numbers.random() < weather.late:
-            after = numbers.uniform(0, LATE_S)
-            self._beyond.start_soon(self._later, after, work)
-            raise self._broken(request)
-        self.world.newest = ""
-        try:
-            found = work()
-        except ApiError as refused:
-            error: RemoteError | None = self._refusal(request, refused)
-        else:
-            error = None
-        with self._answering(self.world.newest):
-            await self._answer(weather, numbers, left, request)
-        if error is not None:
-            raise error
-        return found
+            raise request.refused(ApiError(status, "NOT_AVAILABLE", "Not now"))
+        is_late = request.effect and numbers.random() < weather.late
+        late_s = numbers.uniform(0, LATE_S) if is_late else None
+        return Passage(weather, numbers, left, late_s)
 
-    @contextlib.contextmanager
-    def _answering(self, made: str) -> Iterator[None]:
-        """Note the token of the version that a request made if its answer is lost."""
-        try:
-            yield
-        except BaseException:
-            self.world.unanswered |= {made} - {""}
-            raise
-
-    async def _answer(
-        self, weather: Weather, numbers: random.Random, left: float, request: _Request
-    ) -> None:
-        """Carry an answer to the client, or lose it."""
-        self._passed("answer")
-        delay = numbers.uniform(0, weather.delay_s)
-        if numbers.random() < weather.stalled:
-            delay += numbers.uniform(0, weather.stall_s)
-        await self._slept(delay, left, request, done=True)
-        self._passed("reply")
-        if numbers.random() < weather.lost:
-            raise self._broken(request)
+    def do_late(self, passage: Passage, work: Callable[[], object]) -> None:
+        """Let the service do the work of a request whose client has given up."""
+        assert passage.late_s is not None
+        self._beyond.start_soon(self._later, passage.late_s, work)
 
     async def _later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Do the work of a request whose client has given up."""
         await trio.sleep(seconds)
         with self.world.late(), contextlib.suppress(ApiError):
             work()
 
-    @staticmethod
-    def _broken(request: _Request) -> RemoteError:
-        broken = f"{request.doing}: the connection to {HOST} broke before the answer came"
-        return ReplyLost(broken) if request.effect else Interrupted(broken)
+    async def answered(self, passage: Passage, request: Sending, made: str) -> None:
+        """Carry an answer to the client, or lose it; `made` is the token of the new version."""
+        try:
+            await self._answer(passage, request)
+        except BaseException:
+            self.world.unanswered |= {made} - {""}
+            raise
+
+    async def _answer(self, passage: Passage, request: Sending) -> None:
+        weather, numbers = passage.weather, passage.numbers
+        self._passed("answer")
+        delay = numbers.uniform(0, weather.delay_s)
+        if numbers.random() < weather.stalled:
+            delay += numbers.uniform(0, weather.stall_s)
+        await self._slept(delay, passage.left, request)
+        self._passed("reply")
+        if numbers.random() < weather.lost:
+            raise request.broken()
 
     @staticmethod
-    async def _slept(delay: float, left: float, request: _Request, *, done: bool) -> float:
+    async def _slept(delay: float, left: float, request: Sending) -> float:
         """Hold a request back; return the seconds that are left for it."""
         await trio.sleep(min(delay, left))
         if delay >= left:
-            slow = f"{request.doing}: {HOST} did not answer in time"
-            raise ReplyLost(slow) if request.effect else TimedOut(slow)
+            raise request.slow()
         return left - delay
+
+
+class _Sent(Sending):
+    """Request of a SimulatedService."""
+
+    def __init__(self, request: _Request) -> None:
+        self.what = f"{request.method} {request.path}"
+        self.effect, self.seconds = request.effect, request.seconds
+        self._request, self._doing = request, request.doing
+
+    def ended(self) -> RemoteError:
+        return Interrupted(f"{self._doing}: zonedrive is ending")
+
+    def unreachable(self) -> RemoteError:
+        return Unreachable(f"{self._doing}: {HOST} cannot be reached (Connection refused)")
+
+    def unsent(self) -> RemoteError:
+        if self._request.content:
+            return self.broken()
+        return Interrupted(f"{self._doing}: the connection to {HOST} broke (Connection reset)")
+
+    def broken(self) -> RemoteError:
+        broken = f"{self._doing}: the connection to {HOST} broke before the answer came"
+        return ReplyLost(broken) if self.effect else Interrupted(broken)
+
+    def slow(self) -> RemoteError:
+        slow = f"{self._doing}: {HOST} did not answer in time"
+        return ReplyLost(slow) if self.effect else TimedOut(slow)
+
+    def refused(self, error: ApiError) -> RemoteError:
+        return FakeService._refusal(self._request, error)
+
+
+class SimulatedService(FakeService):
+    """Connection of one client to a service in memory."""
+
+    def __init__(self, line: Line, profile: str) -> None:
+        super().__init__(line.world, line.user, profile)
+        self.line = line
+
+    async def _carried(self, request: _Request, work: Callable[[], ResultT]) -> ResultT:
+        line, world, sending = self.line, self.line.world, _Sent(request)
+        passage = await line.sent(sending, is_ending=self.transfer.is_ending)
+        if passage.late_s is not None:
+            line.do_late(passage, work)
+            raise sending.broken()
+        world.newest = ""
+        try:
+            found = work()
+        except ApiError as refused:
+            error: RemoteError | None = sending.refused(refused)
+        else:
+            error = None
+        await line.answered(passage, sending, world.newest)
+        if error is not None:
+            raise error
+        return found

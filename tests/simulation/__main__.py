@@ -4,6 +4,7 @@
     python -m tests.simulation --minutes 60              # as many as fit, at most --seeds
     python -m tests.simulation --replay 17               # one seed, with its log
     python -m tests.simulation --replay failed-17.txt    # a scenario that was kept
+    python -m tests.simulation --service sandbox         # all seeds on the sandbox's application
     python -m tests.simulation --exhaustive 2            # all cases up to this length, and no seeds
     python -m tests.simulation --exhaustive 3 --share 50 # of the longest ones, one of 50
     python -m tests.simulation --planner                 # the planner alone, on all small inputs
@@ -28,15 +29,23 @@ from pathlib import Path
 
 from tests.simulation import exhaustive, planning
 from tests.simulation.run import Result, run
-from tests.simulation.scenario import draw, parse
+from tests.simulation.scenario import Scenario, draw, on_sandbox, parse
 from tests.simulation.shrink import kind, shrink
 
 CHUNK = 25
 _now = time.perf_counter  # of the real clock, which a run replaces
 
 
-def _simulate(seeds: range, end_s: float) -> tuple[int, int, str, list[tuple[int, Result]]]:
-    """Run the seeds of a chunk until a moment of `_now`.
+def _drawn(seed: int, service: str | None) -> Scenario:
+    """Return the scenario of a seed, on the sandbox if `service` says so."""
+    scenario = draw(seed)
+    return on_sandbox(scenario) if service and scenario.service != service else scenario
+
+
+def _simulate(
+    seeds: range, end_s: float, service: str | None
+) -> tuple[int, int, str, list[tuple[int, Result]]]:
+    """Run the seeds of a chunk until a moment of `_now`, on the sandbox if `service` says so.
 
     Return the first seed, the number of those that ran, their digest, and the failed ones.
     """
@@ -45,7 +54,7 @@ def _simulate(seeds: range, end_s: float) -> tuple[int, int, str, list[tuple[int
     for seed in seeds:
         if _now() > end_s:
             break
-        result = run(draw(seed))
+        result = run(_drawn(seed, service))
         ran += 1
         digest.update(result.digest.encode())
         if result.findings:
@@ -71,9 +80,9 @@ def _show(result: Result, *, log: bool) -> None:
     print(result.scenario.text(), flush=True)
 
 
-def _replay(what: str, *, shorten: float) -> int:
+def _replay(what: str, *, shorten: float, service: str | None) -> int:
     path = Path(what)
-    scenario = parse(path.read_text("utf-8")) if path.exists() else draw(int(what))
+    scenario = parse(path.read_text("utf-8")) if path.exists() else _drawn(int(what), service)
     result = run(scenario)
     if shorten and result.findings:
         result = shrink(result, shorten, _now)
@@ -92,6 +101,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=math.inf,
                         help="begin no further run after this time")  # fmt: skip
+    parser.add_argument("--service", choices=("sandbox",),
+                        help="run all seeds on this service")  # fmt: skip
     parser.add_argument("--replay", metavar="SEED|FILE|CASE")
     parser.add_argument("--shorten", type=float, default=60.0, metavar="SECONDS",
                         help="time for shortening a failed scenario")  # fmt: skip
@@ -112,7 +123,8 @@ def main() -> int:
     if given.replay and ": " in given.replay:
         return exhaustive.replay(given.replay)
     if given.replay:
-        return _replay(given.replay, shorten=given.shorten if "--shorten" in sys.argv else 0.0)
+        shorten = given.shorten if "--shorten" in sys.argv else 0.0
+        return _replay(given.replay, shorten=shorten, service=given.service)
     number = 10_000 if given.minutes == math.inf and given.seeds is None else given.seeds
     ran, failures, kinds = 0, 0, dict[str, int]()
     digests = dict[int, str]()
@@ -120,7 +132,7 @@ def main() -> int:
     gc.freeze()
     with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
         chunks = _chunks(given.first, number, end_s)
-        simulate = partial(_simulate, end_s=end_s)
+        simulate = partial(_simulate, end_s=end_s, service=given.service)
         for first, count, digest, failed in pool.imap_unordered(simulate, chunks):
             ran += count
             digests[first] = digest

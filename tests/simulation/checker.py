@@ -1,13 +1,13 @@
 """Checks of what the service has in the end, by what programs wrote and were told."""
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import trio
 
-from tests.harness.fake_service import Node, World
+from tests.harness.fake_service import Content, Node, World
 from tests.harness.virtual_mount import System, VirtualPath
 from tests.model.claims import Claims, head
 from tests.simulation import disk as disks
@@ -115,21 +115,34 @@ class RecordedWorld(World):
             self._is_late = False
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
-        is_there = any(each.data == data for each in node.versions)
         super()._add_version(node, data, user)
+        self._note_version(node.versions)
+
+    def _note_version(self, versions: Sequence[Content]) -> None:
+        """Note the newest version of a file, given all of them."""
+        newest = versions[-1]
+        is_there = any(each.data == newest.data for each in versions[:-1])
         # What is there before a run begins is made at 0.
         now = trio.current_time() if trio.lowlevel.in_trio_run() else 0.0
-        self.made_s[node.versions[-1].id] = now
-        self.newest = head(data) or ""
+        self.made_s[newest.id] = now
+        self.newest = head(newest.data) or ""
         if self._is_late and self.newest:
             self.sent_late.add(self.newest)
             self.unanswered.add(self.newest)
-            self.sent_again |= {node.versions[-1].id} if is_there else set()
+            self.sent_again |= {newest.id} if is_there else set()
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
-        """Move an entry to the trash, and note what nobody on that machine can have seen."""
-        present = [each for each in self.nodes.values() if each.versions and not each.trash_id]
+        """Move an entry to the trash."""
+        present = self._present()
         super().delete(zone_id, entry_id, user)
+        self._note_deletion(present, user)
+
+    def _present(self) -> list[Node]:
+        """Return the files that are not deleted."""
+        return [each for each in self.nodes.values() if each.versions and not each.trash_id]
+
+    def _note_deletion(self, present: Iterable[Node], user: str) -> None:
+        """Note the files that nobody on this machine can have seen when they were deleted."""
         disk = disks.CURRENT.get()
         if disk is None:
             return
@@ -139,8 +152,12 @@ class RecordedWorld(World):
             newest = node.versions[-1]
             made_s, token = self.made_s[newest.id], head(newest.data)
             is_late = asked_s < made_s < trio.current_time() - RACE_S
-            if node.trash_id and is_late and newest.modified_by != user and token:
+            is_deleted = self.nodes[node.id].trash_id
+            if is_deleted and is_late and newest.modified_by != user and token:
                 self.deleted_unseen.append((who, node.name, token))
+
+    def close(self) -> None:
+        """Free the resources of the deployment."""
 
 
 def torn(world: World, lines: Mapping[str, bytes]) -> list[str]:

@@ -16,7 +16,9 @@ from tests.harness.in_process import Client, Killed
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
+from tests.simulation.http_client import Logon, http_service
 from tests.simulation.network import WEATHERS, Line, SimulatedService
+from tests.simulation.sandbox_world import SandboxWorld
 from zonedrive.remote.service import Service
 from zonedrive.state.reader import StateReader
 
@@ -67,6 +69,7 @@ class Machine(Client):
         )
         self.fast_s = numbers.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0))
         self._nursery = nursery
+        self._logon: Logon | None = None
         self._left = -1  # steps until the death; negative: it lives on
         self._is_power_cut = False
         self.deaths = self.power_cuts = 0
@@ -76,7 +79,11 @@ class Machine(Client):
 
     def make_service(self) -> Service:
         """Return a connection for the next start."""
-        return SimulatedService(self.make_line(), self.profile)
+        line = self.make_line()
+        if not isinstance(self.world, SandboxWorld):
+            return SimulatedService(line, self.profile)
+        self._logon = self._logon or Logon(self.world, self.user, line.weather)
+        return http_service(line, self._logon, self.profile, self.settings)
 
     def make_line(self) -> Line:
         """Return a line to the service for the next start."""

@@ -38,6 +38,7 @@ from tests.simulation.checker import RecordedWorld, WatchedSystem
 from tests.simulation.machine import CLOCK_S, BootId, Machine
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import Model
+from tests.simulation.sandbox_world import SandboxWorld
 from tests.simulation.scenario import MACHINES, WEB, Scenario, Step
 from zonedrive.content import cache as cache_module
 from zonedrive.fuse.deadline import DEADLINE
@@ -299,7 +300,8 @@ class Run:
         self.done: Counter[str] = Counter()
         self._rescued = 0
         self._doing: dict[str, str] = {}
-        self.world = RecordedWorld()
+        is_sandbox = scenario.service == "sandbox"
+        self.world = SandboxWorld(folder / "service") if is_sandbox else RecordedWorld()
         people = {f"{name}@{DOMAIN}": level for name, level in LEVELS.items()}
         self._zone = self.world.add_zone(ZONE, people)
         self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)
@@ -820,6 +822,7 @@ def run(scenario: Scenario, base: Path | None = None) -> Result:
             for module, boot in boots:
                 module["_BOOT"] = boot
             socket.gethostname = gethostname
+            played.world.close()
             time.remove()
         findings = played.findings + complaints.entries
     what = "\n".join([*played.trace.lines, *played.world.requests, *findings])

@@ -19,6 +19,7 @@ SAVES = (
 WEB = "W"
 MACHINES = "ABC"
 DAY_S = 86_400.0
+SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
@@ -45,6 +46,7 @@ class Scenario:
     options: tuple[str, ...] = ()
     planted: tuple[str, ...] = ()  # paths that exist at first
     steps: tuple[Step, ...] = field(default=())
+    service: str = "memory"  # or the sandbox
 
     def text(self) -> str:
         """Return the scenario in the form that `parse` reads."""
@@ -52,6 +54,7 @@ class Scenario:
             f"seed {self.seed}", f"profile {self.profile}", f"users {' '.join(self.users)}",
             f"options {' '.join(self.options)}", f"planted {' '.join(self.planted)}",
         ]  # fmt: skip
+        head += [f"service {self.service}"] if self.service != "memory" else []
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     def without(self, places: set[int]) -> "Scenario":
@@ -66,14 +69,14 @@ def parse(text: str) -> Scenario:
     steps: list[Step] = []
     for line in filter(str.strip, text.splitlines()):
         first, *rest = line.split()
-        if first in ("seed", "profile", "users", "options", "planted"):
+        if first in ("seed", "profile", "users", "options", "planted", "service"):
             head[first] = rest
         else:
             at, verb, *arguments = rest
             steps.append(Step(first, verb, float(at), tuple(arguments)))
     return Scenario(
         int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
-        tuple(head["planted"]), tuple(steps),
+        tuple(head["planted"]), tuple(steps), head.get("service", ["memory"])[0],
     )  # fmt: skip
 
 
@@ -99,7 +102,20 @@ def draw(seed: int) -> Scenario:
         steps += _web(numbers, start_s) if has_web else ()
         start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
     steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
-    return Scenario(seed, profile, users, options, planted, tuple(steps))
+    drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
+    is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
+    return on_sandbox(drawn) if is_sandbox else drawn
+
+
+def on_sandbox(scenario: Scenario) -> Scenario:
+    """Return the scenario on the sandbox, with settings that concern the HTTP client."""
+    numbers = random.Random(f"sandbox {scenario.seed}")
+    options = (
+        f"connections={numbers.choice((1, 2, 32, 32))}",
+        f"upload_limit={numbers.choice((0, 0, 50_000, 1_000_000))}",
+        f"download_limit={numbers.choice((0, 0, 50_000))}",
+    )
+    return replace(scenario, options=scenario.options + options, service="sandbox")
 
 
 def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:

@@ -6,7 +6,7 @@ the real ones raise where the line breaks.
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from itertools import islice
 
 import httpx
@@ -29,7 +29,10 @@ from zonedrive.remote.transport.exchange import EARLY, SENT, TARGET
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import BODY, BlockingTransport, LoopTransport
 from zonedrive.remote.wire.multipart import MultipartBody
-from zonedrive.sandbox.errors import ApiError, error_body
+from zonedrive.sandbox.errors import ApiError, code_of, error_body
+
+PAGE = b"<html><body>Down for maintenance</body></html>"  # of a gateway
+UPLOADS = b"/files/"  # in the target of an upload, and of a read
 
 
 class Logon(SecretStore):
@@ -112,9 +115,10 @@ class _Sent(Sending):
 class _End:
     """The service's end of a client's line."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, kind: str) -> None:
         assert isinstance(line.world, SandboxWorld)
         self.line, self._world = line, line.world
+        self.numbers = random.Random(f"{line.seed} {kind}")
 
     def ask(self, request: httpx.Request, content: list[bytes], *, is_cut: bool = False) -> Answer:
         """Let the application answer, or begin to answer a request that is cut off."""
@@ -135,13 +139,29 @@ class _End:
         self.line.do_late(passage, lambda: self.ask(request, content))
         return sending.broken()
 
+    def refusal(self, request: httpx.Request, refused: ApiError) -> Answer:
+        """Return an answer of the service, or of a gateway in front of it."""
+        numbers, status = self.numbers, refused.status
+        body = error_body(code_of(status), refused.message)
+        form = numbers.choice(("service", "service", "page", "nothing", "redirect", "success"))
+        if form == "success" and (request.method == "GET" or UPLOADS in request.extensions[TARGET]):
+            status, body = 200, PAGE
+        elif form == "redirect":
+            return Answer(302, [(b"location", b"/maintenance"), (b"content-length", b"0")])
+        elif form != "service":
+            body = PAGE if form == "page" else b""
+        headers = [(b"content-length", b"%d" % len(body))]
+        if status in (429, 503) and numbers.random() < 0.3:
+            headers.append((b"retry-after", numbers.choice((b"1", b"20", b"120"))))
+        return Answer(status, headers, body)
+
 
 class LineLoopTransport(LoopTransport):
     """Transport for the trio loop."""
 
     def __init__(self, line: Line) -> None:
         super().__init__(Trust(None))
-        self._end = _End(line)
+        self._end = _End(line, "loop")
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return the application's response. Raises httpx's errors."""
@@ -152,11 +172,17 @@ class LineLoopTransport(LoopTransport):
             if passage.late_s is not None:
                 raise end.late(passage, sending, request, content)
             answer, made = end.asked(request, content)
-            await end.line.answered(passage, sending, made)
+            stream: httpx.AsyncByteStream = httpx.ByteStream(answer.body)
+            try:
+                await end.line.answered(passage, sending, made)
+            except httpx.ReadError:
+                if end.numbers.random() < 0.5:
+                    raise
+                stream = _Cut(answer.body)
         except ApiError as refused:
-            answer = _refusal(refused)
-        body = LoopBody(httpx.ByteStream(answer.body))
-        return httpx.Response(answer.status, headers=answer.headers, stream=body)
+            answer = end.refusal(request, refused)
+            stream = httpx.ByteStream(answer.body)
+        return httpx.Response(answer.status, headers=answer.headers, stream=LoopBody(stream))
 
 
 class LineBlockingTransport(BlockingTransport):
@@ -164,8 +190,7 @@ class LineBlockingTransport(BlockingTransport):
 
     def __init__(self, line: Line) -> None:
         super().__init__(Trust(None))
-        self._end = _End(line)
-        self._numbers = random.Random(f"{line.seed} bodies")
+        self._end = _End(line, "blocking")
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the application's response. Raises httpx's errors."""
@@ -182,16 +207,17 @@ class LineBlockingTransport(BlockingTransport):
         try:
             passage = trio.from_thread.run(end.line.sent, sending)
         except httpx.WriteError:
-            if content := list(islice(pieces, self._numbers.choice((0, 2, None)))):
+            if content := list(islice(pieces, self._end.numbers.choice((0, 2, None)))):
                 end.ask(request, content, is_cut=True)
             raise
         except httpx.ReadTimeout:
             deque(pieces, maxlen=0)
             raise
         except ApiError as refused:
-            deque(islice(pieces, self._numbers.choice((0, 2, None))), maxlen=0)
-            is_early = isinstance(form, MultipartBody) and not form.complete
-            return _blocking(_refusal(refused, is_early=is_early))
+            deque(islice(pieces, self._end.numbers.choice((0, 2, None))), maxlen=0)
+            answer = end.refusal(request, refused)
+            answer.is_early = isinstance(form, MultipartBody) and not form.complete
+            return _blocking(answer)
         content = self._whole(request, pieces)
         if passage.late_s is not None:
             raise end.late(passage, sending, request, content)
@@ -201,7 +227,7 @@ class LineBlockingTransport(BlockingTransport):
         try:
             trio.from_thread.run(end.line.answered, passage, sending, made)
         except httpx.ReadError:
-            if request.method == "GET" and answer.status < 300 and self._numbers.random() < 0.5:
+            if request.method == "GET" and answer.status < 300 and self._end.numbers.random() < 0.5:
                 return _blocking(answer, _Cut(answer.body))
             raise
         return _blocking(answer)
@@ -218,7 +244,7 @@ class LineBlockingTransport(BlockingTransport):
         return content
 
 
-class _Cut(httpx.SyncByteStream):
+class _Cut(httpx.SyncByteStream, httpx.AsyncByteStream):
     """Body of which the second half never comes."""
 
     def __init__(self, body: bytes) -> None:
@@ -228,6 +254,10 @@ class _Cut(httpx.SyncByteStream):
         yield self._body[: len(self._body) // 2]
         raise httpx.ReadError("Connection reset")
 
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
+
 
 def _blocking(answer: Answer, stream: httpx.SyncByteStream | None = None) -> httpx.Response:
     """Return the response of a BlockingTransport."""
@@ -236,9 +266,3 @@ def _blocking(answer: Answer, stream: httpx.SyncByteStream | None = None) -> htt
     return httpx.Response(
         answer.status, headers=answer.headers, stream=stream, extensions=extensions
     )
-
-
-def _refusal(refused: ApiError, *, is_early: bool = False) -> Answer:
-    body = error_body(refused.code, refused.message, refused.data)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    return Answer(refused.status, headers, body, is_early)

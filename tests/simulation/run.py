@@ -300,8 +300,10 @@ class Run:
         self.done: Counter[str] = Counter()
         self._rescued = 0
         self._doing: dict[str, str] = {}
-        is_sandbox = scenario.service == "sandbox"
-        self.world = SandboxWorld(folder / "service") if is_sandbox else RecordedWorld()
+        self.world = RecordedWorld()
+        if scenario.service != "memory":
+            is_paged = scenario.service == "paged"
+            self.world = SandboxWorld(folder / "service", is_paged=is_paged)
         people = {f"{name}@{DOMAIN}": level for name, level in LEVELS.items()}
         self._zone = self.world.add_zone(ZONE, people)
         self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)

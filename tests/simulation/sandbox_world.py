@@ -12,6 +12,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,12 +22,13 @@ from unittest import mock
 from urllib.parse import quote, unquote
 
 import msgspec
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from tests.harness.fake_service import DOMAIN, Content, FakeZone, Node
 from tests.simulation.checker import RecordedWorld
-from zonedrive.sandbox import app, seed
+from zonedrive.remote.wire import pagination
+from zonedrive.sandbox import app, intake, seed
 from zonedrive.sandbox import world as sandbox
 from zonedrive.sandbox.database import Database, Row
 from zonedrive.sandbox.deployment import assemble
@@ -37,6 +39,7 @@ from zonedrive.sandbox.zones import Level
 ResultT = TypeVar("ResultT")
 logger = logging.getLogger("zonedrive.simulation")
 YEAR_S = 365 * 86_400
+PAGE = 2  # items
 CHANGING = ("POST", "PUT", "DELETE")
 
 
@@ -53,9 +56,13 @@ class Answer:
 class SandboxWorld(RecordedWorld):
     """Deployment of the sandbox, of one zone."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the deployment in `folder`."""
+    def __init__(self, folder: Path, *, is_paged: bool = False) -> None:
+        """Create the deployment in `folder`; with `is_paged`, a page of a list has PAGE items."""
         super().__init__()
+        self._patches = ExitStack()
+        if is_paged:
+            self._patches.enter_context(mock.patch.object(pagination, "PAGE", PAGE))
+            self._patches.enter_context(mock.patch.object(intake, "page", _page))
         self._numbers = count(1)
         self._contents: dict[str, Content] = {}  # by id of the version
         self._tokens: dict[str, str] = {}  # of people at a browser, by user
@@ -63,7 +70,8 @@ class SandboxWorld(RecordedWorld):
         self._loop.set_default_executor(_Inline(1))
         folder.mkdir()
         self._database = Database(folder / "sandbox.db")
-        self._empty = sandbox.World(sandbox.WorldOrganization("Acme", DOMAIN), [])
+        organization = sandbox.WorldOrganization("Acme", DOMAIN, page_listings=is_paged)
+        self._empty = sandbox.World(organization, [])
         settings = sandbox.organization(self._empty)
         self.deployment = assemble(folder, self._database, settings)
         self._app = app.build(self.deployment)
@@ -72,6 +80,7 @@ class SandboxWorld(RecordedWorld):
         self._loop.run_until_complete(asyncio.sleep(0))  # cancelled tasks end
         self._loop.close()
         self._database.close()
+        self._patches.close()
 
     def add_zone(self, name: str, levels: dict[str, Level], *, accessible: bool = True) -> str:
         """Fill the empty deployment with a zone and its members; return the zone's id."""
@@ -258,6 +267,12 @@ def _scope(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> 
         "query_string": query.encode(), "headers": [(name.lower(), text) for name, text in headers],
         "client": ("127.0.0.1", 1), "server": ("service.example", 443),
     }  # fmt: skip
+
+
+def _page(request: Request) -> tuple[int, int]:
+    """Return limit and offset of a request for a page, as `intake.page` does."""
+    size = min(PAGE, int(request.query_params.get("pageSize", PAGE)))
+    return size, (int(request.query_params.get("page", 1)) - 1) * size
 
 
 def _entry(zone_id: str, entry_id: str) -> str:

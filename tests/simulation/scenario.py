@@ -46,7 +46,7 @@ class Scenario:
     options: tuple[str, ...] = ()
     planted: tuple[str, ...] = ()  # paths that exist at first
     steps: tuple[Step, ...] = field(default=())
-    service: str = "memory"  # or the sandbox
+    service: str = "memory"  # or "sandbox", or "paged": a sandbox whose lists have pages
 
     def text(self) -> str:
         """Return the scenario in the form that `parse` reads."""
@@ -108,14 +108,15 @@ def draw(seed: int) -> Scenario:
 
 
 def on_sandbox(scenario: Scenario) -> Scenario:
-    """Return the scenario on the sandbox, with settings that concern the HTTP client."""
+    """Return the scenario on a sandbox, with settings that concern the HTTP client."""
     numbers = random.Random(f"sandbox {scenario.seed}")
     options = (
         f"connections={numbers.choice((1, 2, 32, 32))}",
         f"upload_limit={numbers.choice((0, 0, 50_000, 1_000_000))}",
         f"download_limit={numbers.choice((0, 0, 50_000))}",
     )
-    return replace(scenario, options=scenario.options + options, service="sandbox")
+    service = numbers.choice(("sandbox", "sandbox", "paged"))
+    return replace(scenario, options=scenario.options + options, service=service)
 
 
 def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:

@@ -6,8 +6,9 @@ the real ones raise where the line breaks.
 
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from itertools import islice
+from typing import Any, TypeVar
 
 import httpx
 import trio
@@ -25,12 +26,14 @@ from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transfer import Transfer
+from zonedrive.remote.transport.connection import Pool
 from zonedrive.remote.transport.exchange import EARLY, SENT, TARGET
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import BODY, BlockingTransport, LoopTransport
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.sandbox.errors import ApiError, code_of, error_body
 
+ResultT = TypeVar("ResultT")
 PAGE = b"<html><body>Down for maintenance</body></html>"  # of a gateway
 UPLOADS = b"/files/"  # in the target of an upload, and of a read
 
@@ -185,11 +188,41 @@ class LineLoopTransport(LoopTransport):
         return httpx.Response(answer.status, headers=answer.headers, stream=LoopBody(stream))
 
 
+class _Pool(Pool):
+    """Pool without connections, whose requests in progress can be aborted."""
+
+    def __init__(self) -> None:
+        super().__init__(Trust(None))
+        self._scopes: set[trio.CancelScope] = set()
+
+    def cut(self) -> None:
+        for scope in self._scopes:
+            scope.cancel()
+
+    def wait(self, work: Callable[..., Coroutine[Any, Any, ResultT]], *args: object) -> ResultT:
+        """Do a worker's part on the loop. Raises httpx.ReadError after `cut`."""
+        return trio.from_thread.run(self._waiting, work, *args)
+
+    async def _waiting(
+        self, work: Callable[..., Coroutine[Any, Any, ResultT]], *args: object
+    ) -> ResultT:
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                return await work(*args)
+            finally:
+                self._scopes.discard(scope)
+        raise httpx.ReadError("the transfer was aborted")
+
+
 class LineBlockingTransport(BlockingTransport):
     """Transport for worker threads."""
 
+    connections: _Pool
+
     def __init__(self, line: Line) -> None:
         super().__init__(Trust(None))
+        self.connections = _Pool()
         self._end = _End(line, "blocking")
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -205,8 +238,8 @@ class LineBlockingTransport(BlockingTransport):
     def _response(self, request: httpx.Request, pieces: Iterator[bytes]) -> httpx.Response:
         end, sending, form = self._end, _Sent(request), request.stream
         try:
-            passage = trio.from_thread.run(end.line.sent, sending)
-        except httpx.WriteError:
+            passage = self.connections.wait(end.line.sent, sending)
+        except (httpx.WriteError, httpx.ReadError):
             if content := list(islice(pieces, self._end.numbers.choice((0, 2, None)))):
                 end.ask(request, content, is_cut=True)
             raise
@@ -225,7 +258,7 @@ class LineBlockingTransport(BlockingTransport):
         if answer.is_early and isinstance(form, MultipartBody):
             form.complete = False
         try:
-            trio.from_thread.run(end.line.answered, passage, sending, made)
+            self.connections.wait(end.line.answered, passage, sending, made)
         except httpx.ReadError:
             if request.method == "GET" and answer.status < 300 and self._end.numbers.random() < 0.5:
                 return _blocking(answer, _Cut(answer.body))

@@ -17,8 +17,9 @@ from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
 from tests.simulation.http_client import Logon, http_service
-from tests.simulation.network import WEATHERS, Line, SimulatedService
+from tests.simulation.network import WEATHERS, Line, SimulatedService, Weather
 from tests.simulation.sandbox_world import SandboxWorld
+from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.service import Service
 from zonedrive.state.reader import StateReader
 
@@ -58,7 +59,7 @@ class Machine(Client):
     ) -> None:
         super().__init__(folder, world, user=f"{user}@{DOMAIN}", profile=profile, options=options)
         self.name = name
-        self.weather = WEATHERS["calm"]
+        self._weather = WEATHERS["calm"]
         numbers = random.Random(f"{seed} {name}")
         self._seed = f"{seed} {name}"
         self.disk = Disk(
@@ -76,6 +77,23 @@ class Machine(Client):
         self.lost_power: Callable[[], None] = lambda: None  # called at a power cut
         self.turn = trio.Lock()  # of the one who starts it
         self._ended.set()
+
+    @property
+    def weather(self) -> Weather:
+        """State of the connection."""
+        return self._weather
+
+    @weather.setter
+    def weather(self, weather: Weather) -> None:
+        self._weather = weather
+        if self.is_running and isinstance(self.service, HttpService):
+            with self.acting():
+                self._nursery.start_soon(self._reconnect, self.service)
+
+    async def _reconnect(self, service: HttpService) -> None:
+        """Use new connections, as the daemon does after a suspend or a change of network."""
+        dead = random.Random(f"{self._seed} {trio.current_time()}").random() < 0.5
+        await service.reconnect(dead=dead)
 
     def make_service(self) -> Service:
         """Return a connection for the next start."""

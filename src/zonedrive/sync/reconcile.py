@@ -27,6 +27,7 @@ import trio
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
     BadAnswer,
+    Changed,
     Damaged,
     Forbidden,
     NotFound,
@@ -256,30 +257,36 @@ class Reconciler:
         except (FileNotFoundError, Damaged):
             return False
         try:
-            return await self.same_bytes(file, request.zone, file_id, version)
+            return await self.same_bytes(file, request.size, request.zone, file_id, version)
         except Damaged:
             return False
         finally:
             file.close()
 
     async def same_bytes(
-        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
+        self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None
     ) -> bool:
         """Return True if a version on the service has the same bytes as `file`.
 
-        `version` is by default the current version. The version is downloaded, because size and
-        author are not sufficient: two versions by one user may have the same size. Raises Damaged
-        if `file` is damaged, and the errors of the download.
+        `size` is the size of the version in bytes. `version` is by default the current version,
+        which is downloaded: the size and the author are not sufficient, because two versions by one
+        user may have the same size. Raises Damaged if `file` is damaged, Changed if content of
+        another size arrives (a newer version, or the page of a gateway), and the errors of the
+        download.
         """
 
         def compare() -> bool:
-            offset = 0
+            offset, is_same = 0, file.size == size
             with self._service.transfer.download(zone, file_id, version=version) as download:
+                is_whole = download.total == size
                 for piece in download:
-                    if file.pread(offset, len(piece)) != piece:
+                    is_same = is_same and file.pread(offset, len(piece)) == piece
+                    if is_whole and not is_same:
                         return False
                     offset += len(piece)
-            return offset == file.size
+            if offset != size:
+                raise Changed(f"comparing contents: {offset} instead of {size} bytes came")
+            return is_same
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
 

@@ -173,7 +173,7 @@ class Uploader:
         reached(Place.UPLOAD_JUDGED)
         if decision is Decision.COMPARE:
             assert found is not None
-            same = await self._reconciler.same_bytes(file, request.zone, found.id)
+            same = await self._reconciler.same_bytes(file, found.size, request.zone, found.id)
             if not planned.is_current:
                 return
             if same:

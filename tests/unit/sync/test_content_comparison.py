@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 import trio
 import trio.testing
 
 from zonedrive.content.content_file import ContentFile
+from zonedrive.errors import Changed
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -18,8 +20,21 @@ from zonedrive.sync.reconcile import Reconciler
 DEADLINE = 60
 
 
+class Download:
+    """Content of a file, in two pieces."""
+
+    def __init__(self, rest: bytes, *, is_sized: bool) -> None:
+        self._pieces = [b"as ", rest]
+        self.total = sum(map(len, self._pieces)) if is_sized else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+
 class Transfer:
     """Downloads that wait until the test releases them."""
+
+    is_sized = True
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -27,12 +42,12 @@ class Transfer:
         self.number = 0
 
     @contextmanager
-    def download(self, zone: str, file: str, *, version: str | None) -> Iterator[list[bytes]]:
-        """Yield the content of a file, in two pieces."""
+    def download(self, zone: str, file: str, *, version: str | None) -> Iterator[Download]:
+        """Yield the content of a file."""
         self.number += 1
         self.begun.release()
         assert self.go.wait(DEADLINE)
-        yield [b"as ", file.encode()]
+        yield Download(file.encode(), is_sized=self.is_sized)
 
 
 class Bytes:
@@ -47,18 +62,26 @@ class Bytes:
         return self._data[offset : offset + size]
 
 
-async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
-    """However many files are compared, the number of simultaneous downloads is limited."""
-    transfer, found = Transfer(), dict[str, bool]()
+def _reconciler(transfer: Transfer) -> Reconciler:
     state = SimpleNamespace(settings=SimpleNamespace(transfers=2))
     service = SimpleNamespace(transfer=transfer)
-    reconciler = Reconciler(
+    return Reconciler(
         cast("LocalState", state), cast("Service", service), cast("DirectoryCache", None)
     )
 
+
+async def _compare(reconciler: Reconciler, name: str, size: int) -> bool:
+    here = cast("ContentFile", Bytes(b"as it is"))
+    return await reconciler.same_bytes(here, size, "zone", name)
+
+
+async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
+    """However many files are compared, the number of simultaneous downloads is limited."""
+    transfer, found = Transfer(), dict[str, bool]()
+    reconciler = _reconciler(transfer)
+
     async def compare(name: str) -> None:
-        here = cast("ContentFile", Bytes(b"as it is"))
-        found[name] = await reconciler.same_bytes(here, "zone", name)
+        found[name] = await _compare(reconciler, name, len(f"as {name}"))
 
     try:
         with trio.fail_after(DEADLINE):
@@ -75,3 +98,23 @@ async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     assert found == {
         "it is": True, "it was": False, "it": False, "it is now": False, "it is ": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_sized", [True, False])
+@pytest.mark.parametrize("name", ["it", "not available"])
+async def test_content_of_another_size_says_nothing(name: str, *, is_sized: bool) -> None:
+    """The page of a gateway that answers with a success is no version of a coworker."""
+    transfer = Transfer()
+    transfer.is_sized = is_sized
+    transfer.go.set()
+    with pytest.raises(Changed):
+        await _compare(_reconciler(transfer), name, len("as it is"))
+
+
+async def test_contents_are_compared_without_an_announced_size() -> None:
+    """The number of bytes that came decides."""
+    transfer = Transfer()
+    transfer.is_sized = False
+    transfer.go.set()
+    assert await _compare(_reconciler(transfer), "it is", len("as it is"))
+    assert not await _compare(_reconciler(transfer), "it was", len("as it was"))

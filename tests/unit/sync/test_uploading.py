@@ -288,6 +288,8 @@ async def test_a_file_that_is_cut_before_the_comparison(tmp_path: Path) -> None:
         account.save("a", b"alice")
         account.bob.write("a", b"alice")
         account.meanwhile(ENTRY, lambda: account.bob.write("a", b"ali"))
+        with pytest.raises(Changed):
+            await send(account, "a")
         await send(account, "a")
         assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
 

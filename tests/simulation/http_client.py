@@ -15,7 +15,7 @@ import trio
 
 from tests.harness.in_process import URL
 from tests.harness.transports import LoopBody, PulledBody
-from tests.simulation.network import Line, Passage, Sending, Weather
+from tests.simulation.network import WEATHERS, Line, Passage, Sending, Weather
 from tests.simulation.sandbox_world import Answer, SandboxWorld
 from zonedrive.config import Settings
 from zonedrive.logon.bearer_auth import NAME, BearerAuth
@@ -143,10 +143,15 @@ class _End:
         return sending.broken()
 
     def refusal(self, request: httpx.Request, refused: ApiError) -> Answer:
-        """Return an answer of the service, or of a gateway in front of it."""
+        """Return an answer of the service, or of a gateway in front of it.
+
+        If the weather is calm again, the answer still has the status that was drawn.
+        """
         numbers, status = self.numbers, refused.status
         body = error_body(code_of(status), refused.message)
         form = numbers.choice(("service", "service", "page", "nothing", "redirect", "success"))
+        if self.line.weather() == WEATHERS["calm"]:
+            form = "service"
         if form == "success" and (request.method == "GET" or UPLOADS in request.extensions[TARGET]):
             status, body = 200, PAGE
         elif form == "redirect":

@@ -583,7 +583,7 @@ class Run:
         for path in self._there():
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
-        self.claims.late, self.claims.moment_s = self.world.sent_late, checker.RACE_S
+        self.claims.late, self.claims.moment_s = self.world.sent_late, self.world.race_s
         self.findings += self.claims.findings(self._histories())
         self.findings += self._twice()
         await self._check()

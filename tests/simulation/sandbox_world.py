@@ -61,6 +61,7 @@ class SandboxWorld(RecordedWorld):
         super().__init__()
         self._patches = ExitStack()
         if is_paged:
+            self.race_s *= 3  # a list takes several requests
             self._patches.enter_context(mock.patch.object(pagination, "PAGE", PAGE))
             self._patches.enter_context(mock.patch.object(intake, "page", _page))
         self._numbers = count(1)

@@ -6,7 +6,8 @@ the real ones raise where the line breaks.
 
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from zonedrive.sandbox.errors import ApiError, code_of, error_body
 
 ResultT = TypeVar("ResultT")
 PAGE = b"<html><body>Down for maintenance</body></html>"  # of a gateway
+WHOLE = 0.7  # probability that head and body of an answer come at once
 UPLOADS = b"/files/"  # in the target of an upload, and of a read
 
 
@@ -180,13 +182,11 @@ class LineLoopTransport(LoopTransport):
             if passage.late_s is not None:
                 raise end.late(passage, sending, request, content)
             answer, made = end.asked(request, content)
-            stream: httpx.AsyncByteStream = httpx.ByteStream(answer.body)
-            try:
-                await end.line.answered(passage, sending, made)
-            except httpx.ReadError:
-                if end.numbers.random() < 0.5:
-                    raise
-                stream = _Cut(answer.body)
+            answered = partial(end.line.answered, passage, sending, made)
+            stream: httpx.AsyncByteStream = _LoopHalves(answer.body, answered)
+            if end.numbers.random() < WHOLE:
+                await answered()
+                stream = httpx.ByteStream(answer.body)
         except ApiError as refused:
             answer = end.refusal(request, refused)
             stream = httpx.ByteStream(answer.body)
@@ -262,13 +262,11 @@ class LineBlockingTransport(BlockingTransport):
         answer, made = end.asked(request, content)
         if answer.is_early and isinstance(form, MultipartBody):
             form.complete = False
-        try:
-            self.connections.wait(end.line.answered, passage, sending, made)
-        except httpx.ReadError:
-            if request.method == "GET" and answer.status < 300 and self._end.numbers.random() < 0.5:
-                return _blocking(answer, _Cut(answer.body))
-            raise
-        return _blocking(answer)
+        answered = partial(self.connections.wait, end.line.answered, passage, sending, made)
+        if end.numbers.random() < WHOLE:
+            answered()
+            return _blocking(answer)
+        return _blocking(answer, _Halves(answer.body, answered))
 
     def _whole(self, request: httpx.Request, pieces: Iterator[bytes]) -> list[bytes]:
         """Return the body of a request; if reading it fails, the connection is closed."""
@@ -282,19 +280,30 @@ class LineBlockingTransport(BlockingTransport):
         return content
 
 
-class _Cut(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """Body of which the second half never comes."""
+class _LoopHalves(httpx.AsyncByteStream):
+    """Body of which the second half comes when the line has carried it, or never."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._body[: len(self._body) // 2]
-        raise httpx.ReadError("Connection reset")
+    def __init__(self, body: bytes, answered: Callable[[], Awaitable[None]]) -> None:
+        self._body, self._answered = body, answered
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self:
-            yield part
+        half = len(self._body) // 2
+        yield self._body[:half]
+        await self._answered()
+        yield self._body[half:]
+
+
+class _Halves(httpx.SyncByteStream):
+    """The same for worker threads."""
+
+    def __init__(self, body: bytes, answered: Callable[[], None]) -> None:
+        self._body, self._answered = body, answered
+
+    def __iter__(self) -> Iterator[bytes]:
+        half = len(self._body) // 2
+        yield self._body[:half]
+        self._answered()
+        yield self._body[half:]
 
 
 def _blocking(answer: Answer, stream: httpx.SyncByteStream | None = None) -> httpx.Response:

@@ -132,6 +132,24 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
         state.invalidations.put(EntryChanged(parent, changed.encode()))
 
 
+def show_copy(state: LocalState, zone: str, folder: str, found: Entry, original: str) -> None:
+    """Show the entry `found`, which got the name of a conflict copy, and record the conflict.
+
+    The entry is in the folder with the remote id `folder`, where another entry has the name
+    `original`.
+    """
+    parent = state.inodes.by_remote(zone, folder)
+    if parent is None or parent.parent == NOWHERE:
+        return
+    name = safe(found.name)
+    with state.transaction():
+        copy = _show(state, found, parent.ino, name)
+        other = state.inodes.child(parent.ino, original) or copy
+        record_conflict(state, copy.ino, other.ino, found.modified_by)
+    state.listing_outdated.notify(parent.ino)
+    state.invalidations.put(EntryChanged(parent.ino, name.encode()))
+
+
 def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
     """Make `name` in the folder `parent` refer to the entry `found`; return the entry's inode.
 

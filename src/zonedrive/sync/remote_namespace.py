@@ -266,9 +266,11 @@ class RemoteNamespace:
                 else "inode %d: a removed file has a newer version on the service: kept there",
                 inode.ino,
             )
-            await self._name_again(inode)
+            above, renamed = inode.remote_parent or "", await self._name_again(inode)
             if planned.is_current:
                 self._rollback.keep(inode)
+                if renamed is not None and renamed.name != inode.name:
+                    conflicts.show_copy(self._state, inode.zone, above, renamed, inode.name)
             return
         # The name is only shown in the trash, and after a restore.
         with suppress(NotFound, AlreadyExists, Changed, *FOR_GOOD):
@@ -284,14 +286,14 @@ class RemoteNamespace:
         reached(Place.DELETE_DONE)
         await self._deleted(inode)
 
-    async def _name_again(self, inode: Inode, instead: str = "") -> None:
+    async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
         """Rename an entry from a temporary name to its own name, or to `instead` if this is taken.
 
-        `instead` is by default the name of a conflict copy. An entry without a temporary name keeps
-        its name. Raises AlreadyExists if both names are taken.
+        `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
+        the entry has no temporary name. Raises AlreadyExists if both names are taken.
         """
         if not is_aside(inode.remote_name):
-            return
+            return None
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, instead or conflicts.copy_name(state, inode))
         for name in names:
@@ -304,7 +306,8 @@ class RemoteNamespace:
                     raise
                 continue
             remote_operations.record_move(state, inode, above, entry, request=request)
-            return
+            return entry
+        return None
 
     async def _deleted(self, inode: Inode) -> None:
         """Remove the inode and all inodes below it, because the service has deleted the entry."""

@@ -566,7 +566,7 @@ async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> No
 async def test_a_removed_file_that_stays_gets_a_regular_name_again(
     tmp_path: Path, taken: int
 ) -> None:
-    """If its name is taken, the file gets the name of a conflict copy."""
+    """If its name is taken, the file gets the name of a conflict copy, and is listed as one."""
     account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
@@ -591,6 +591,8 @@ async def test_a_removed_file_that_stays_gets_a_regular_name_again(
         assert account.bob.read(name) == b"by bob"
         assert account.state.requests.all() == []
         assert inode.parent == NOWHERE
+        listed = [(one["path"], one["by"]) for one in Status(account.state).conflicts()]
+        assert listed == ([(f"Zone/{name}", account.bob.user)] if taken else [])
 
 
 async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:

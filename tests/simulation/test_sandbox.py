@@ -22,7 +22,7 @@ A~ 60 calm
 """
 
 
-@pytest.mark.parametrize("seed", [2, 17])
+@pytest.mark.parametrize("seed", [4, 17])
 def test_a_seed_gives_the_same_trace_again(seed: int) -> None:
     """The application adds nothing random, such as its identifiers and times."""
     scenario = on_sandbox(draw(seed))

@@ -198,16 +198,19 @@ class Screen(Owner):
         self.open: set[int] = set()  # the numbers of those that are on the screen
         self.buttons: dict[int, dict[str, str]] = {}  # key by label, of each number
         self.sender = ""  # of the last notification
+        self.clicked_at_once = ""  # label of the button that is clicked as soon as it is shown
+        self._replying = threading.RLock()  # no click comes between a notification and its number
         super().__init__(bus)
 
     def click(self, number: int, label: str = "", token: str = "") -> None:
         """Click a button of a notification, or the notification itself."""
-        key = self.buttons[number][label] if label else "default"
-        if token:
-            self._send(new_signal(self.ADDRESS, "ActivationToken", "us", (number, token)))
-        self._send(new_signal(self.ADDRESS, "ActionInvoked", "us", (number, key)))
-        self.open.discard(number)
-        self._send(new_signal(self.ADDRESS, "NotificationClosed", "uu", (number, 2)))
+        with self._replying:
+            key = self.buttons[number][label] if label else "default"
+            if token:
+                self._send(new_signal(self.ADDRESS, "ActivationToken", "us", (number, token)))
+            self._send(new_signal(self.ADDRESS, "ActionInvoked", "us", (number, key)))
+            self.open.discard(number)
+            self._send(new_signal(self.ADDRESS, "NotificationClosed", "uu", (number, 2)))
 
     def _answer(self, message: Any, method: str) -> Any:
         if method == "GetCapabilities":
@@ -215,12 +218,16 @@ class Screen(Owner):
         if method == "Notify":
             _, replaces, _, title, text, actions, *_ = message.body
             self.sender = message.header.fields[HeaderFields.sender]
-            self.shown.append((title, text))
-            number = replaces or len(self.shown)
+            number = replaces or len(self.shown) + 1
             pairs = zip(actions[::2], actions[1::2], strict=True)
             self.buttons[number] = {label: key for key, label in pairs}
             self.open.add(number)
-            return new_method_return(message, "u", (number,))
+            with self._replying:
+                self.shown.append((title, text))
+                self._send(new_method_return(message, "u", (number,)))
+                if self.clicked_at_once:
+                    self.click(number, self.clicked_at_once)
+            return None
         if method == "CloseNotification":
             self.open.discard(message.body[0])
             return new_method_return(message)

@@ -75,6 +75,7 @@ class _Reply:
 
     def __init__(self) -> None:
         self.arrived = trio.Event()
+        self.taken = trio.Event()  # set when the caller has the reply, or no longer waits for it
         self.message: Message | None = None
 
 
@@ -190,6 +191,7 @@ class Desktop:
             await bus.send(call, serial=serial)
             await reply.arrived.wait()
         finally:
+            reply.taken.set()
             del self._replies[serial]
         return reply.message
 
@@ -204,6 +206,7 @@ class Desktop:
             if reply is not None:
                 reply.message = message
                 reply.arrived.set()
+                await reply.taken.wait()  # the next message may be a click on what was just shown
 
     def _handle_signal(self, message: Message) -> None:
         if OWNER_CHANGED.matches(message):

@@ -101,6 +101,15 @@ async def test_a_click_runs_the_action_of_its_button(
     assert await clicks.next() == ("Other", "")
 
 
+async def test_a_click_may_follow_the_reply_at_once(screen: Screen, desktop: Desktop) -> None:
+    """The service has sent both before the daemon reads the reply."""
+    clicks = Clicks()
+    for label in ("one", "two", "three", "four", "five", "six", "seven", "eight"):
+        screen.clicked_at_once = label
+        assert await Notification(desktop).show("title", "text", [clicks.button(label)])
+        assert await clicks.next() == (label, "")
+
+
 async def test_without_buttons_the_text_has_the_command(bus: Bus, desktop: Desktop) -> None:
     """The text has the command on desktops without buttons or markup."""
     screen = Screen(bus, abilities=["body"])

@@ -215,6 +215,17 @@ class SimulatedProgram(Program):
         self._claims.swapped(self.who, path, other)
         self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
 
+    def unlink(self, path: str, other: str, padding: int) -> None:
+        """Remove a file whose attributes can be read."""
+        try:
+            found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
+            self._claims.moved.add(found.decode())
+        except OSError as wrong:
+            if wrong.errno != errno.ENODATA:
+                raise
+        self._removed(path)
+        (self.folder / path).unlink()
+
     def rename(self, path: str, other: str, padding: int) -> None:
         """Rename a file; if its id is not known before, because the service refuses, ask again."""
         self._is_refused = False

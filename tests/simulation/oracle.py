@@ -91,6 +91,8 @@ class Oracle:
                 tree[node.origin] = replace(successor, histories=both)
         elif old:
             former[path] = (old, False)
+        if not (node.origin or is_local(path)):
+            tree = _given_up(tree, path)
         return replace(self, tree=tree, former=former, kept=self.kept - node.histories)
 
     def renamed(self, path: str, other: str) -> "Oracle":
@@ -124,6 +126,8 @@ class Oracle:
         else:
             gone, _ = former.pop(other, (frozenset(), False))
             node = replace(node, histories=node.histories | gone)
+        if not (here.tree[path].origin or is_local(path) or is_local(other)):
+            tree = _given_up(tree, path)
         tree[other] = node
         return replace(here, tree=tree, former=former, last=self.last + 1)
 
@@ -254,3 +258,11 @@ def _short(entries: Mapping[str, bytes | None], path: str) -> str:
         return "absent"
     content = entries[path]
     return "a folder" if content is None else repr(content)
+
+
+def _given_up(tree: Mapping[str, Node], path: str) -> dict[str, Node]:
+    """Return the tree after a new file has left the place of a backup: its entry is deleted."""
+    return {
+        place: replace(node, origin="") if is_local(place) and node.origin == path else node
+        for place, node in tree.items()
+    }

@@ -127,7 +127,7 @@ def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -
 
 
 def test_an_edited_file_gets_no_temporary_name_of_an_exchange(folder: Folder) -> None:
-    """It keeps its name until another client has exchanged both names."""
+    """The file keeps its name until another client has exchanged both names."""
     folder.list(entry("1", "a"), entry("2", "b"))
     edited = folder.inode("a")
     folder.local[edited.ino] = Local.CONTENT

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import conflicts, local_operations, remote_operations
+from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
@@ -43,6 +44,24 @@ def test_a_moved_file_without_edits_has_the_revision_of_the_move(
     remote_operations.record_move(machine.state, inode, "root", entry, done=machine.intent(inode))
     assert machine.state.intents.get(inode.ino) is None
     assert inode.revision == (entry.revision if follows else Revision("1"))
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_only_folders_that_pending_files_need_are_created(
+    machine: Machine, *, is_removed: bool
+) -> None:
+    """The service has lost two nested folders; a file in the inner one is edited, or removed."""
+    state, inode = machine.state, machine.file(new=True)
+    machine.save(inode)
+    with state.transaction():
+        outer = state.inodes.add(inode.parent, "outer", Kind.FOLDER, zone="z", listed=True)
+        inner = state.inodes.add(outer.ino, "inner", Kind.FOLDER, zone="z", listed=True)
+        state.inodes.move(inode, inner.ino, inode.name)
+    if is_removed:
+        local_operations.remove(state, inode)
+    remote_operations.create_parents(state)
+    created = {ino for ino in (outer.ino, inner.ino) if state.intents.get(ino) is not None}
+    assert created == (set() if is_removed else {outer.ino, inner.ino})
 
 
 def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine) -> None:

@@ -7,12 +7,14 @@ queried the service.
 """
 
 import logging
+import re
 import socket
 import time
 
 from zonedrive.errors import Changed
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
+from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Conflict, Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
@@ -22,6 +24,8 @@ from zonedrive.state.names import safe, with_mark
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
+
+_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
@@ -132,22 +136,19 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
         state.invalidations.put(EntryChanged(parent, changed.encode()))
 
 
-def show_copy(state: LocalState, zone: str, folder: str, found: Entry, original: str) -> None:
-    """Show the entry `found`, which got the name of a conflict copy, and record the conflict.
+def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:
+    """Undo the removal of `inode`, whose entry `found` got a conflict-copy name in `folder`.
 
-    The entry is in the folder with the remote id `folder`, where another entry has the name
-    `original`.
+    Show the entry under this name and record the conflict with the entry that has the former name.
     """
-    parent = state.inodes.by_remote(zone, folder)
-    if parent is None or parent.parent == NOWHERE:
-        return
-    name = safe(found.name)
+    name, original = safe(found.name), inode.name
     with state.transaction():
-        copy = _show(state, found, parent.ino, name)
-        other = state.inodes.child(parent.ino, original) or copy
+        local_operations.forget(state, inode)
+        copy = _show(state, found, folder.ino, name)
+        other = state.inodes.child(folder.ino, original) or copy
         record_conflict(state, copy.ino, other.ino, found.modified_by)
-    state.listing_outdated.notify(parent.ino)
-    state.invalidations.put(EntryChanged(parent.ino, name.encode()))
+    state.listing_outdated.notify(folder.ino)
+    state.invalidations.put(EntryChanged(folder.ino, name.encode()))
 
 
 def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
@@ -175,3 +176,8 @@ def copy_name(state: LocalState, inode: Inode) -> str:
         number += 1
         name = with_mark(plain, f"{mark} {number}")
     return name
+
+
+def is_copy_name(name: str, original: str) -> bool:
+    """Return True if `name` is the conflict-copy name of a file with the name `original`."""
+    return any(with_mark(original, mark[0]) == name for mark in _MARK.finditer(name))

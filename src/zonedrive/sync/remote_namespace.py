@@ -266,11 +266,12 @@ class RemoteNamespace:
                 else "inode %d: a removed file has a newer version on the service: kept there",
                 inode.ino,
             )
-            above, renamed = inode.remote_parent or "", await self._name_again(inode)
+            entry = await self._name_again(inode)
+            is_copy = conflicts.is_copy_name(inode.remote_name or "", inode.name)
+            if is_copy and entry is None:  # renamed before the client was restarted
+                entry = await current_entry(self._service, inode.zone, inode.entry_id)
             if planned.is_current:
-                self._rollback.keep(inode)
-                if renamed is not None and renamed.name != inode.name:
-                    conflicts.show_copy(self._state, inode.zone, above, renamed, inode.name)
+                self._rollback.keep(inode, entry if is_copy else None)
             return
         # The name is only shown in the trash, and after a restore.
         with suppress(NotFound, AlreadyExists, Changed, *FOR_GOOD):

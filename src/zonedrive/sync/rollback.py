@@ -13,7 +13,8 @@ import logging
 from collections.abc import Mapping
 
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
-from zonedrive.state import local_operations, remote_operations
+from zonedrive.model import Entry
+from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -34,11 +35,17 @@ class Rollback:
         self._state = state
         self._folders = folders
 
-    def keep(self, inode: Inode) -> None:
-        """Undo the local removal of an entry; the next listing shows the entry again."""
+    def keep(self, inode: Inode, copy: Entry | None = None) -> None:
+        """Undo the local removal of an entry; the next listing shows the entry again.
+
+        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once.
+        """
         state = self._state
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-        local_operations.forget(state, inode)
+        if copy is None or above is None or above.parent == NOWHERE:
+            local_operations.forget(state, inode)
+        else:
+            conflicts.show_copy(state, inode, above, copy)
         if inode.is_folder or above is None or above.parent == NOWHERE:
             self._folders.forget()  # the folder's content may be new as well
         else:

@@ -79,3 +79,19 @@ def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalSt
     assert state.intents.get(folder.ino) is None
     assert state.inodes.child(zone.ino, "new") is folder
     assert (folder.remote_parent, folder.remote_name) == ("root", "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "original", "is_copy"),
+    [
+        ("a (conflict, u on h, 2026-11-21 14-03-07).txt", "a.txt", True),
+        ("a (conflict, u on h, 2026-11-21 14-03-07) 2.txt", "a.txt", True),
+        ("a (conflict, u on h, 1) (conflict, u on h, 2).txt", "a (conflict, u on h, 1).txt", True),
+        ("a (conflict, u on h, 2026-11-21 14-03-07).txt", "b.txt", False),
+        ("a (conflict, u on h, 2026-11-21 14-03-07).txt", "a (conflict, u on h, 1).txt", False),
+        ("a.txt", "a.txt", False),
+        ("é" * 105 + " (conflict, u on h, 2026-11-21 14-03-07).txt", "é" * 120 + ".txt", True),
+    ],
+)
+def test_a_name_of_a_conflict_copy(name: str, original: str, *, is_copy: bool) -> None:
+    assert conflicts.is_copy_name(name, original) == is_copy

@@ -595,6 +595,39 @@ async def test_a_removed_file_that_stays_gets_a_regular_name_again(
         assert listed == ([(f"Zone/{name}", account.bob.user)] if taken else [])
 
 
+async def test_a_removed_file_that_stays_is_listed_after_an_interruption(tmp_path: Path) -> None:
+    """A client that died after the service gave the name of a copy lists the copy later."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        await aside(account, inode)
+        local_operations.remove(account.state, inode)
+        inode = account.state.inodes.get(inode.ino)
+        account.bob.write(inode.remote_name or "", b"by bob")
+        account.bob.write("b", b"another")
+        await account.names._name_again(inode)
+        await delete(account, inode)
+        (name,) = tree(account) - {"b"}
+        listed = [(one["path"], one["by"]) for one in Status(account.state).conflicts()]
+        assert listed == [(f"Zone/{name}", account.bob.user)]
+
+
+async def test_a_removed_file_that_was_renamed_before_is_no_copy(tmp_path: Path) -> None:
+    """A removed file that stays on the service under its former name is not listed."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        local_operations.remove(account.state, inode)
+        account.bob.write("a", b"by bob")
+        await delete(account, account.state.inodes.get(inode.ino))
+        assert tree(account) == {"a"}
+        assert Status(account.state).conflicts() == []
+
+
 async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:
     """The removal is undone if the service refuses to tell if the entry exists."""
     account = Account(tmp_path)

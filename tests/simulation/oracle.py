@@ -89,8 +89,8 @@ class Oracle:
             elif successor.histories != node.histories:
                 both = successor.histories | node.histories
                 tree[node.origin] = replace(successor, histories=both)
-        elif old:
-            former[path] = (old, False)
+        elif old or self.is_late:
+            former[path] = (node.histories if self.is_late else old, False)
         if not (node.origin or is_local(path)):
             tree = _given_up(tree, path)
         return replace(self, tree=tree, former=former, kept=self.kept - node.histories)
@@ -100,6 +100,8 @@ class Oracle:
         if self.tree[path].content is None:
             return self._folder_renamed(path, other)
         here = self
+        if is_local(other) and not self.tree[path].origin and self._is_backup(other, path):
+            return self._backed_up(path, other)
         if other in self.tree and (is_local(other) or self.tree[path].origin):
             here = self.removed(other)
         node, there = here.tree[path], here.tree.get(other)
@@ -119,7 +121,8 @@ class Oracle:
             former[path] = (old, False)
             node = replace(node, histories=node.histories | {self.last + 1})
         if there is not None:  # and the renamed file is new
-            histories = there.histories if there.origin else there.histories | node.histories
+            is_next = there.origin and not self.is_late  # else the renamed file may have been sent
+            histories = there.histories if is_next else there.histories | node.histories
             node = replace(node, histories=histories, origin=there.origin)
         elif is_local(other):
             node = node if node.origin else Node(node.content)
@@ -130,6 +133,17 @@ class Oracle:
             tree = _given_up(tree, path)
         tree[other] = node
         return replace(here, tree=tree, former=former, last=self.last + 1)
+
+    def _is_backup(self, path: str, place: str) -> bool:
+        node = self.tree.get(path)
+        return node is not None and node.origin == place
+
+    def _backed_up(self, path: str, backup: str) -> "Oracle":
+        """Return the oracle after the successor of a backup has replaced it: the entry stays."""
+        former = self.tree[backup]
+        tree = {place: node for place, node in self.tree.items() if place != path}
+        tree[backup] = replace(former, content=self.tree[path].content)
+        return replace(self, tree=tree, former={**self.former, path: (former.histories, True)})
 
     def _folder_renamed(self, path: str, other: str) -> "Oracle":
         replaced = self.tree.get(other)
@@ -187,11 +201,11 @@ class Oracle:
         found: list[str] = []
         expected = {path for path in self.tree if not is_local(path)}
         parked = {
-            node.origin
+            node.origin: node.histories
             for path, node in self.tree.items()
             if is_local(path) and node.origin not in ("", *expected)
         }
-        for path in sorted(there.keys() - expected - parked):
+        for path in sorted(there.keys() - expected - parked.keys()):
             found.append(f"the service has {path}, which nobody made")
         for path in sorted(expected):
             if path not in there:
@@ -205,8 +219,9 @@ class Oracle:
         for history in sorted(self.kept & ids.keys()):
             if ids[history] not in present:
                 found.append(f"no file continues the history {ids[history]}")
-        for path in sorted(parked - there.keys() if not self.is_late else ()):
-            found.append(f"the service lacks {path}, whose file is a backup")
+        for path in sorted(parked.keys() - there.keys() if not self.is_late else ()):
+            if len(parked[path]) == 1:  # else its bytes are a version of another file
+                found.append(f"the service lacks {path}, whose file is a backup")
         return found
 
     def local_findings(self, here: Mapping[str, bytes | None]) -> list[str]:

@@ -135,8 +135,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Administrator's settings for one account, which consist of defaults and policies.
 
     INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
-    policy cannot be read, its default value is used, and everything that it could forbid (uploads,
-    logons or saved passwords) is forbidden.
+    policy cannot be read, what it could forbid (uploads, logons or saved passwords) is forbidden,
+    and for other policies the default value is used.
     """
 
     base_url: str | None = None

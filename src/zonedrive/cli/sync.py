@@ -127,8 +127,8 @@ class Held:
     def at(self, message: Message) -> list[str]:
         """Return the lines to print after `message`, a progress message of the daemon.
 
-        A line names a file once, after the file has been open for HELD_SECONDS. At most LINES files
-        of one message are named.
+        Each file is named once, after it has been open for HELD_SECONDS, and at most LINES files
+        are named per message.
         """
         now = self._clock()
         self._since = {path: self._since.get(path, now) for path in message.get("held", [])}

@@ -147,7 +147,7 @@ class CacheEntry:
             self._writing += need if granted else 0
 
     def recount(self, more: int = 0) -> None:
-        """Set `held` to the entry's disk usage plus `more` bytes; cancel the unused space grant."""
+        """Set `held` to the disk usage plus `more` bytes; give back unused granted space."""
         file = self._file
         with self._count:
             self._allowance = 0

@@ -43,7 +43,7 @@ def cost(length: int) -> int:
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """Content that is not written yet."""
+    """Content that is not in the database yet."""
 
     stamp: str
     data: bytes

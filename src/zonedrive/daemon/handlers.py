@@ -445,7 +445,7 @@ class Commands:
     # ---- pause ----
 
     async def _pause(self, request: Request, say: Say) -> Message:
-        """Pause the uploads for the request's `seconds`, or until `resume` if they are missing.
+        """Pause the uploads for the request's `seconds`; without `seconds`, until `resume`.
 
         When the pause has begun, wait up to PUT_BACK_SECONDS for the running uploads to finish or
         to return to the queue. Return the counts of pending changes (`left`), and the number of

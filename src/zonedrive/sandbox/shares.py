@@ -22,7 +22,7 @@ class Shares:
         self._database = database
 
     def make(self, zone_id: str, entry_id: str, user_id: str) -> str:
-        """Create a share of an entry; return its key, which is stored only hashed."""
+        """Create a share of an entry; return its key, of which only a hash is stored."""
         key = secrets.token_urlsafe(24)
         self._database.run(
             "INSERT INTO shares VALUES (?, ?, ?, ?, ?)",

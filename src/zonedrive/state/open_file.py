@@ -217,8 +217,8 @@ class KernelInodes:
     inode, as if a new file had been renamed over the old one, so that the pages of the two versions
     never mix. Handles on the former version keep the former number.
 
-    A kernel inode number contains the inode number of the tree, see `ino_of`, and equals it again
-    after the next mount.
+    `ino_of` gives the inode number in the tree for a kernel inode number. After the next mount,
+    both numbers are equal again.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ def _suspect_after_power_cut(state: LocalState) -> None:
 def _forget_empty(
     state: LocalState, named: set[tuple[int, int]], stored: set[tuple[int, int]]
 ) -> None:
-    """Remove new files without bytes: they were never closed, or their bytes are missing."""
+    """Remove new files that have no bytes, because they were never closed or the bytes are lost."""
     for ino in state.inodes.without_origin():
         inode = state.inodes.get(ino)
         lost = inode.generation and (ino, inode.generation) in named - stored

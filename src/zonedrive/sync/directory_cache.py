@@ -219,7 +219,7 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        If the folder has no id, raises Changed if a step will create the folder, else StoreError.
+        If the folder has no id, raises Changed if the outbox will create it, else StoreError.
         """
         if folder.remote_id is not None:
             return folder.remote_id

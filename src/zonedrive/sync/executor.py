@@ -139,7 +139,7 @@ class Executor:
             state.revert_to_remote(parked)
 
     def _accept_deletion(self, inode: Inode) -> None:
-        """Apply the deletion of an entry on the service; turn an edited file into a new file."""
+        """Apply the service's deletion of an entry locally; turn an edited file into a new file."""
         intent = self._state.intents.get(inode.ino)
         if intent is not None:
             conflicts.accept_deletion(self._state, intent, inode)

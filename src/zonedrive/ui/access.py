@@ -1,4 +1,4 @@
-"""Access control of the window, which accepts only the connections and requests of its user.
+"""Access control of the window: only its user can connect and send requests.
 
 Any page in a browser and any user of this machine can reach a port of the loopback interface. A
 connection of another user is closed at once. A request needs the window's session cookie, which the

@@ -44,7 +44,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
 def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
     """Return all attributes of an inode by full name; a value is "" if the service gives none.
 
-    `version` is the file's version number; the attribute is left out if `version` is "".
+    `version` is the file's version number; if it is "", the result has no attribute `version`.
     """
     known = {
         "id": inode.remote_id or "",

@@ -200,7 +200,7 @@ class Versions:
     async def _shared(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
         """Return the result of the request in progress for the file, or of a new request.
 
-        `past` is the last history of the file, or None.
+        `past` is the version list that the last request returned, or None.
         """
         key = file.zone, file.remote_id or ""
         while (other := self._requests.get(key)) is not None:

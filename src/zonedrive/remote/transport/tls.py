@@ -41,7 +41,7 @@ class Trust:
 
     @property
     def remedy(self) -> str:
-        """Remedy for a certificate of an authority that is not trusted."""
+        """Remedy for a certificate whose authority is not trusted."""
         return marked(OTHER_FILE if self.is_given else OWN_AUTHORITY)
 
 

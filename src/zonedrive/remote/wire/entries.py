@@ -203,7 +203,9 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 
 class Listed:
-    """Entries of a folder listing, each id once, accessed by index and parsed on access.
+    """Sequence of the entries of a folder listing, without duplicate ids.
+
+    An entry is parsed when it is accessed.
 
     A listing of many thousand entries therefore needs little more memory and time than the response
     itself.

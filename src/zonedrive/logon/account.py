@@ -143,10 +143,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def same_owner(self, other: "Account") -> bool:
         """Return True if both accounts belong to the same user of the same service.
 
-        Such accounts can use the same local data.
+        Such accounts can use the same local data. Names of users do not depend on case.
         """
         if self.base_url != other.base_url:
             return False
         if self.user_id and other.user_id:
-            return self.user_id == other.user_id
-        return self.username == other.username
+            return self.user_id.casefold() == other.user_id.casefold()
+        return self.username.casefold() == other.username.casefold()

@@ -121,6 +121,7 @@ class Flow:
         self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._expected = [name for name in (username, known) if name]
+        self._user_id = known
         self._sent: set[str] = set()
         self._password: Secret | None = None
         self._way: tuple[str, ...] = ()
@@ -182,6 +183,7 @@ class Flow:
                 + ("password" if wanted == PASSWORD else "one-time code")
             )
         # From here on use the service's own name for the user, if known.
+        self._user_id = outcome.user_id or self._user_id
         self._username = outcome.user_id or self._username
         flow = Secret(outcome.session)
         if wanted == PASSWORD:
@@ -271,13 +273,14 @@ class Flow:
         if not fits_header(outcome.session):
             raise BadAnswer("logging on: the answer holds no usable session id")
         self._access.carry(Secret(outcome.session))
+        user = outcome.user_id or self._user_id or self._username
         if outcome.change_password:
-            self._password = await self._changed(outcome.user_id or self._username)
+            self._password = await self._changed(user)
         began = self._access.clock.now_ns()
         expires = began + outcome.life_ns if outcome.life_ns else 0
         return LoggedOn(
             Bearer(outcome.session, "session", expires, began_ns=began),
-            outcome.user_id or self._username,
+            user,
             self._password,
             self._way,
         )

@@ -108,6 +108,10 @@ class LocalState:
         self._generation += 1
         return self._generation
 
+    def is_own(self, author: str) -> bool:
+        """Return True if `author` is the logged-on user; names of users do not depend on case."""
+        return author.casefold() == self.user.casefold()
+
     def stays_local(self, parent: Inode, name: str) -> bool:
         """Return True if an entry with this name in this folder is never uploaded."""
         return parent.local or bool(self._local_only.match(name))

@@ -219,7 +219,7 @@ class Reconciler:
                 return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder:
             return None
-        is_own = found.modified_by == state.user
+        is_own = state.is_own(found.modified_by)
         if is_own and (inode.is_folder or await self._has_sent(request, found.size, found.id)):
             return found
         if inode.is_folder or request.remote_id is not None:
@@ -295,7 +295,7 @@ class Reconciler:
         for entry in await self._entries(request):
             if entry.name != request.name or entry.id == request.remote_id:
                 continue
-            if entry.modified_by != self._state.user or entry.folder or entry.unsure:
+            if not self._state.is_own(entry.modified_by) or entry.folder or entry.unsure:
                 continue
             if await self._has_sent(request, entry.size, entry.id):
                 return entry
@@ -375,7 +375,7 @@ class Reconciler:
         for version in versions[1:LOOK_BACK]:
             if base is not None and version.revision == base:
                 return None
-            if version.modified_by != self._state.user:
+            if not self._state.is_own(version.modified_by):
                 continue
             if await self._has_sent(request, version.size, file_id, version.version):
                 return version

@@ -326,7 +326,7 @@ class RemoteNamespace:
         if entry is None or entry.revision == inode.revision:
             return False
         # A version by this user may result from a rename, without other bytes.
-        return entry.modified_by != self._state.user or (
+        return not self._state.is_own(entry.modified_by) or (
             intent.base is None and entry.size != inode.size
         )
 
@@ -366,7 +366,9 @@ class RemoteNamespace:
         said = {known[entry.id][0]: entry for entry in present if not entry.folder}
         return any(
             said[inode.ino].revision != inode.revision
-            and (said[inode.ino].modified_by != state.user or said[inode.ino].size != inode.size)
+            and (
+                not state.is_own(said[inode.ino].modified_by) or said[inode.ino].size != inode.size
+            )
             for inode in state.inodes.get_all(said)
         )
 

@@ -58,9 +58,11 @@ def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
     [
         ({}, True),
         ({"username": "Alice", "profile": "sandbox"}, True),
+        ({"user_id": "A@acme"}, True),
         ({"user_id": "b@acme"}, False),
         ({"base_url": "https://other.example"}, False),
         ({"user_id": ""}, True),
+        ({"user_id": "", "username": "Alice"}, True),
         ({"user_id": "", "username": "bob"}, False),
     ],
 )

@@ -120,6 +120,17 @@ async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
     assert any("no keyring" in line for line in office.told)
 
 
+@pytest.mark.parametrize("username", ["", "Alice", "ALICE@acme.example"])
+async def test_an_answer_without_the_user_id(office: Office, username: str) -> None:
+    """The service may leave out the user id; the one of the previous logon stays."""
+    before = await office.log_on()
+    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
+    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    again = await office.log_on(username=username or before.username)
+    assert again.user_id == before.user_id == "alice@acme.example"
+    assert again.same_owner(before)
+
+
 async def test_another_life_of_the_token(office: Office) -> None:
     """The lifetime is given in days and sent in seconds."""
     await office.log_on(token_days=7)

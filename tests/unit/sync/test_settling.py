@@ -265,6 +265,20 @@ async def test_a_new_file_without_an_answer(
         assert account.state.spool.stored() == [(one.ino, one.generation) for one in saved]
 
 
+async def test_the_name_of_the_user_does_not_depend_on_case(tmp_path: Path) -> None:
+    """Somebody may log on as Alice at a service that calls her alice."""
+    account = Account(tmp_path)
+    account.state.user = ALICE.replace("alice", "Alice")
+    async with account.running():
+        account.save("a", b"alice")
+        inode = account.at("a")
+        account.ask(inode)
+        arrived(account)
+        assert await account.reconciler.settle(inode.ino)
+        assert account.left() == {}
+        assert inode.remote_id == account.bob.entry_id("a")
+
+
 async def test_a_file_in_use_is_not_taken_for_a_sent_one(tmp_path: Path) -> None:
     """A listing arrived before the answer, and a program has saved the listed file."""
     account = Account(tmp_path)

@@ -218,7 +218,10 @@ class Daemon:
         finally:
             self._notifier.stopping()
             # After a crash, paths must return errors, not look like an empty folder.
-            self._session.close(unmount=not lost)
+            try:
+                self._session.close(unmount=not lost)
+            except Exception:  # what programs wrote is stored nevertheless
+                log.exception("the unmount failed")
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 try:
                     await self._parts.files.aclose()

@@ -14,7 +14,7 @@ ESCAPE = re.compile(rb"\\([0-7]{3})")
 def mount_points(table: bytes) -> list[str]:
     """Return zonedrive's mount points in `table`, the content of /proc/self/mountinfo."""
     found = []
-    for line in table.splitlines():
+    for line in table.split(b"\n"):  # a mount point may contain other control characters
         place, _, rest = line.partition(b" - ")
         fields = place.split(b" ")
         if len(fields) > 4 and rest.split(b" ")[0] == FSTYPE.encode():

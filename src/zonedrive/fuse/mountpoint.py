@@ -51,19 +51,27 @@ class Mount:
 
 def mounts(table: Path = TABLE) -> list[Mount]:
     """Return all mounts that this process sees, oldest first; a later mount covers earlier ones."""
-    found = []
-    for line in table.read_bytes().splitlines():
-        before, _, after = line.partition(b" - ")
-        kind, source, options = after.split(b" ")[:3]
-        who = re.search(rb"(?:^|,)user_id=([0-9]+)", options)
-        fields = before.split(b" ")
-        path = Path(os.fsdecode(_unescaped(fields[4])))
-        user = int(who[1]) if who else None
-        device = os.fsdecode(fields[2])
-        how = frozenset(os.fsdecode(b",".join((*fields[5:6], options))).split(","))
-        shown = os.fsdecode(_unescaped(source))
-        found.append(Mount(path, os.fsdecode(kind), shown, user, device, how))
-    return found
+    # Any user can mount on a path with other control characters, which the kernel does not escape.
+    lines = table.read_bytes().split(b"\n")
+    return [mount for line in lines if (mount := _parsed(line)) is not None]
+
+
+def _parsed(line: bytes) -> Mount | None:
+    """Return the mount of a line of the table, or None for a line in another format."""
+    before, _, after = line.partition(b" - ")
+    fields, rest = before.split(b" "), after.split(b" ")
+    if len(fields) < 5 or len(rest) < 3:
+        return None
+    kind, source, options = rest[:3]
+    who = re.search(rb"(?:^|,)user_id=([0-9]+)", options)
+    return Mount(
+        Path(os.fsdecode(_unescaped(fields[4]))),
+        os.fsdecode(kind),
+        os.fsdecode(_unescaped(source)),
+        int(who[1]) if who else None,
+        os.fsdecode(fields[2]),
+        frozenset(os.fsdecode(b",".join((*fields[5:6], options))).split(",")),
+    )
 
 
 def _unescaped(field: bytes) -> bytes:

@@ -65,6 +65,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 def test_mounts_of_the_table() -> None:
     """Only mounts of zonedrive count; escaped characters are decoded."""
     assert mounts.mount_points(TABLE.encode()) == [MOUNT]
+    other = b"44 27 0:41 / /x\ry rw - fuse.zonedrive z rw\n"
+    assert mounts.mount_points(other) == ["/x\ry"]
 
 
 def test_paths_elsewhere_are_not_asked_for(desk: Desk) -> None:

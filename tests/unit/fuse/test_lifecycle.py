@@ -200,16 +200,20 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
 
 
 def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
-    """A mount point may contain spaces, newlines and backslashes."""
+    """A mount point may contain spaces, newlines, backslashes, and carriage returns as they are."""
     table = tmp_path / "mountinfo"
     table.write_bytes(
         b"25 1 0:23 / /proc rw,nosuid shared:5 - proc proc rw\n"
         b"42 27 0:39 / /home/a\\040b\\134c rw - fuse.zonedrive https://x\\0401 rw,user_id=0\n"
         b"43 27 0:40 / /over - fuse.zonedrive https://y rw\n"
+        b"44 27 0:41 / /x\ry\x0b\x1c rw - fuse.other z rw,user_id=7\n"
+        b"45 27\n"
     )
     found = mountpoint.mounts(table)
-    assert [str(mount.path) for mount in found] == ["/proc", "/home/a b\\c", "/over"]
-    assert [mount.ours for mount in found] == [False, True, True]
+    assert [str(mount.path) for mount in found] == [
+        "/proc", "/home/a b\\c", "/over", "/x\ry\x0b\x1c",
+    ]  # fmt: skip
+    assert [mount.ours for mount in found] == [False, True, True, False]
     assert found[1].source == "https://x 1"
     assert found[1].options == {"rw", "user_id=0"}
 

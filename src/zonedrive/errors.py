@@ -34,7 +34,7 @@ class BadOption(ConfigError):
 
 
 class NoHomeDirectory(ConfigError):
-    """Error for a user who has no home folder for zonedrive's files."""
+    """Error for a user who has no usable home folder for zonedrive's files."""
 
 
 class ProfileError(ConfigError):

@@ -38,7 +38,10 @@ def config_file() -> Path:
 
 
 def state_dir() -> Path:
-    """Return the folder for durable data, with one folder for each account."""
+    """Return the folder for durable data, with one folder for each account.
+
+    Raises NoHomeDirectory if the folder is unknown, or was created by another user.
+    """
     return _by_policy("state_dir") or _base("XDG_STATE_HOME", ".local/state")
 
 
@@ -129,9 +132,29 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
 
 def _by_policy(name: str) -> Path | None:
-    """Return this user's subfolder of the policy `name`'s folder; None if the policy is not set."""
+    """Return this user's subfolder of the policy `name`'s folder; None if the policy is not set.
+
+    Raises NoHomeDirectory if another user has created the subfolder.
+    """
     folder = policy_folders().get(name)
-    return folder / str(os.geteuid()) if folder else None
+    return own_subfolder(folder) if folder else None
+
+
+def own_subfolder(folder: Path) -> Path:
+    """Return this user's subfolder of `folder`, in which all users may create files.
+
+    The subfolder need not exist. Raises NoHomeDirectory if it is a link, or belongs to another
+    user, who could have put a logon with another service into it.
+    """
+    own = folder / str(os.geteuid())
+    with contextlib.suppress(OSError):
+        found = own.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            raise NoHomeDirectory(
+                f"{own} is not a folder of this user",
+                remedy="ask the administrator to remove it",
+            )
+    return own
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:

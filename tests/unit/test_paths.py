@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from zonedrive import config
-from zonedrive.errors import ConfigError
-from zonedrive.paths import policy_folders, require_policy_folders, write_private
+from zonedrive.errors import ConfigError, NoHomeDirectory
+from zonedrive.paths import (
+    own_subfolder,
+    policy_folders,
+    require_policy_folders,
+    write_private,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +66,26 @@ def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
         require_policy_folders({"cache_dir": folder})
     folder.chmod(0o1777)
     require_policy_folders({"state_dir": folder, "cache_dir": folder})
+
+
+@pytest.mark.parametrize("kind", ["foreign", "link", "file"])
+def test_a_subfolder_that_another_user_has_created(tmp_path: Path, kind: str) -> None:
+    """Whoever may create files in the folder for all users cannot create a user's subfolder."""
+    own = tmp_path / str(os.geteuid())
+    assert own_subfolder(tmp_path) == own
+    own.mkdir()
+    assert own_subfolder(tmp_path) == own
+    own.rmdir()
+    if kind == "link":
+        own.symlink_to(tmp_path)
+    elif kind == "file":
+        own.touch()
+    else:
+        assert os.geteuid() == 0, "run the tests as root or with sudo: another user is needed"
+        own.mkdir()
+        os.chown(own, 65534, 65534)
+    with pytest.raises(NoHomeDirectory, match="is not a folder of this user"):
+        own_subfolder(tmp_path)
 
 
 @pytest.mark.parametrize("before", [None, b"old"])

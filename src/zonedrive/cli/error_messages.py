@@ -1,5 +1,6 @@
 """Conversion of errors to exit codes, and to the single line that the user sees."""
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -10,6 +11,7 @@ from zonedrive import __version__, paths, process_setup
 from zonedrive.errors import (
     REPORT,
     BadOption,
+    NoHomeDirectory,
     NotLoggedOn,
     ReplyLost,
     Unavailable,
@@ -120,8 +122,10 @@ def _is_of_ours(name: object) -> bool:
     if not isinstance(name, str | bytes):
         return False
     path = Path(os.fsdecode(name))
-    kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
-    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+    with contextlib.suppress(NoHomeDirectory):
+        kept = (paths.state_dir(), paths.cache_dir(), paths.runtime_dir())
+        return any(path.is_relative_to(each) or each.is_relative_to(path) for each in kept)
+    return False
 
 
 def _unforeseen(error: Exception) -> str:

@@ -7,6 +7,7 @@ compares both. Knows nothing about sockets, threads, clocks or pytest: time pass
 only, identifiers and times of versions are numbered, and nothing is random.
 """
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -354,8 +355,13 @@ class World:
         return node
 
     def _below(self, node: Node) -> list[Node]:
-        inside = [each for each in self.nodes.values() if each.parent_id == node.id]
-        return [*inside, *(found for each in inside for found in self._below(each))]
+        inside = defaultdict[str, list[Node]](list)
+        for each in self.nodes.values():
+            inside[each.parent_id].append(each)
+        found = [*inside[node.id]]
+        for each in found:  # which grows meanwhile
+            found += inside[each.id]
+        return found
 
     def _require_free(self, parent_id: str, name: str, *, but: Node | None = None) -> None:
         there = self.child(parent_id, name)

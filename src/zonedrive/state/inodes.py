@@ -221,11 +221,12 @@ class Inodes:
 
     def below(self, ino: int) -> Iterator[Inode]:
         """Yield an inode and all inodes below it."""
-        inode = self.get(ino)
-        yield inode
-        if inode.is_folder:
-            for child in self.numbers_in(ino):
-                yield from self.below(child)
+        ahead = [ino]
+        while ahead:
+            inode = self.get(ahead.pop())
+            yield inode
+            if inode.is_folder:
+                ahead += reversed(self.numbers_in(inode.ino))
 
     def is_below(self, inode: Inode | None, folder: Inode) -> bool:
         """Return True if `inode` is `folder` itself or below `folder`."""
@@ -235,16 +236,27 @@ class Inodes:
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:
         """Yield a folder's subfolders, at any depth, that exist on the service."""
-        for child in self.get_all(self.rows.folders_in(folder.ino)):
+        ahead = [self.get_all(self.rows.folders_in(folder.ino))]
+        while ahead:
+            if (child := next(ahead[-1], None)) is None:
+                ahead.pop()
+                continue
             yield child
-            yield from self.folders_below(child)
+            ahead.append(self.get_all(self.rows.folders_in(child.ino)))
 
     def innermost_first(self, folder: Inode) -> Iterator[Inode]:
         """Yield all inodes below a folder; the inodes in a subfolder come before the subfolder."""
-        for child in self.get_all(self.numbers_in(folder.ino)):
-            if child.is_folder:
-                yield from self.innermost_first(child)
-            yield child
+        ahead = [(folder, self.get_all(self.numbers_in(folder.ino)))]
+        while ahead:
+            inner, inside = ahead[-1]
+            if (child := next(inside, None)) is None:
+                ahead.pop()
+                if ahead:
+                    yield inner
+            elif child.is_folder:
+                ahead.append((child, self.get_all(self.numbers_in(child.ino))))
+            else:
+                yield child
 
     def everything(self) -> Iterator[Inode]:
         """Yield all inodes; only some of them are in memory at a time."""

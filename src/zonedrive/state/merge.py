@@ -489,18 +489,23 @@ class Merge:
         Unbind the folder from its remote entry, and remove all inodes below it that have no local
         changes.
         """
-        for child in self._inodes.get_all(self._inodes.numbers_in(folder.ino)):
-            if not self._busy(child):
-                self._remove(child)
-            elif child.is_folder and child.ino not in self._seen:
-                self._keep_ours(child)
-        if folder.remote_id is None:
-            return
-        self._ours.left(folder)
-        self._inodes.update(
-            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
-        )
-        self._ours.orphaned(folder.ino)
+        ahead = [(folder, self._inside(folder))]
+        while ahead:
+            each, inside = ahead[-1]
+            if (child := next(inside, None)) is not None:
+                if not self._busy(child):
+                    self._remove(child)
+                elif child.is_folder and child.ino not in self._seen:
+                    ahead.append((child, self._inside(child)))
+                continue
+            ahead.pop()
+            if each.remote_id is None:
+                continue
+            self._ours.left(each)
+            self._inodes.update(
+                each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+            )
+            self._ours.orphaned(each.ino)
 
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or local changes."""
@@ -528,16 +533,30 @@ class Merge:
         """
         if inode.ino in self._seen:
             return False
-        gone = True
-        if inode.is_folder:
-            for child in self._inodes.get_all(self._inodes.numbers_in(inode.ino)):
-                gone = self._remove(child) and gone
-        if gone:
-            self.result.gone.append((inode.parent, inode.name, inode.ino))
-            if inode.is_folder:
-                self._ours.left(inode)
-            self._inodes.unlink(inode)
-        return gone
+        kept: set[int] = set()
+        ahead = [(inode, self._inside(inode))]
+        while ahead:
+            each, inside = ahead[-1]
+            if (child := next(inside, None)) is not None:
+                if child.ino in self._seen:
+                    kept.add(each.ino)
+                else:
+                    ahead.append((child, self._inside(child)))
+                continue
+            ahead.pop()
+            if each.ino in kept:
+                kept.add(each.parent)
+                continue
+            self.result.gone.append((each.parent, each.name, each.ino))
+            if each.is_folder:
+                self._ours.left(each)
+            self._inodes.unlink(each)
+        return inode.ino not in kept
+
+    def _inside(self, inode: Inode) -> Iterator[Inode]:
+        if not inode.is_folder:
+            return iter(())
+        return self._inodes.get_all(self._inodes.numbers_in(inode.ino))
 
     # ---- the zones in the root ----
 

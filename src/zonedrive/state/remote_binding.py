@@ -193,7 +193,7 @@ def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
 
 def _drop(state: LocalState, inode: Inode) -> None:
     """Unlink an inode without local changes and all inodes below it."""
-    for child in state.inodes.inodes_in(inode.ino) if inode.is_folder else ():
-        _drop(state, child)
-    state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
-    state.inodes.unlink(inode)
+    below = state.inodes.innermost_first(inode) if inode.is_folder else ()
+    for each in (*below, inode):
+        state.invalidations.put(EntryGone(each.parent, each.name.encode(), each.ino))
+        state.inodes.unlink(each)

@@ -189,17 +189,26 @@ class DirectoryCache:
         the folder, return without a listing: the folder has been removed locally, or has become a
         new folder because it holds local changes. Raises the service's error.
         """
-        while folder.parent != NOWHERE and not folder.is_new:
-            if folder.listed and self._was_asked_since(folder.ino, newer_than_ns):
-                return
-            remote_id, flight = folder.remote_id, self._awaited(folder)
-            await flight.wait()
-            if isinstance(flight.error, NotFound) and folder.ino != ROOT:
-                await self.refresh(self._state.inodes.get(folder.parent), flight.asked_ns)
-                if folder.remote_id != remote_id:  # the folder is gone, or was created again
+        lost: list[tuple[Inode, str | None, NotFound, int]] = []  # until the folder above is listed
+        while True:
+            is_here = folder.parent != NOWHERE and not folder.is_new
+            if is_here and not (folder.listed and self._was_asked_since(folder.ino, newer_than_ns)):
+                remote_id, flight = folder.remote_id, self._awaited(folder)
+                await flight.wait()
+                if folder.parent == NOWHERE:
                     continue
-            if flight.error is not None:
-                raise flight.error
+                if isinstance(flight.error, NotFound) and folder.ino != ROOT:
+                    lost.append((folder, remote_id, flight.error, newer_than_ns))
+                    folder, newer_than_ns = self._state.inodes.get(folder.parent), flight.asked_ns
+                elif flight.error is not None:
+                    raise flight.error
+            elif lost:
+                folder, remote_id, error, newer_than_ns = lost.pop()
+                if folder.remote_id == remote_id:
+                    raise error
+                # The folder is gone, or was created again.
+            else:
+                return
 
     def known_empty(self, folder: Inode) -> None:
         """Record that this client has just created a folder, so its empty listing is up to date."""

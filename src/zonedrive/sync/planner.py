@@ -368,13 +368,22 @@ class InodeViews:
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
         """Return the folders above an inode on the service, nearest first."""
-        if inode.remote_parent is None:
-            return ()
-        which = (inode.zone, inode.remote_parent)
-        if which not in chains:
-            folder = self._state.inodes.by_remote(*which)
-            chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
-        return chains[which]
+        missing: list[tuple[tuple[str, str], Inode]] = []
+        above: tuple[int, ...] = ()
+        each: Inode | None = inode
+        while each is not None and each.remote_parent is not None:
+            which = (each.zone, each.remote_parent)
+            if which in chains:
+                above = chains[which]
+                break
+            each = self._state.inodes.by_remote(*which)
+            if each is None:
+                chains[which] = ()
+            else:
+                missing.append((which, each))
+        for which, folder in reversed(missing):
+            above = chains[which] = (folder.ino, *above)
+        return above
 
     def being_written(self) -> set[Place]:
         """Return the places of new files that programs have open for writing."""

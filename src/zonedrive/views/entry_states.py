@@ -134,8 +134,11 @@ class EntryStates:
             return inodes.get(ROOT)
         above = str(pure.parent)
         if above not in folders:
-            folder = self._inode(above, folders)
-            folders[above] = folder.ino if folder is not None and folder.is_folder else None
+            folder: Inode | None = inodes.get(ROOT)
+            for name in pure.parent.parts:
+                folder = None if folder is None else inodes.child(folder.ino, typed(name))
+                folder = folder if folder is not None and folder.is_folder else None
+            folders[above] = None if folder is None else folder.ino
         parent = folders[above]
         return None if parent is None else inodes.child(parent, typed(pure.name))
 

@@ -36,8 +36,9 @@ def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
     """
     cause = wrong.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        if chain := _presented(trust, url):
-            wrong.__cause__ = Explained(_untrusted(chain, url, trust))
+        with contextlib.suppress(Exception):  # a certificate of anybody may be malformed in any way
+            if chain := _presented(trust, url):
+                wrong.__cause__ = Explained(_untrusted(chain, url, trust))
     elif isinstance(cause, ssl.SSLError) and _presented(trust, url, old=True):
         host = url.netloc.decode()
         said = f"{host} supports only versions of TLS that are no longer secure (before 1.2)"

@@ -178,8 +178,8 @@ def test_an_unusable_ssl_cert_file(
     assert found.value.remedy == "correct SSL_CERT_FILE, or unset it"
 
 
-def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) -> None:
-    """The error names the certificate as self-signed."""
+def self_signed(file: Path, names: x509.ExtensionType) -> ssl.SSLContext:
+    """Return a context with a new certificate for `names`; the certificate is written to `file`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -191,10 +191,9 @@ def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) 
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())
     )
-    file = tmp_path / "self.pem"
     file.write_bytes(
         made.public_bytes(serialization.Encoding.PEM)
         + key.private_bytes(
@@ -205,9 +204,26 @@ def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) 
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file)
-    server = serve(context)
+    return context
+
+
+def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) -> None:
+    """The error names the certificate as self-signed."""
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    server = serve(self_signed(tmp_path / "self.pem", names))
     wrong = refused(server, ca_file)
     assert wrong.message == f"the certificate of {server.host} is self-signed and not in {ca_file}"
+
+
+def test_a_certificate_that_cannot_be_explained(
+    serve: Serve, ca_file: Path, tmp_path: Path
+) -> None:
+    """A certificate with a name of an unknown kind (an X.400 address) is not trusted, either."""
+    x400 = x509.UnrecognizedExtension(x509.oid.ExtensionOID.SUBJECT_ALTERNATIVE_NAME, b"0\2\xa3\0")
+    server = serve(self_signed(tmp_path / "odd.pem", x400))
+    wrong = refused(server, ca_file)
+    assert isinstance(wrong, errors.Untrusted)
+    assert f"the certificate of {server.host} is not trusted" in wrong.message
 
 
 def test_only_old_versions_of_tls(serve: Serve, authority: trustme.CA, ca_file: Path) -> None:

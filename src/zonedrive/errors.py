@@ -81,7 +81,11 @@ class RemoteError(ZonedriveError):
     """Error for a failed request to the service, or a failed connection to the service.
 
     `status` is the HTTP status (0 if the service did not answer), `code` the APIError name ("" if
-    the service sent none), and `bare` the message without the attempted operation.
+    the service sent none), and `bare` the message without the attempted operation. `logged` is the
+    message for logs, by default the same message.
+
+    INVARIANT: `str()` returns the message for logs, without text of the service, which may contain
+    names of files.
     """
 
     def __init__(
@@ -92,11 +96,16 @@ class RemoteError(ZonedriveError):
         status: int = 0,
         code: str = "",
         bare: str = "",
+        logged: str = "",
     ) -> None:
         super().__init__(message, remedy=remedy)
         self.bare = bare or message
+        self.logged = logged or message
         self.status = status
         self.code = code
+
+    def __str__(self) -> str:
+        return self.logged
 
 
 def during(doing: str, text: str) -> str:

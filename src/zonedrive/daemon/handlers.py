@@ -518,7 +518,7 @@ class Commands:
             try:
                 pins.require(inode)
             except ZonedriveError as wrong:
-                raise ZonedriveError(f"{path}: {wrong}", remedy=wrong.remedy) from wrong
+                raise ZonedriveError(f"{path}: {wrong.message}", remedy=wrong.remedy) from wrong
         for inode in inodes.values():
             pins.remove(inode)
         return {}

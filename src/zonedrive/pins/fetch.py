@@ -88,7 +88,7 @@ class PinProgress(msgspec.Struct, eq=False):
         concerns only its own entry.
         """
         self.answered = True
-        self.failed += [Failed(path, str(wrong)) for path, wrong in self.unexplained.items()]
+        self.failed += [Failed(path, wrong.message) for path, wrong in self.unexplained.items()]
         self.unexplained.clear()
 
     def end(self) -> None:
@@ -401,12 +401,12 @@ class PinFetcher:
             return
         if isinstance(wrong, Unreachable | Unavailable):
             self._try_last.add(inode.ino)
-            self._try_again(inode, str(wrong))
+            self._try_again(inode, wrong.message)
             progress.unexplained[self._state.inodes.path(inode.ino)] = wrong
             if len(progress.unexplained) >= TROUBLE or self._service.link.state != "online":
                 progress.away = progress.away or wrong
             return
-        said = str(wrong)
+        said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
             self._hopeless[inode.ino] = inode.revision, self._state.cache.ceiling + inode.size
             said = NO_ROOM

@@ -47,8 +47,11 @@ from zonedrive.state.inode import NOWHERE, ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import LOST_FOUND, damage_notice
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
+
+LOST = marked("the bytes of the last save are missing; save the file again")
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -65,8 +68,9 @@ def recover(state: LocalState) -> None:
         for intent in state.intents.all():
             inode = state.inodes.get(intent.ino)
             if intent.generation and (intent.ino, intent.generation) not in stored:
-                path = state.inodes.path(intent.ino)
-                log.error("%s: the bytes to upload are missing; save the file again", path)
+                log.error("inode %d: the bytes to upload are missing", intent.ino)
+                which = inode.zone, inode.remote_id or f"inode {inode.ino}"
+                state.refusals.add(*which, state.inodes.path(inode.ino), LOST)
                 state.intents.done(intent, content=True)
                 # The next listing restores the service's version; a new file is removed below.
                 state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
-from zonedrive.errors import Changed, StoreError, Unavailable, first_of
+from zonedrive.errors import Changed, RemoteError, StoreError, Unavailable, first_of
 from zonedrive.observers import Observers
 from zonedrive.state.intents import FAR_NS, Intent, due_in
 from zonedrive.state.local_state import LocalState
@@ -430,7 +430,8 @@ class Dispatcher:
     def _failed(self, intent: Intent, wrong: Exception) -> None:
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
-        self._log(intent, cause, text, wrong)
+        logged = str(wrong) if isinstance(wrong, RemoteError) else text
+        self._log(intent, cause, logged, wrong)
         self._intents.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:

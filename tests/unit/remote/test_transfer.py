@@ -165,9 +165,10 @@ def test_refusals_of_a_download(
     transfer = stage.transfer(
         lambda request: content(b'{"message":"why"}', status=status, Retry_After="2")
     )
-    with pytest.raises(errors.RemoteError, match="why") as failed:
+    with pytest.raises(errors.RemoteError) as failed:
         transfer.download("z", "f")
     assert type(failed.value) is kind
+    assert "why" in failed.value.message
     assert len(stage.requests) == attempts
     assert stage.slept == [2.0] * (attempts - 1)
 

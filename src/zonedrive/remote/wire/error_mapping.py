@@ -135,12 +135,14 @@ def refusal(
     code, message = error_body(body)
     row = meaning(status, code)
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
-    detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
+    words, detail = WORDS.get(code) or row.words, f"HTTP {status}{' ' + code if code else ''}"
+    said = f"{detail}: {message}" if message else detail
     error = row.error(
-        during(doing, f"{WORDS.get(code) or row.words} ({detail})"),
+        during(doing, f"{words} ({said})"),
         remedy=remedy,
         status=status,
         code=code,
+        logged=during(doing, f"{words} ({detail})"),
     )
     if isinstance(error, Unavailable):
         error.retry_after = retry_after
@@ -178,7 +180,7 @@ def failed(
     if not (sent and status in _LOST):
         return error
     return ReplyLost(f"{error.message}, so it may have been done or not", status=status,
-                     code=error.code)  # fmt: skip
+                     code=error.code, logged=error.logged)  # fmt: skip
 
 
 _LOST = frozenset({408, 502, 504})

@@ -187,3 +187,15 @@ def test_only_a_clear_rejection_proves_that_nothing_was_done(
     assert isinstance(error, errors.Unavailable)
     assert error.unprocessed is unprocessed
     assert error.retry_after == retry_after
+
+
+def test_the_text_of_the_service_is_for_the_user_and_not_for_logs() -> None:
+    """The service may name a file, and names of files are encrypted on this machine."""
+    body = b'{"error": "ALREADY_EXISTS", "message": "A folder has the name secret.docx"}'
+    for error in (
+        error_mapping.refusal(409, body, "uploading"),
+        error_mapping.failed(504, {}, body, "uploading", "https://x", sent=True),
+    ):
+        assert "secret.docx" in error.message
+        assert "secret.docx" not in str(error)
+        assert "ALREADY_EXISTS" in str(error)

@@ -220,6 +220,20 @@ def first_of(wrong: Exception) -> Exception:
     return wrong
 
 
+def drop_tracebacks(error: BaseException | None) -> None:
+    """Remove the tracebacks of `error`, its causes and the members of exception groups.
+
+    A traceback refers to the body of a request or response (up to 192 MiB), which would stay in
+    memory as long as the error is stored.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        if isinstance(error, BaseExceptionGroup):
+            for each in error.exceptions:
+                drop_tracebacks(each)
+        error = error.__cause__ or error.__context__
+
+
 def described(wrong: BaseException) -> str:
     """Return the type and the message of an exception in one line."""
     said = " ".join(str(wrong).split())

@@ -27,6 +27,7 @@ from zonedrive.errors import (
     ReplyLost,
     TimedOut,
     Unreachable,
+    drop_tracebacks,
     during,
 )
 from zonedrive.remote.clients import CHANGED, LISTING, SMALL, LoopClient, TooLong, read_body
@@ -166,7 +167,7 @@ class Requests:
         try:
             return await self._paginations.setdefault(kind, Pagination()).read(fetch)
         except BadAnswer as wrong:
-            _drop_tracebacks(wrong)
+            drop_tracebacks(wrong)
             raise
 
     async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
@@ -319,14 +320,3 @@ class Requests:
             request.method, request.path, request.query,
             headers=headers, content=content, timeout=timeout, extensions=extensions,
         )  # fmt: skip
-
-
-def _drop_tracebacks(error: BaseException | None) -> None:
-    """Remove the tracebacks of `error` and its causes.
-
-    A traceback refers to the response (up to 192 MiB), which would stay in memory as long as the
-    error is stored, for example for a folder that cannot be listed.
-    """
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__

@@ -41,8 +41,6 @@ _COLUMNS = (
 _USES = {"base": b"intent base", "error": b"intent error"}  # encrypted columns
 _BY = b"conflict by"
 
-FAR_NS = 86_400_000_000_000  # a time more than a day ahead is due: the clock was set back
-
 
 class Intent(msgspec.Struct, frozen=True):
     """Local changes of one inode that the service does not have yet."""
@@ -243,7 +241,6 @@ class DueQueue:
         self._due: dict[int, int] = {}  # due times of contents that no writer has open, by inode
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
-        self._looked = 0  # time of the last call to `due_items`
 
     def note(self, ino: int, intent: Intent | None) -> None:
         """Update the queue for an inode whose intent is now `intent`; None means no intent."""
@@ -266,13 +263,7 @@ class DueQueue:
 
         `now_ns` is the current wall clock time. The result is a live view of the queue.
         """
-        if now_ns < self._looked:  # the clock was set back
-            self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
-            far = [ino for due, ino in self._heap if due >= now_ns + FAR_NS]
-            self._ripe.update(dict.fromkeys(far))
-            heapq.heapify(self._heap)
-        self._looked = now_ns
-        while self._heap and not now_ns < self._heap[0][0] < now_ns + FAR_NS:
+        while self._heap and self._heap[0][0] <= now_ns:
             due, ino = heapq.heappop(self._heap)
             if self._due.get(ino) == due:
                 self._ripe[ino] = None

@@ -21,9 +21,16 @@ from contextlib import contextmanager
 import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
-from zonedrive.errors import Changed, RemoteError, StoreError, Unavailable, first_of
+from zonedrive.errors import (
+    Changed,
+    RemoteError,
+    StoreError,
+    Unavailable,
+    drop_tracebacks,
+    first_of,
+)
 from zonedrive.observers import Observers
-from zonedrive.state.intents import FAR_NS, Intent, due_in
+from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import Pause
 from zonedrive.supervisor import Task
@@ -110,6 +117,7 @@ class Dispatcher:
         self._queue: deque[Step] = deque()  # startable steps of the last folding, best first
         self._looked = float("-inf")  # time of the last folding (monotonic seconds)
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
+        self._clock_ns = 0  # time of the last check (wall clock)
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
@@ -288,7 +296,10 @@ class Dispatcher:
             self._pause = unquiet
             return
         self._looked = time.monotonic()
-        now = time.time_ns()
+        if len(self._failures) > len(self._intents):  # some intents are gone
+            failures = self._failures.items()
+            self._failures = {ino: each for ino, each in failures if self._intents.get(ino)}
+        now = self._now_ns()
         first = set[int]().union(*self._preferred)
         steps, more = self._planner.due(now, self._running, first, only=pause is not None)
         if first:
@@ -310,6 +321,21 @@ class Dispatcher:
         if pause is not None:
             self._pause = min(self._pause, _until_end(pause))
 
+    def _now_ns(self) -> int:
+        """Return the wall clock time.
+
+        If the clock was set back since the last check, make all intents due, because their due
+        times come from the former clock. At the first check, do so for due times that are later
+        than any pause.
+        """
+        now, last = time.time_ns(), self._clock_ns
+        longest = max(LONGEST_FAILED_RETRY_S, self._state.settings.settle)
+        latest = 0 if now < last else due_in(longest) if not last else None
+        if latest is not None:
+            self.expedite(each.ino for each in self._intents.all() if each.due_ns > latest)
+        self._clock_ns = time.time_ns()
+        return self._clock_ns
+
     @staticmethod
     def _startable(steps: list[Step], now: int, first: Collection[int]) -> deque[Step]:
         """Return the steps that are due and not waiting for another step.
@@ -317,9 +343,7 @@ class Dispatcher:
         The steps of the inodes in `first` come before all others, and small uploads before large
         ones.
         """
-        due = [
-            step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
-        ]
+        due = [step for step in steps if step.intent.due_ns <= now and not step.after]
         due.sort(
             key=lambda step: (
                 step.ino not in first,
@@ -432,6 +456,7 @@ class Dispatcher:
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text
         self._log(intent, cause, logged, wrong)
+        drop_tracebacks(wrong)
         self._intents.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:

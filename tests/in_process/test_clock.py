@@ -1,0 +1,43 @@
+"""A wall clock that is set back."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.virtual_mount import VirtualMount
+
+HOURS_S = 2 * 3600.0
+NEW = "new.txt"
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[VirtualMount]:
+    """Yield a mount whose uploads wait a second."""
+    mount = VirtualMount(tmp_path, "settle=1")
+    yield mount
+    mount.close()
+
+
+def test_files_that_were_saved_before_the_clock_was_set_back(mount: VirtualMount) -> None:
+    """They are sent as soon as if the clock had been right, and not after the difference."""
+    mount.mount()
+    mount.loop.time.fast_s = lambda: HOURS_S
+    (mount.root / NEW).write_bytes(b"new")
+    time.sleep(0.6)
+    mount.loop.time.fast_s = lambda: 0.0
+    time.sleep(5)
+    assert NEW in mount.zone.tree()
+
+
+def test_files_that_were_saved_before_a_restart_and_a_right_clock(mount: VirtualMount) -> None:
+    """A computer that starts with a clock two hours ahead is switched off before the upload."""
+    mount.mount()
+    mount.loop.time.fast_s = lambda: HOURS_S
+    (mount.root / NEW).write_bytes(b"new")
+    mount.kill()
+    mount.loop.time.fast_s = lambda: 0.0
+    mount.mount()
+    time.sleep(5)
+    assert NEW in mount.zone.tree()

@@ -147,6 +147,18 @@ def test_a_logoff_reports_a_token_that_remains_valid(
     assert works(deployment, token["secret"]) is True
 
 
+def test_a_logoff_does_not_report_a_token_that_has_ended(
+    machine: Machine, deployment: Deployment
+) -> None:
+    """The token was revoked elsewhere, so it is not valid any more."""
+    machine.log_on(deployment, profile="sandbox")
+    token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
+    answer = asked(deployment, token["secret"], "DELETE", f"/api/sandbox/tokens/{token['id']}")
+    assert answer.status_code == 204
+    ended = machine.run("logoff")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_logoff_ends_the_session(machine: Machine, deployment: Deployment) -> None:
     """Logoff also ends the session at the service."""
     machine.log_on(deployment, profile="published", options=["--session-only"])
@@ -159,15 +171,21 @@ def test_a_logoff_ends_the_session(machine: Machine, deployment: Deployment) -> 
 
 def works(deployment: Deployment, bearer: str) -> bool:
     """Return True if the service accepts a token or session."""
+    answer = asked(deployment, bearer, "GET", "/api/zones")
+    assert answer.status_code in (200, 401)
+    return answer.status_code == 200
+
+
+def asked(deployment: Deployment, bearer: str, method: str, path: str) -> httpx.Response:
+    """Return the answer to a request with a token or session."""
     trust = ssl.create_default_context(cafile=deployment.ca_file)
-    answer = httpx.get(
-        f"{deployment.base_url}/api/zones",
+    return httpx.request(
+        method,
+        f"{deployment.base_url}{path}",
         headers={"Authorization": f"Bearer {bearer}"},
         verify=trust,
         timeout=60,
     )
-    assert answer.status_code in (200, 401)
-    return answer.status_code == 200
 
 
 def test_a_file_saved_during_a_logoff_is_not_lost(

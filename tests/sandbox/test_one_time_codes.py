@@ -92,6 +92,10 @@ def test_a_failed_step_ends_the_flow(start: Callable[..., Service]) -> None:
     other = flow(service, ALICE)
     answer = go_on(service, other, username=BOB, password=right)
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+    elsewhere = flow(service, ALICE)
+    answer = go_on(service, elsewhere, organizationName="Other", password=right)
+    assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
+    assert refusal(go_on(service, elsewhere, password=right)) == (400, "INVALID_SESSIONID")
     unknown = flow(service, "nobody@acme.example")
     assert unknown.status_code == 202
     assert refusal(go_on(service, unknown, password=["x"])) == (401, "PASSWORD_FAILURE")

@@ -113,6 +113,12 @@ def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, fo
     assert refusal(reader.upload("new", b"", folder)) == (403, "NOT_ALLOWED")
     own = f"{zone.own}/entries/{file['id']}"
     assert refusal(reader.person.delete(own)) == (403, "NOT_ALLOWED")
+    for path in (f"{zone.own}/log", f"{zone.own}/members", "/api/tokens", "/api/users"):
+        assert refusal(reader.person.get(path)) == (403, "NOT_ALLOWED")
+    member = f"{zone.own}/members/bob@acme.example"
+    answer = reader.person.put(member, params={"accesslevel": "Manage"})
+    assert refusal(answer) == (403, "NOT_ALLOWED")
+    assert "Project X" in reader.person.zones()
 
 
 @pytest.mark.parametrize(

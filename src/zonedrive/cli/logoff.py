@@ -5,6 +5,7 @@ about how a logon is ended at the service, or where local data is stored.
 """
 
 import importlib
+import time
 
 import click
 import trio
@@ -187,9 +188,12 @@ async def _end_at_service(account: Account, store: SecretStore) -> None:
             failure = await end_session(access) if own else None
     except ZonedriveError as wrong:
         failure = wrong
+    if isinstance(failure, NotLoggedOn):
+        return  # the service had ended it already
     if failure is not None:
         text_output.complain(f"the logon was not ended at the service: {failure.message}")
-    if bearer is not None and bearer.kind == "token":
+    is_over = bearer is not None and 0 < bearer.expires_ns <= time.time_ns()
+    if bearer is not None and bearer.kind == "token" and not is_over:
         name = f" ({text_output.word(bearer.id)})" if bearer.id else ""
         until = f" until {bearer.until}" if bearer.until else ""
         text_output.complain(

@@ -2,7 +2,7 @@
 
 This module knows nothing about the caller. The names and meanings of limitations are specific to
 the sandbox. `zones` allows access only to the listed zones. `entries` allows only reading the
-listed entries and everything below them.
+listed entries and everything below them, and the list of zones.
 """
 
 from collections.abc import Mapping
@@ -73,12 +73,15 @@ def refuse_beyond(
     if only_zones is not None and place.get("zone_id", "") not in ["", *only_zones]:
         raise refusal
     roots = scope.limitations.get("entries")
-    if roots is not None and resource == "files":
-        inside = any(
-            entries.is_inside(place[name], root)
-            for name in OF_ENTRIES
-            if name in place
-            for root in roots
-        )
-        if action not in READING or not inside:
-            raise refusal
+    if roots is None:
+        return
+    is_list_of_zones = (resource, action) == ("zones", "list") and "zone_id" not in place
+    is_inside = any(
+        entries.is_inside(place[name], root)
+        for name in OF_ENTRIES
+        if name in place
+        for root in roots
+    )
+    is_reading = resource == "files" and action in READING
+    if not (is_list_of_zones or (is_reading and is_inside)):
+        raise refusal

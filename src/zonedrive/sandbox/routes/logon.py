@@ -115,9 +115,9 @@ class Attempt:
         Raises ApiError 400, 401 or 403 if the request is invalid or its credentials are rejected,
         and Blocked if the user name is blocked.
         """
-        self._check_organization()
         if self._body.logon_session_id:
             return await self._go_on(self._body.logon_session_id)
+        self._check_organization()
         if self._body.token:
             return self._by_sign_on(self._body.token)
         if not self._body.username:
@@ -153,6 +153,7 @@ class Attempt:
         # After any failure from here on, the flow is over; only `_pending` continues it.
         self._service.flows.end(flow_id)
         self._flow_id, self._user = flow_id, flow.username
+        self._check_organization()
         self._options = flow.options.or_else(self._options)
         if self._body.username and self._body.username.lower() != flow.username.lower():
             raise ApiError(401, "AUTHORIZATION_FAILED", "This logon was begun by another user")

@@ -4,6 +4,7 @@ from collections.abc import Container
 
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.status import state_of as state_of_upload
 
 PREFIX = "user.zonedrive."
 
@@ -18,9 +19,7 @@ def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | 
         return None
     intent = state.intents.get(inode.ino)
     if intent is not None:
-        if intent.failed:
-            return "failed"
-        return "uploading" if inode.ino in state.in_flight else "pending"
+        return state_of_upload(intent, state.in_flight, copies)
     if inode.parent == NOWHERE:
         return None
     if state.session(inode.ino) is not None:

@@ -2,6 +2,7 @@
 
 import errno
 import re
+import time
 
 import pytest
 
@@ -58,6 +59,31 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     (desk.root / copy).unlink()
     desk.sync()
     assert desk.conflicts() == []
+
+
+@pytest.mark.mount("settle=0")
+def test_sync_reports_each_conflict_copy_once(desk: Mounted) -> None:
+    """A copy is reported that waits for its upload, or was uploaded before anybody asked."""
+    desk.deployment.fault(latency_ms=2000, method="POST")
+    desk.allow(SAID)
+    with (desk.root / "notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("notes.txt", b"Bob's version\n")
+        file.write(b"Alice's version\n")
+    eventually(lambda: bool(desk.conflicts()), what="the conflict is recorded")
+    assert copies(desk) == []
+    (path,) = [one["path"] for one in desk.conflicts()]
+    assert desk.command("sync", timeout=60)["conflicts"] == [path]
+    assert desk.command("sync", timeout=60)["conflicts"] == []
+    desk.deployment.heal()
+    with (desk.root / "notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("notes.txt", b"Bob's second version\n")
+        file.write(b"Alice's second version\n")
+    eventually(lambda: len(copies(desk)) == 2, what="the copy is on the service")
+    time.sleep(5)
+    (other,) = [one["path"] for one in desk.conflicts() if one["path"] != path]
+    assert desk.command("sync", paths=["Zone 01/docs"], timeout=60)["conflicts"] == []
+    assert desk.command("sync", timeout=60)["conflicts"] == [other]
+    assert desk.command("sync", timeout=60)["conflicts"] == []
 
 
 @pytest.mark.mount("refresh=1")

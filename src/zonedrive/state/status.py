@@ -123,7 +123,7 @@ class Status:
         return [self._upload(one, states[one.ino]) for one in intents]
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return a dict with `path`, `original`, `by` and `at_ns` for each existing conflict copy.
+        """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy.
 
         `original` is the path of the original file, `by` the user id of the other version's author.
         """
@@ -136,6 +136,7 @@ class Status:
             path = inodes.path(copy.ino)
             found.append(
                 {
+                    "ino": copy.ino,
                     "path": path,
                     "original": inodes.path(original.ino) if original else path,
                     "by": conflict.by,

@@ -231,7 +231,7 @@ class StatusReport:
         return state_of(self._state, self._state.inodes.get(ino))
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return `path`, `original`, `by` and `at_ns` of each existing conflict copy."""
+        """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy."""
         return self._status.conflicts()
 
     async def sync(
@@ -245,7 +245,8 @@ class StatusReport:
 
         Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
         remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict
-        copies created during the call. After a timeout or in a pause, the remaining changes include
+        copies under `under` that were created or pending during the call, or have not been reported
+        to the user yet. After a timeout or in a pause, the remaining changes include
         pending changes.
         """
         roots = list(under)
@@ -253,7 +254,8 @@ class StatusReport:
         vain = VAIN if timeout is None else None
         asked, newest = self._below(roots), self._state.intents.newest
         written = {intent.ino for intent in asked if intent.held}
-        wanted = {intent.ino for intent in asked}
+        pending = {intent.ino for intent in asked}
+        wanted = {*pending}
         self._dispatcher.expedite(intent.ino for intent in asked)
 
         def over() -> bool:
@@ -290,13 +292,22 @@ class StatusReport:
             trio.move_on_after(float("inf") if timeout is None else timeout),
         ):
             await self._dispatcher.wait_until(over)
-        left = self._below(roots)
+        left, untold = self._below(roots), self.unacknowledged()
         return {
             "left": _counts(left),
             "uploads": self._status.uploads(left),
             "failed": sum(intent.failed for intent in left),
-            "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
+            "conflicts": [
+                each
+                for each in self.conflicts()
+                if (each["at_ns"] >= started or each["ino"] in untold or each["ino"] in pending)
+                and self._is_below(each["ino"], roots)
+            ],
         }
+
+    def _is_below(self, ino: int, roots: Collection[int]) -> bool:
+        inodes = self._state.inodes
+        return any(each.ino in roots for each in inodes.and_above(inodes.find(ino)))
 
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
         """Return path and error of each unreported change that was rejected and rolled back.
@@ -342,12 +353,7 @@ class StatusReport:
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents
-        inodes = self._state.inodes
-
-        def is_below(ino: int) -> bool:
-            return any(each.ino in roots for each in inodes.and_above(inodes.find(ino)))
-
-        return [intent for intent in intents if is_below(intent.ino)]
+        return [intent for intent in intents if self._is_below(intent.ino, roots)]
 
     def path(self, ino: int) -> str:
         """Return the path of an inode, or of the rolled-back change with the number -`ino`."""

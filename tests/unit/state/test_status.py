@@ -142,8 +142,8 @@ def test_a_conflict_is_listed_as_long_as_its_copy_exists(state: LocalState) -> N
         state.intents.conflicts.add(Conflict(removed.ino, copy.ino, "bob", 9))
         state.inodes.unlink(removed, tombstone=True)
     assert Status(state).conflicts() == [
-        {"path": "Zone/a", "original": "Zone/b", "by": "bob", "at_ns": 7},
-        {"path": "Zone/b", "original": "Zone/b", "by": "carol", "at_ns": 8},
+        {"ino": copy.ino, "path": "Zone/a", "original": "Zone/b", "by": "bob", "at_ns": 7},
+        {"ino": original.ino, "path": "Zone/b", "original": "Zone/b", "by": "carol", "at_ns": 8},
     ]
 
 

@@ -5,7 +5,7 @@ or about the files that hold other content. A damaged index is deleted and creat
 then see an empty index. A damaged row counts as missing.
 
 INVARIANT: no method raises a disk error. `put` and `put_contents` return True if the write
-succeeded.
+succeeded. A row whose deletion failed counts as deleted; each later write first deletes it.
 
 INVARIANT: a returned row has the values that were stored. Each row has a hash of its values, except
 the time of last use, which is not verified. If the account has a key, the hash is keyed, so that no
@@ -124,6 +124,9 @@ class CacheIndex:
         self._db: Database | None = None
         self.epoch = 0  # number of restarts of the index; rows of earlier epochs are invalid
         self._inode = 0
+        # Names of rows that count as deleted, and the disk usage of their content in the index.
+        self._undeleted: dict[str, int] = {}
+        self.undeleted_bytes = 0  # sum of that disk usage
         self._complained = False
         self._tried_s = time.monotonic()
 
@@ -162,6 +165,7 @@ class CacheIndex:
         self.close()
         self._tried_s = time.monotonic()
         self.epoch += 1
+        self._undeleted, self.undeleted_bytes = {}, 0
         try:
             for suffix in ("", "-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
@@ -202,6 +206,10 @@ class CacheIndex:
         if self._db is None:
             return False
         try:
+            while self._undeleted:
+                name = next(reversed(self._undeleted))
+                self._db.execute("DELETE FROM entries WHERE name = ?", (name,))
+                self.undeleted_bytes -= self._undeleted.pop(name)
             change(self._db)
         except (sqlite3.Error, StoreError, OSError) as wrong:
             self._failed(wrong)
@@ -217,7 +225,7 @@ class CacheIndex:
             row = self._decoded(stored)
             if row is None:
                 damaged.append(stored[:2])
-            else:
+            elif row.name not in self._undeleted:
                 rows.append(row)
         if damaged:
             self._drop(damaged)
@@ -255,10 +263,11 @@ class CacheIndex:
         return self._rows("")
 
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
-        """Return up to `count` rows that follow `after`, least recently used first.
+        """Return the rows that follow `after`, least recently used first.
 
-        `after` is the (used_ns, name) of a row.
+        Return at least `count` rows, if there are so many. `after` is the (used_ns, name) of a row.
         """
+        count += len(self._undeleted)
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
         return self._rows(where, (*after, count))
 
@@ -320,9 +329,14 @@ class CacheIndex:
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete the rows with these names."""
+        """Delete the rows with these names, and all rows whose deletion has failed before."""
+        # 0 for content in a file, because the caller deletes the file.
+        found = "SELECT CAST(taken AS INTEGER) * (name = ino || ':') FROM entries WHERE name = ?"
         for name in names:
-            self._write("DELETE FROM entries WHERE name = ?", (name,))
+            if name not in self._undeleted and (rows := self._read(found, (name,))):
+                self._undeleted[name] = int(str(rows[0][0]))
+                self.undeleted_bytes += self._undeleted[name]
+        self._change(lambda _db: None)
 
     def fact(self, name: str) -> str:
         """Return the value of a named fact about the cache, or "" if none is stored."""

@@ -50,7 +50,8 @@ class Quota:
 
     def usage(self) -> int:
         """Return the disk usage of the cache in bytes, plus the bytes granted for writing."""
-        return self.idle + self.leaving + sum(entry.held for entry in self.entries)
+        held = sum(entry.held for entry in self.entries)
+        return self.idle + self._index.undeleted_bytes + self.leaving + held
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
         """Grant `entry` between `need` and `want` bytes; return False if there is no space.
@@ -91,13 +92,13 @@ class Quota:
 
     def _evict(self, wanted: int) -> tuple[int, list[Path]]:
         """Evict rows until `wanted` bytes are free; return the free bytes and the evicted files."""
-        free, victims = self._most() - self.usage(), list[Path]()  # negative: too much is used
+        self._index.delete(())  # rows that an earlier call could not delete
+        most, victims = self._most(), list[Path]()
         rows = self._candidates()
-        while free < wanted and (row := next(rows, None)) is not None:
+        while most - self.usage() < wanted and (row := next(rows, None)) is not None:
             if not row.in_index:
                 victims.append(self._directory / row.name)
-            free += row.taken
-        return free, victims
+        return most - self.usage(), victims  # negative bytes: too much is used
 
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
@@ -106,7 +107,8 @@ class Quota:
     def _candidates(self) -> Iterator[Row]:
         """Yield evictable rows, least recently used first.
 
-        Each row is removed from the index before this method yields the row.
+        Each row is removed from the index before this method yields the row. Content in the index
+        is not evicted while the index cannot delete content, because that would free no space.
         """
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
@@ -116,6 +118,8 @@ class Quota:
                 if self._index.epoch != epoch:
                     return
                 after = (row.used_ns, row.name)
+                if row.in_index and self._index.undeleted_bytes:
+                    continue
                 if row.ino not in self.pinned and row.name not in busy:
                     self.idle -= row.taken  # first: a restart of the index sets it to 0
                     self._index.delete([row.name])

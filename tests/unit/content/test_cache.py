@@ -71,6 +71,12 @@ async def counted(cache: Cache, folder: Path) -> None:
     await until(lambda: abs(cache.usage() - taken(folder)) <= LATER)
 
 
+def fill(disk: Path) -> None:
+    """Write the file `others`, which takes the whole rest of the disk."""
+    space = os.statvfs(disk)
+    (disk / "others").write_bytes(bytes(space.f_bavail * space.f_frsize))
+
+
 class Offline(Script):
     """Source that cannot be reached."""
 
@@ -269,6 +275,32 @@ async def test_reads_continue_on_a_full_disk(
         assert 0 < len(caplog.records) <= 3
 
 
+async def test_the_limit_holds_after_evictions_on_a_full_disk(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """An evicted file is counted once, although the index cannot delete its row at first."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        folder = disk / "cache"
+        async with running(folder, key) as cache:
+            for ino in range(6):
+                await fetched(cache, ino, Script(content(MIB, ino)))
+            fill(disk)
+            for most in (4 * MIB, 3 * MIB):
+                limit(cache, most)
+                assert 0 < cache.usage() <= most
+                await counted(cache, folder)
+            assert not cache.is_complete(0, "r")
+            assert cache.is_complete(5, "r")
+            (disk / "others").unlink()
+            for ino in range(6, 12):
+                await fetched(cache, ino, Script(content(MIB, ino)))
+                await counted(cache, folder)
+                assert taken(folder) <= 3 * MIB
+                assert cache.is_complete(ino, "r")
+        async with running(folder, key) as cache:
+            await counted(cache, folder)
+
+
 async def test_a_part_of_the_disk_is_left_free(tmp_path: Path) -> None:
     """The cache leaves 5 % of the disk free."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
@@ -293,8 +325,7 @@ async def test_the_limit_depends_on_the_free_space(tmp_path: Path) -> None:
             assert abs(before - cache.ceiling - 4 * MIB) <= MIB / 8
             limit(cache, 3 * MIB)
             assert cache.ceiling == 3 * MIB
-            rest = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-            (disk / "more").write_bytes(bytes(rest))
+            fill(disk)
             limit(cache, MIB // 2)
             assert cache.ceiling <= MIB // 2
             assert cache.ceiling >= 0

@@ -11,7 +11,7 @@ import trio
 
 from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
-from tests.unit.content.test_cache import Offline, fetched, running
+from tests.unit.content.test_cache import Offline, fetched, fill, running
 from zonedrive.content.cache import Cache
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
@@ -267,6 +267,25 @@ async def test_reads_continue_on_a_full_disk(
                 assert await fetched(cache, ino, Script(small(ino))) == small(ino)
             await cache.aclose()
     caplog.clear()
+
+
+async def test_contents_that_a_full_disk_keeps_are_counted(tmp_path: Path) -> None:
+    """Contents that cannot be deleted count until they are; at most one of them is lost."""
+    with small_disk(tmp_path / "disk", 4 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            for ino in range(1, 101):
+                assert cache.put(ino, "r", small(ino))
+            await until(lambda: cache.usage())
+            before = cache.usage()
+            fill(disk)
+            for _ in range(2):
+                limit(cache, before // 2)
+                assert cache.usage() == before
+                assert sum(cache.is_complete(ino, "r") for ino in range(1, 101)) == 99
+            (disk / "others").unlink()
+            limit(cache, before // 2)
+            assert cache.usage() == before // 2
+            assert sum(cache.is_complete(ino, "r") for ino in range(1, 101)) == 50
 
 
 async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:

@@ -232,11 +232,11 @@ class CacheIndex:
         return rows
 
     def _drop(self, damaged: list[Sequence[object]]) -> None:
-        """Delete damaged rows, given as (inode, stamp), and call `lost`."""
-        log.warning("%d damaged rows of the cache index are deleted", len(damaged))
-        for key in damaged:
-            self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
-        self._lost()
+        """Delete damaged rows, given as (inode, stamp), and call `lost` if rows were deleted."""
+        sql = "DELETE FROM entries WHERE ino IS ? AND stamp IS ?"
+        if count := sum([self._write(sql, key) for key in damaged]):
+            log.warning("%d damaged rows of the cache index were deleted", count)
+            self._lost()
 
     def _is_at_path(self) -> bool:
         """Return True if the path still refers to the file that was opened."""

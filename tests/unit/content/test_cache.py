@@ -301,6 +301,23 @@ async def test_the_limit_holds_after_evictions_on_a_full_disk(
             await counted(cache, folder)
 
 
+async def test_a_damaged_row_on_a_full_disk(tmp_path: Path) -> None:
+    """A row that the index can neither trust nor delete counts as missing."""
+    source = Script(content(MIB))
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            await fetched(cache, 1, source)
+            with contextlib.closing(sqlite3.connect(disk / "cache/index.db")) as index, index:
+                index.execute("UPDATE entries SET size = 5")
+            fill(disk)
+            assert not cache.is_complete(1, "r")
+            assert await fetched(cache, 1, source) == source.data
+            (disk / "others").unlink()
+            assert await fetched(cache, 1, source) == source.data
+            assert cache.is_complete(1, "r")
+            await counted(cache, disk / "cache")
+
+
 async def test_a_part_of_the_disk_is_left_free(tmp_path: Path) -> None:
     """The cache leaves 5 % of the disk free."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:

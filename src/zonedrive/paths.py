@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import ConfigError, NoHomeDirectory, NotLoggedOn
+from zonedrive.errors import BadOption, ConfigError, NoHomeDirectory, NotLoggedOn
 
 DEFAULT_ACCOUNT = "default"
 ACCOUNT_NAME = "[a-z0-9-]+"
@@ -220,7 +220,7 @@ class _InState:
 
 @dataclass(frozen=True)
 class AccountPaths:
-    """Paths of one account's files and folders. Raises ConfigError for an invalid account name."""
+    """Paths of one account's files and folders. Raises BadOption for an invalid account name."""
 
     account: str
 
@@ -239,7 +239,7 @@ class AccountPaths:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(ACCOUNT_NAME, self.account):
-            raise ConfigError(
+            raise BadOption(
                 f"{self.account!r} is not an account name",
                 remedy="use lower-case letters, digits and hyphens",
             )

@@ -4,17 +4,18 @@ import contextlib
 import functools
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from zonedrive import config
 from zonedrive.cli import control_client, error_messages, sync
-from zonedrive.cli.options import LocalPath, account_option, timeout_option
+from zonedrive.cli.options import LocalPath, account_option_or, timeout_option
 from zonedrive.cli.text_output import Progress, complain, say
 from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
+from zonedrive.errors import BadOption, ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.formatting import unsent
 from zonedrive.fuse import mountpoint, options
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file, require_folders
@@ -31,7 +32,7 @@ CLOSING_SECONDS = 30.0  # time in seconds for a daemon with an unreachable socke
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=LocalPath("dir"))
-@account_option
+@account_option_or("the account of -o account=NAME")
 @click.option("-f", "--foreground", is_flag=True, help="Do not detach; log to the terminal.")
 @click.option(
     "-o",
@@ -40,7 +41,7 @@ CLOSING_SECONDS = 30.0  # time in seconds for a daemon with an unreachable socke
     metavar="OPT[,OPT...]",
     help="Settings, as in config.toml, and FUSE options (ro, allow_other, …).",
 )
-def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
+def mount(folder: str, account: str | None, foreground: bool, texts: tuple[str, ...]) -> None:
     """Mount your zones on the empty folder DIR.
 
     Returns when the mount is ready; a daemon serves it in the background. While the service
@@ -52,7 +53,7 @@ def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -
       zonedrive mount ~/Zones
       zonedrive mount ~/Zones -o settle=5
     """
-    _mount(AccountPaths(account), folder, texts, foreground)
+    _mount(lambda: _chosen(account, options.parse(texts)), folder, texts, foreground)
 
 
 @click.command()
@@ -66,16 +67,20 @@ def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]
     Example of a line in /etc/fstab: 'https://service.example  /home/me/Zones  fuse.zonedrive
     noauto,user,account=work  0  0'.
     """
-    _mount(_account_of(url, options.parse(texts).account), folder, texts, foreground)
+    _mount(lambda: _account_of(url, options.parse(texts).account), folder, texts, foreground)
 
 
-def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground: bool) -> None:
+def _mount(
+    find: Callable[[], AccountPaths], folder: str, texts: tuple[str, ...], foreground: bool
+) -> None:
+    """Mount the account that `find` returns."""
     from zonedrive.logon.account import Account
 
     if not foreground:
-        require_folders(paths)
+        require_folders(paths := find())
         Account.load(paths)  # first, so that no folders are created for an unknown account
-        found = options.parse(texts)  # report a typing error before a process starts
+        found = options.parse(texts)
+        # Report a wrong setting before a process starts.
         config.load(config_file(), paths.account, found.settings, tell=complain)
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = config.profile_at(given, Path()).replace(",", "\\,")
@@ -95,7 +100,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     from zonedrive.daemon.service_manager import Notifier
 
     try:
-        require_folders(paths)
+        require_folders(paths := find())
         Account.load(paths)
         serve.run(serve.Start(paths, folder, texts, foreground=True), daemonize.Pipe(None))
     except (ZonedriveError, OSError) as wrong:
@@ -111,6 +116,25 @@ def _base_urls() -> dict[str, str]:
         with contextlib.suppress(ZonedriveError):
             found[paths.account] = Account.load(paths).base_url
     return found
+
+
+def _chosen(account: str | None, given: options.Options) -> AccountPaths:
+    """Return the account that `--account` or `-o account=` names, or else the default account.
+
+    `account` is the value of `--account`. Raises BadOption if both name different accounts, or for
+    an option that only the mount helper follows.
+    """
+    if given.setuid:
+        raise BadOption(
+            "-o setuid is for mount(8) only",
+            remedy="as root, run 'mount -t fuse.zonedrive -o setuid=USER URL DIR'",
+        )
+    if account and given.account and account != given.account:
+        raise BadOption(
+            f"--account {account} and -o account={given.account} are two accounts",
+            remedy="give one of these options",
+        )
+    return AccountPaths(account or given.account or DEFAULT_ACCOUNT)
 
 
 def _account_of(url: str, account: str | None) -> AccountPaths:

@@ -114,14 +114,22 @@ account_option = click.option(
     help="Account to use.",
 )
 
-# For commands that can find the account by a path.
-some_account_option = click.option(
-    "--account",
-    type=AccountName(),
-    default=None,
-    metavar="NAME",
-    help=f"Account to use.  [default: the account of PATH, else {DEFAULT_ACCOUNT}]",
-)
+
+def account_option_or(other: str) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds the option `--account`, whose default is None.
+
+    `other` describes an account that the command prefers to the default account.
+    """
+    return click.option(
+        "--account",
+        type=AccountName(),
+        default=None,
+        metavar="NAME",
+        help=f"Account to use.  [default: {other}, else {DEFAULT_ACCOUNT}]",
+    )
+
+
+some_account_option = account_option_or("the account of PATH")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

@@ -23,7 +23,7 @@ IGNORED = frozenset([
     "defaults", "rw", "exec", "suid", "dev", "async", "auto", "noauto", "user", "nouser", "users",
     "owner", "group", "nofail", "atime", "diratime", "relatime", "norelatime", "strictatime",
     "nostrictatime", "lazytime", "nolazytime", "iversion", "noiversion", "mand", "nomand",
-    "silent", "loud", "_netdev", "max_read", "setuid", "comment", "helper", "uhelper",
+    "silent", "loud", "_netdev", "max_read", "comment", "helper", "uhelper",
 ])  # fmt: skip
 
 REFUSED = {
@@ -40,6 +40,7 @@ class Options:
     kernel: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)  # unparsed values for `config.load`
     account: str | None = None  # because an fstab line cannot contain --account
+    setuid: bool = False  # for the mount helper, which mounts for another user
     debug: bool = False  # log every request
 
 
@@ -52,7 +53,7 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
     kernel: list[str] = []
     settings: dict[str, str] = {}
     account = None
-    debug = False
+    setuid = debug = False
     for word in (part for text in texts for part in _split(text)):
         name, _, value = word.partition("=")
         if name in NAMES:
@@ -61,6 +62,8 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
             kernel.append(word)
         elif name == "account" and value:
             account = value
+        elif name == "setuid":
+            setuid = True
         elif word == "debug":
             debug = True
         elif name == "max_read" and not re.fullmatch(r"[0-9]+", value):
@@ -73,7 +76,7 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
                 f"-o {name} is unknown",
                 remedy=f"did you mean {near[0]}?" if near else "see 'man zonedrive.toml'",
             )
-    return Options(tuple(dict.fromkeys(kernel)), settings, account, debug)
+    return Options(tuple(dict.fromkeys(kernel)), settings, account, setuid, debug)
 
 
 def _split(text: str) -> list[str]:

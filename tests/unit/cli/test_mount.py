@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,42 @@ def test_an_unknown_account_leaves_no_folder(home: Path, foreground: bool) -> No
     assert failed.returncode == 3 and failed.stderr.count("\n") == 1
     assert "'nosuch' is not logged on" in failed.stderr
     assert [found.name for found in home.rglob("*")] == ["Z"]
+
+
+@pytest.mark.parametrize("foreground", [True, False])
+def test_the_account_can_be_an_option(home: Path, foreground: bool) -> None:
+    """`-o account=work` mounts that account, as a line of fstab does."""
+    log_on("work")
+    more = ["-f"] if foreground else []
+    for account in ([], ["--account", "work"]):
+        failed = run("mount", "missing", "-o", "ro,account=work", *account, *more)
+        assert failed.returncode == 1
+        assert "missing does not exist" in failed.stderr  # otherwise, nobody is logged on
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (["--account", "default", "-o", "account=work"], "--account default and -o account=work"),
+        (["-o", "setuid=me"], "-o setuid is for mount(8) only"),
+        (["-o", "account=Work"], "'Work' is not an account name"),
+    ],
+)
+def test_a_mount_of_another_account_than_requested_is_refused(
+    home: Path, options: list[str], cause: str
+) -> None:
+    """The service manager shows the line as well, and does not try again after exit code 2."""
+    log_on()
+    log_on("work")
+    failed = run("mount", "missing", *options)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr.startswith(f"zonedrive: {cause}") and failed.stderr.count("\n") == 1
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(home / "manager"))
+        again = run("mount", "missing", "-f", *options, NOTIFY_SOCKET=str(home / "manager"))
+        assert (again.returncode, again.stderr) == (2, failed.stderr)
+        said = manager.recv(4096, socket.MSG_DONTWAIT).decode()
+    assert said == f"STATUS={failed.stderr.removeprefix('zonedrive: ').rstrip()}"
 
 
 def test_a_wrong_setting_names_its_file(home: Path) -> None:

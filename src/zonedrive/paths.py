@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zonedrive.errors import BadOption, ConfigError, NoHomeDirectory, NotLoggedOn
+from zonedrive.translation import marked
 
 DEFAULT_ACCOUNT = "default"
-ACCOUNT_NAME = "[a-z0-9-]+"
+LONGEST_NAME = 64  # characters of an account's name, which is part of the names of files
 NO_FOLDER = "the current folder does not exist any more: it was removed or unmounted"
 GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -218,6 +219,18 @@ class _InState:
         return paths.state / self._name
 
 
+def name_remedy(name: str) -> str:
+    """Return the remedy for a string that is not an account name, or "" for an account name.
+
+    The name of an account that exists already may be longer than that of a new account.
+    """
+    if not re.fullmatch("[a-z0-9-]+", name):
+        return marked("use lower-case letters, digits and hyphens")
+    if len(name) > LONGEST_NAME and not os.path.isdir(state_dir() / name):  # noqa: PTH112  as above
+        return marked(f"use at most {LONGEST_NAME} characters")
+    return ""
+
+
 @dataclass(frozen=True)
 class AccountPaths:
     """Paths of one account's files and folders. Raises BadOption for an invalid account name."""
@@ -238,11 +251,8 @@ class AccountPaths:
     lock = _InState("daemon.lock")  # held by the account's running daemon
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(ACCOUNT_NAME, self.account):
-            raise BadOption(
-                f"{self.account!r} is not an account name",
-                remedy="use lower-case letters, digits and hyphens",
-            )
+        if remedy := name_remedy(self.account):
+            raise BadOption(f"{self.account!r} is not an account name", remedy=remedy)
 
     @property
     def option(self) -> str:

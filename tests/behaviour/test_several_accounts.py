@@ -88,9 +88,12 @@ def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> 
     assert "run 'zonedrive mount DIR --account work'" in said
 
 
-@pytest.mark.parametrize("name", ["Work", "a b", "../x", "ä", "a/b", "a_b", ""])
+@pytest.mark.parametrize(
+    "name", ["Work", "a b", "../x", "ä", "a/b", "a_b", "", "a" * 65, "a" * 300]
+)
 def test_an_invalid_account_name_is_refused(machine: Machine, name: str) -> None:
-    """Only names of lower-case letters, digits and hyphens are accepted; others create no files."""
+    """Only names of up to 64 lower-case letters, digits and hyphens are accepted; others create no
+    files."""
     for command in ("logon", "logoff", "status"):
         more = ["https://zones.invalid", "--username", "a", "--password-stdin"]
         refused = machine.run(command, *(more if command == "logon" else ()), "--account", name)
@@ -98,3 +101,25 @@ def test_an_invalid_account_name_is_refused(machine: Machine, name: str) -> None
         assert refused.stderr.count("\n") == 1, refused.stderr
         assert "account" in refused.stderr
     assert not (machine.folders["STATE_HOME"] / "zonedrive").exists()
+
+
+@pytest.mark.parametrize("length", [65, 200])
+def test_an_account_with_a_longer_name_can_log_off(
+    machine: Machine, deployment: Deployment, length: int
+) -> None:
+    """Names had no limit in earlier versions; a daemon's socket has one."""
+    machine.log_on(deployment, profile="sandbox", options=("--account", "a" * 64))
+    folder = machine.folders["STATE_HOME"] / "zonedrive"
+    (folder / ("a" * 64)).rename(folder / ("b" * length))
+    option = ("--account", "b" * length)
+    assert "is not mounted" in machine.run("sync", *option).stderr
+    (machine.folder / "Z").mkdir()
+    mounted = machine.run("mount", "Z", *option)
+    if length > 100:
+        assert mounted.returncode == 1 and mounted.stderr.count("\n") == 1
+        assert mounted.stderr.endswith("too long; log off, and log on with another --account\n")
+    else:
+        assert mounted.returncode == 0
+    machine.done("logoff", *option)
+    assert not list(folder.iterdir())
+    assert machine.run("status", *option).returncode == 2

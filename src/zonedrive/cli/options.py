@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, state_dir
+from zonedrive.paths import DEFAULT_ACCOUNT, name_remedy, state_dir
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_S = 366 * 86_400
@@ -22,8 +22,8 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(ACCOUNT_NAME, value):
-            self.fail(f"{value!r}: use lower-case letters, digits and hyphens", param, ctx)
+        if remedy := name_remedy(value):
+            self.fail(f"{value!r}: {remedy}", param, ctx)
         return str(value)
 
     def shell_complete(

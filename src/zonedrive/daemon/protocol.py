@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zonedrive import errors
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import ConfigError, ZonedriveError
 from zonedrive.paths import NO_ROOM
 from zonedrive.translation import marked
 
@@ -37,6 +37,8 @@ Any answer counts, even the error of a daemon version that does not know the com
 
 MAX_LINE = 1 << 20
 """Maximum size of a request in bytes. The commands of zonedrive send smaller requests."""
+
+LONGEST_ADDRESS = 107  # bytes; see unix(7)
 
 _REMEDIES = {
     **dict.fromkeys(NO_ROOM, marked("make room on that disk; pending changes are kept")),
@@ -94,12 +96,18 @@ def raised(message: Message) -> ZonedriveError:
 def address(path: Path) -> Iterator[str]:
     """Yield a short name for the socket at `path`, to use with bind(2) and connect(2).
 
-    These calls accept at most 107 bytes, and paths may be longer. The name is valid while the
-    `with` block runs.
+    These calls accept at most LONGEST_ADDRESS bytes, and paths may be longer. The name is valid
+    while the `with` block runs. Raises ConfigError if even the short name is too long.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
+        name = f"/proc/self/fd/{folder}/{path.name}"
+        if len(os.fsencode(name)) > LONGEST_ADDRESS:
+            raise ConfigError(
+                f"the name of the socket {path} is too long",
+                remedy="log off, and log on with another --account",
+            )
+        yield name
     finally:
         os.close(folder)
 

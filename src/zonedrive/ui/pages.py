@@ -34,7 +34,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
-from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
+from zonedrive.paths import DEFAULT_ACCOUNT, LONGEST_NAME, config_file, name_remedy
 from zonedrive.remedies import in_window
 from zonedrive.translation import translated, translated_count, translated_line
 from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
@@ -289,9 +289,11 @@ class Window:
         name = given["account"] or DEFAULT_ACCOUNT
         again = accounts.view(name) if name in accounts.names() and form.get("again") else None
         error: Problem | None = None
-        if not re.fullmatch(ACCOUNT_NAME, name):
-            said = translated("The name of an account has lower-case letters, digits and hyphens.")
-            error = Problem(said)
+        if name_remedy(name):
+            said = translated(
+                "The name of an account has at most {n} lower-case letters, digits and hyphens."
+            )
+            error = Problem(said.format(n=LONGEST_NAME))
         shared = config.organization(name)
         url = again.base_url if again else given["url"] or shared.base_url or ""
         if url and "://" not in url:

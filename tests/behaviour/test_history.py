@@ -44,6 +44,27 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
     assert len(mounted.zone.listing()) == 4
 
 
+def test_the_trash_of_a_zone_that_cannot_be_used(mounted: Mounted) -> None:
+    """A zone that `zones` lists, but that the API does not open, is reported as such."""
+    run = mounted.machine
+    zones = {each["name"]: each for each in json.loads(run.done("zones", "--json"))}
+    assert not zones["Closed"]["accessible"]
+    words = (["trash"], ["trash", "--purge", "x", "--yes"], ["restore", "x"])
+    for is_mounted in (True, False):
+        if not is_mounted:
+            mounted.unmount()
+        for zone in ("Closed", zones["Closed"]["id"]):
+            for command in words:
+                ended = run.run(*command, "--zone", zone)
+                assert ended.returncode == 1
+                assert ended.stderr == (
+                    f"zonedrive: the zone {zone!r} is not accessible through the API; use the web"
+                    " application of the service\n"
+                )
+        missing = run.run("trash", "--zone", "Nowhere")
+        assert missing.stderr == "zonedrive: there is no zone 'Nowhere'; run 'zonedrive zones'\n"
+
+
 def test_a_missing_version_leaves_no_file(mounted: Mounted) -> None:
     """One line names the existing versions; FILE is unchanged, also if the service fails."""
     path, target = mounted.root / "notes.txt", mounted.machine.folder / "kept.txt"

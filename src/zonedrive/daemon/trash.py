@@ -173,11 +173,17 @@ class Trash:
     async def _look(self) -> None:
         if self._mount is not None:
             await self._mount.send_deletions()
-        zones = [zone for zone in await self._service.zones() if zone.accessible]
+        listed = await self._service.zones()
         if self._zone is not None:
-            zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
-            if not zones:
+            listed = [zone for zone in listed if self._zone in (zone.name, zone.id)]
+            if not listed:
                 raise NotFound(f"there is no zone {self._zone!r}", remedy="run 'zonedrive zones'")
+        zones = [zone for zone in listed if zone.accessible]
+        if self._zone is not None and not zones:
+            raise ZonedriveError(
+                f"the zone {self._zone!r} is not accessible through the API",
+                remedy="use the web application of the service",
+            )
         self._deleted, self._unseen = [], []
         for zone in zones:
             try:

@@ -275,7 +275,9 @@ def test_no_place_for_the_socket_leaves_no_mount(person: Person) -> None:
     assert f" {folder} " not in Path("/proc/self/mounts").read_text("utf-8", "replace")
 
 
-@pytest.mark.parametrize("command", ["status", "status --json", "zones", "--help", "doctor"])
+@pytest.mark.parametrize("command", [
+    "status", "status --json", "zones", "--help", "doctor", "ui --no-browser",
+])  # fmt: skip
 def test_output_that_cannot_be_written(person: Person, command: str) -> None:
     """Output to a full disk gives an error message."""
     ended = person.run(*command.split(), shell='exec "$@" >/dev/full')

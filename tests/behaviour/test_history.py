@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.harness import world
+from tests.harness.deployment import COMMAND
 from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
 from tests.harness.terminal import Terminal
@@ -42,6 +44,28 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
     assert [each["version"] for each in versions(mounted, path)] == ["3", "2", "1"]
     assert "notes.txt" in mounted.zone.listing()
     assert len(mounted.zone.listing()) == 4
+
+
+def test_a_version_that_standard_output_does_not_take(mounted: Mounted) -> None:
+    """The message is about the output, not about a disk; a closed pipe is no error."""
+    command = [COMMAND, "versions", mounted.root / "big.bin", "--get", "1"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            command, env=mounted.machine.environment, stdout=full,
+            stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr == "zonedrive: the output cannot be written (No space left on device)\n"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            command, env=mounted.machine.environment, stdout=writing,
+            stderr=subprocess.PIPE, encoding="utf-8", timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_the_trash_of_a_zone_that_cannot_be_used(mounted: Mounted) -> None:

@@ -3,8 +3,6 @@
 A command fails with NotSupported if the account's deployment profile lacks its operation.
 """
 
-import sys
-from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -98,10 +96,12 @@ def versions(
         chosen = _version(found, wanted)
         from zonedrive.daemon import service_commands
 
-        to_stdout = nullcontext(sys.stdout.buffer)
-        to_file = None if output is None or output == "-" else text_output.replaced(output)
-        with to_file or to_stdout as file:
-            service_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
+        source = (paths, answer["zone"], answer["file"], chosen)
+        if output is None or output == "-":
+            service_commands.version(*source, lambda piece: click.echo(bytes(piece), nl=False))
+        else:
+            with text_output.replaced(output) as file:
+                service_commands.version(*source, file.write)
         return
     if answer.get("aside") and not as_json:
         text_output.complain(f"{answer['path']}: {answer['aside']}")

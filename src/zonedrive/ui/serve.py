@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvicorn
 
+from zonedrive.cli import text_output
 from zonedrive.cli.browser import browser_commands, leading_to, opened_by
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.session_bus import own_environment
@@ -101,12 +102,23 @@ def _serve(path: Path, page: str, browser: bool) -> None:
         )
     )  # fmt: skip
     address = f"http://{host}{keys.start(page)}"
-    threading.Thread(target=_open, args=(address, browser), daemon=True).start()
+    failures = list[OSError]()
+
+    def open_first() -> None:
+        try:
+            _open(address, browser)
+        except OSError as wrong:  # nobody knows the address
+            failures.append(wrong)
+            server.should_exit = True
+
+    threading.Thread(target=open_first, daemon=True).start()
     path.unlink(missing_ok=True)
     try:
         asyncio.run(_until_closed(server, listening, path, keys, host, presence))
     finally:
         path.unlink(missing_ok=True)
+    if failures:
+        raise failures[0]
 
 
 async def _until_closed(
@@ -179,7 +191,8 @@ def _open(address: str, browser: bool, wait: float = 60.0) -> None:
     """Open an address in the user's browser; print the address if no browser starts.
 
     If `browser` is False, only print the address. `wait` is the number of seconds that the browser
-    has to read the temporary page, which leads to the address.
+    has to read the temporary page, which leads to the address. Raises OSError if the address cannot
+    be printed.
     """
     commands = browser_commands(os.environ) if browser else []
     # All users can read the arguments of a command, so these do not contain the address.
@@ -187,7 +200,7 @@ def _open(address: str, browser: bool, wait: float = 60.0) -> None:
         if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
             time.sleep(wait)
             return
-    print(f"Open this address in a browser of this machine: {address}", flush=True)
+    text_output.say(f"Open this address in a browser of this machine: {address}")
     if browser and shutil.which("notify-send") and not sys.stdout.isatty():
         subprocess.run(  # noqa: S603
             [str(shutil.which("notify-send")), "--app-name=zonedrive", "--icon=zonedrive", "Zones",

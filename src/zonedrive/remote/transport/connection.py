@@ -42,6 +42,7 @@ CERTIFICATE: Final = "certificate"
 KEPT: Final = 32  # maximum number of idle connections
 KEEP_SECONDS: Final = 300.0
 UNSEEN_BYTES: Final = 1 << 20  # maximum number of received bytes without progress of the response
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")  # these state the length of an empty body, too
 _LONGEST: Final = 3600  # seconds of one wait
 _ESTABLISHED: Final = 1
 _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
@@ -90,7 +91,7 @@ class Connection(Engine):
             self._form = form
             easy.setopt(pycurl.OPT_CERTINFO, int(CERTIFICATE in request.extensions))
             easy.unsetopt(pycurl.CUSTOMREQUEST)
-            if exchange.length or request.method == "POST":
+            if exchange.length or request.method in _WITH_BODY:
                 easy.setopt(pycurl.POST, 1)
                 easy.setopt(pycurl.POSTFIELDSIZE_LARGE, exchange.length)
             else:

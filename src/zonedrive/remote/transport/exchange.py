@@ -239,10 +239,12 @@ def is_encoded(headers: httpx.Headers) -> bool:
 def _lines(request: httpx.Request) -> tuple[list[bytes], int]:
     """Return the header lines for libcurl, and the length of the body in bytes.
 
-    The headers that libcurl adds itself are left out. Raises httpx.LocalProtocolError for a header
-    with a line break.
+    The headers that libcurl adds itself are left out; a line that ends with ":" prevents one that
+    libcurl would add. Raises httpx.LocalProtocolError for a header with a line break.
     """
     lines, length = [b"Expect:"], 0
+    if "Content-Type" not in request.headers:
+        lines.append(b"Content-Type:")
     for name, value in request.headers.raw:
         if b"\r" in value or b"\n" in value or b"\0" in value:
             raise httpx.LocalProtocolError("a header has a line break in it")

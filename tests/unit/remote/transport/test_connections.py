@@ -19,7 +19,7 @@ from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote import requests
-from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.clients import BlockingClient, read_body_blocking
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
@@ -531,6 +531,45 @@ async def test_the_accept_header_of_a_small_file(
         lines = head.split(b"\r\n")
         assert [line for line in lines if line.startswith(b"accept:")] == [b"accept: */*"]
         assert len([line for line in lines if line.startswith(b"host: localhost:")]) == 1
+
+
+def test_the_headers_about_the_body(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+    """An empty body has a length where the method demands a body, and never a type.
+
+    The requests share a connection, so that the form of one could remain for the next.
+    """
+    heads: list[bytes] = []
+
+    def talk(connection: socket.socket) -> None:
+        while True:
+            heads.append(whole(connection))
+            is_whole = not heads[-1].startswith(b"HEAD")
+            connection.sendall(ok([]) if is_whole else b"HTTP/1.1 200 OK\r\n\r\n")
+
+    client = BlockingClient(peer(talk).url, BlockingTransport(tls.trust(ca_file)), httpx.Auth())
+    json = {"content-type": "application/json", "content-length": "2"}
+    empty = {"content-length": "0"}
+    nothing: dict[str, str] = {}
+    expected = [
+        ("PUT", b"", empty), ("PUT", b"{}", json), ("PUT", b"", empty),
+        ("PATCH", b"", empty), ("GET", b"", nothing), ("POST", b"", empty),
+        ("DELETE", b"", nothing), ("POST", b"{}", json), ("POST", b"", empty),
+        ("HEAD", b"", nothing), ("PATCH", b"{}", json), ("DELETE", b"{}", json),
+        ("DELETE", b"", nothing), ("PUT", b"", empty),
+    ]  # fmt: skip
+    for method, content, _ in expected:
+        request = client.request(
+            method, "/x", content=content, timeout=httpx.Timeout(60),
+            headers={"Content-Type": "application/json"} if content else {},
+        )  # fmt: skip
+        read_body_blocking(client.send(request))
+    client.transport.close()
+    found = []
+    for head in heads:
+        start, *lines = head.decode().split("\r\n")
+        pairs = [line.lower().split(": ") for line in lines]
+        found.append((start, {k: v for k, v in pairs if k.startswith(("content-", "transfer-"))}))
+    assert found == [(f"{method} /x HTTP/1.1", about) for method, _, about in expected]
 
 
 class Watched:

@@ -34,7 +34,6 @@ from zonedrive.remote.transport.engine import (
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import SENT, Exchange
-from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
@@ -61,7 +60,7 @@ class Connection(Engine):
     """Connection to one origin, opened by its first request. Only `abort` is thread-safe."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
-        super().__init__()
+        super().__init__(url)
         self.origin = (url.scheme, url.netloc)
         self.free_since = 0.0
         self._sockets: dict[int, int] = {}  # descriptor to inode
@@ -75,7 +74,6 @@ class Connection(Engine):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._wake, select.EPOLLIN)
         self._easy = pycurl.Curl()
-        self._proxy = proxy_for(url.netloc.decode())
         configure(self._easy, trust, self._proxy)
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
 
@@ -223,15 +221,8 @@ class Connection(Engine):
             if self._is_closed:
                 return
             self._is_closed = True
-        if self._exchange is not None and not (self._exchange.is_over or self._sockets):
-            # libcurl would wait for the end of the DNS lookup.
-            threading.Thread(target=self._dispose, daemon=True).start()
-        else:
-            self._dispose()
-
-    def _dispose(self) -> None:
         if self._exchange is not None and not self._exchange.is_over:
-            self.multi.remove_handle(self._easy)
+            self.remove(self._easy)
         self._easy.close()
         self.dispose()
         os.close(self._wake)
@@ -255,7 +246,7 @@ class Connection(Engine):
         if easy.getinfo(_UPLOADED) < exchange.length:
             exchange.is_early = True
         exchange.is_over = True
-        self.multi.remove_handle(easy)
+        self.remove(easy)
         if code:
             self._sockets.clear()
 

@@ -5,6 +5,7 @@ the time (`alarm`) to wait for, and continues when the caller calls `act` or `ac
 
 INVARIANT: `failure` returns httpx.ConnectError or ProxyFailure only if no part of the request was
 sent to the service.
+INVARIANT: with libcurl 7.87 or later, no call waits for the lookup of a name, which can take long.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import os
 import select
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -23,7 +25,7 @@ import pycurl
 from zonedrive.errors import ProxyFailed
 from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.exchange import TARGET, Exchange
-from zonedrive.remote.transport.proxies import Proxy, ProxyFailure
+from zonedrive.remote.transport.proxies import Proxy, ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 # A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
@@ -46,6 +48,8 @@ _EVENTS: Final = {
 }
 _FOREVER: Final = 100_000  # seconds; zonedrive's timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
+_QUICK_EXIT: Final = 322  # the same; do not wait for the lookup of a removed handle
+_HAS_QUICK_EXIT: Final = pycurl.version_info()[2] >= 0x075700  # 7.87
 GNUTLS: Final = "GnuTLS" in pycurl.version
 _FIXED: Final = (
     (pycurl.NOSIGNAL, 1),
@@ -65,13 +69,17 @@ _FIXED: Final = (
     (pycurl.UPLOAD_BUFFERSIZE, SEND_BYTES),
     (pycurl.CONNECTTIMEOUT, _FOREVER),
     (pycurl.MAXAGE_CONN, _FOREVER),
+    *([(_QUICK_EXIT, 1)] if _HAS_QUICK_EXIT else []),
 )
 
 
 class Engine:
     """Multi handle of libcurl, with the sockets and the timer that the handle waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: httpx.URL) -> None:
+        self._proxy = proxy_for(url.netloc.decode())
+        # A lookup may be in progress. libcurl does not tell if one for a SOCKS proxy has ended.
+        self._may_look_up = self._proxy is not None and self._proxy.is_socks
         self.epoll = select.epoll()
         self.multi = pycurl.CurlMulti()
         self.multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
@@ -95,8 +103,22 @@ class Engine:
             self.alarm = None
             self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
+    def remove(self, easy: pycurl.Curl) -> None:
+        """Remove a handle, and end its request if that is in progress."""
+        is_reused = was_sent(easy) and not easy.getinfo(pycurl.NUM_CONNECTS)
+        # libcurl may have connected to an IPv4 address before it knew the IPv6 addresses.
+        if not (is_reused or easy.getinfo(pycurl.NAMELOOKUP_TIME)):
+            self._may_look_up = True
+        self.multi.remove_handle(easy)
+
     def dispose(self) -> None:
         """Close the multi handle and `epoll`. No request may be in progress."""
+        if self._may_look_up:  # libcurl 8.20 and later would wait for its end
+            threading.Thread(target=self._close, daemon=True).start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         self.multi.close()
         self.epoll.close()
 

@@ -31,7 +31,6 @@ from zonedrive.remote.transport.engine import (
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import Exchange
-from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
@@ -43,8 +42,8 @@ class Streams(Engine):
     """HTTP/2 connections to one origin, shared by all tasks."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
-        super().__init__()
-        self._proxy, self._trust = proxy_for(url.netloc.decode()), trust
+        super().__init__(url)
+        self._trust = trust
         self._free: list[pycurl.Curl] = []
         self._running: dict[pycurl.Curl, Exchange] = {}
         self._waiting: dict[Exchange, trio.Event] = {}
@@ -166,7 +165,7 @@ class Streams(Engine):
         exchange = self._running.pop(easy)
         exchange.easy, exchange.is_over = None, True
         exchange.is_reused = not easy.getinfo(pycurl.NUM_CONNECTS)
-        self.multi.remove_handle(easy)
+        self.remove(easy)
         if len(self._free) < KEPT:
             release(easy)
             self._free.append(easy)

@@ -179,8 +179,12 @@ def failed(
     error = refusal(status, body, doing, retry_after=delay, early=early)
     if not (sent and status in _LOST):
         return error
-    return ReplyLost(f"{error.message}, so it may have been done or not", status=status,
-                     code=error.code, logged=error.logged)  # fmt: skip
+    return ReplyLost(_unknown(error.message), status=status, code=error.code,
+                     logged=_unknown(error.logged))  # fmt: skip
+
+
+def _unknown(message: str) -> str:
+    return marked(f"{message}, so it may have been done or not")
 
 
 _LOST = frozenset({408, 502, 504})

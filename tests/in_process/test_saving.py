@@ -310,3 +310,15 @@ def test_names_passed_on_keep_their_histories(desk: Mounted) -> None:
     assert desk.zone.entry_id("log.1") == ids["log"]
     assert desk.zone.find("log") is None
     assert desk.zone.read("log.1") == b"log"
+
+
+def test_a_file_with_holes_is_not_called_cached(desk: Mounted) -> None:
+    """Holes are not on this machine after the upload, so the file is fetched for offline use."""
+    path, size = desk.root / "sparse.bin", 1 << 20
+    with path.open("wb", buffering=0) as file:
+        file.write(b"begin")
+        file.truncate(size)
+    desk.sync()
+    assert desk.xattr(path, "user.zonedrive.state") == "remote"
+    assert path.read_bytes() == b"begin".ljust(size, b"\0")
+    assert desk.xattr(path, "user.zonedrive.state") == "cached"

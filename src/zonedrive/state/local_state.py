@@ -162,7 +162,8 @@ class LocalState:
         If `base` is None, the bytes are sent as a new file. `base` also replaces the base of an
         earlier intent. Call within a transaction.
         """
-        held = self.session(inode.ino) is not None
+        session = self.session(inode.ino)
+        held = session is not None and not session.frozen
         self.send_content(inode, base, held=held, due_ns=due_ns)
         self.intents.set_base(inode.ino, base)
 

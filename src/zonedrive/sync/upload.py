@@ -254,7 +254,9 @@ class Uploader:
                 return
             reached(Place.REPLY_CAME)
             # If the response cannot be recorded, the pending request stays.
-            known = Sent(file.allocated, file.manifest(final=True), content)
+            # Holes are not in the cached file, so it is incomplete for the cache.
+            taken = 0 if file.holes() else file.allocated
+            known = Sent(taken, file.manifest(final=True), content)
             await reconciler.arrived(request, entry, known if file.size == intent.size else None)
 
     async def _transfer(

@@ -241,6 +241,7 @@ class Files:
         which = self._handles[handle]
         session = await self._session(which)
         which.file.pages = True
+        known = offset + len(data)  # end of the file for the kernel
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
             offset = session.size  # the kernel may not know that another writer extended the file
         open_checks.require_fitting(offset + len(data))
@@ -250,6 +251,7 @@ class Files:
             self._state.spool.require_room(len(data))
             session.file.pwrite(offset, data)
         session.refused = 0
+        which.file.told.size = max(which.file.told.size, known)
         if which.number != which.file.number:  # the kernel wrote into pages of the earlier version
             self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)

@@ -299,6 +299,23 @@ def test_handles_that_have_read_nothing_follow_the_new_content(machine: Machine)
     assert opened.told.nlink == 0
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_content_that_is_closed_is_sent_again_at_once(machine: Machine, frozen: bool) -> None:
+    """While a close waits for the upload, the session is frozen, and no program has it open."""
+    state, inode = machine.state, machine.file()
+    opened = state.new_open_file(inode)
+    file = state.spool.create(inode.ino, 5)
+    opened.session = Session(5, file, inode.revision, 0, inode.revision)
+    opened.session.frozen = frozen
+    with state.transaction():
+        state.inodes.update(inode, generation=5)
+        state.send_content_again(inode, None)
+    intent = state.intents.get(inode.ino)
+    assert intent is not None
+    assert intent.held is not frozen
+    file.close()
+
+
 @pytest.mark.parametrize("use", ["unread", "unchanged", "writing"])
 def test_content_that_nobody_has_read_is_replaced_in_its_place(machine: Machine, use: str) -> None:
     """The kernel drops its pages, and the file keeps its number."""
@@ -334,6 +351,7 @@ def test_a_write_of_whole_pages_may_come_from_a_mapping(
 ) -> None:
     """The kernel writes such pages up to the end of the file, which has 5000 bytes here."""
     opened = machine.state.new_open_file(machine.file())
+    opened.told.size = 5000
     handle = Handle(opened, 1, readable=readable, writable=True, append=True)
     assert handle.is_of_a_mapping(offset, length, 5000) == (mapped and readable)
 

@@ -228,6 +228,29 @@ async def test_a_write_only_handle_follows_the_file(office: Office) -> None:
     assert office.inode.size == len(b"second line")
 
 
+@pytest.mark.parametrize(("before", "theirs", "line"), [(0, 24, 24), (4096, 16384, 4096)])
+async def test_an_append_goes_after_a_newer_version(
+    office: Office, before: int, theirs: int, line: int
+) -> None:
+    """A program may also read the file; the kernel appends at the former end, which it knows.
+
+    A mapping of the file writes before this end, as the kernel knows it since the append.
+    """
+    files = office.files
+    await office.save(b"o" * before)
+    log = await office.open(os.O_RDWR | os.O_APPEND)
+    await office.save(b"C" * theirs)
+    await files.write(log, before, b"A" * line)
+    assert await files.read(log, 0, 2 * theirs) == b"C" * theirs + b"A" * line
+    await files.write(log, before + line, b"B")
+    assert await files.read(log, theirs + line, 10) == b"B"
+    whole = b"M" * 4096 if before else b"M" * (theirs + line + 1)
+    size = len(await files.read(log, 0, 10 * theirs))
+    await files.write(log, 0, whole)
+    found = await files.read(log, 0, 10 * theirs)
+    assert (len(found), bytes(found).startswith(whole)) == (size, True)
+
+
 async def test_a_reader_keeps_locally_written_bytes(office: Office) -> None:
     """A reader of locally written bytes keeps them when a newer version replaces them."""
     files = office.files

@@ -1,11 +1,13 @@
 """Folders and names: created, renamed, moved, removed and copied, with any name."""
 
 import errno
+from pathlib import Path
 
 import pytest
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 
 
@@ -129,3 +131,24 @@ def test_names_that_linux_cannot_have_become_safe_ones(desk: Mounted) -> None:
     assert (desk.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
     desk.restart()
     assert set(desk.names(desk.root)) - others == shown
+
+
+@pytest.mark.parametrize("settle", ["settle=0", "close=wait"])
+def test_a_folder_at_the_place_of_one_with_a_file_in_use(tmp_path: Path, settle: str) -> None:
+    """What is saved in the new folder is sent while a program reads a file of the removed one."""
+    mount = VirtualMount(tmp_path, settle)
+    mount.mount()
+    try:
+        content = (mount.root / "docs/report.md").read_bytes()
+        with (mount.root / "docs/report.md").open("rb") as reader:
+            below = sorted((mount.root / "docs").rglob("*"), key=str, reverse=True)
+            for path in [*below, mount.root / "docs"]:
+                (path.rmdir if path.is_dir() else path.unlink)()
+            (mount.root / "docs").mkdir()
+            (mount.root / "docs/new.txt").write_bytes(b"new")
+            mount.sync()
+            assert mount.zone.read("docs/new.txt") == b"new"
+            assert mount.zone.find("docs/report.md") is None
+            assert reader.read() == content
+    finally:
+        mount.close()

@@ -130,6 +130,25 @@ def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
     assert folded((intent(2, gone=True, held=True), old_file(2, A))) == []
 
 
+def test_a_deleted_file_that_is_still_read_makes_room_for_another_entry() -> None:
+    """A new folder, or a moved one, has its place, or that of a removed folder above it."""
+    read = intent(2, gone=True, held=True), old_file(2, A)
+    new_folder = intent(4, place=True), InodeView(4, folder=True, new=True, place=A, origin=None)
+    moved = intent(5, place=True), InodeView(5, folder=True, new=False, place=A, origin=B)
+    assert folded(read, new_folder) == [(Action.MAKE, 4, 0), (Action.DELETE, 2, 0)]
+    assert folded(read, moved) == [(Action.MOVE, 5, 0), (Action.DELETE, 2, 0)]
+    inside = InodeView(3, folder=False, new=False, place=(9, "x"), origin=(9, "x"), inside=(9, 1))
+    removed = intent(9, gone=True), InodeView(9, folder=True, new=False, place=A, origin=A)
+    held = intent(3, gone=True, held=True), inside
+    assert folded(held, removed) == [(Action.DELETE, 9, 0)]
+    steps = fold(
+        [each for each, _ in (held, removed, new_folder)],
+        {view.ino: view for _, view in (held, removed, new_folder)},
+    )
+    waits = {step.ino: set(step.after) for step in steps}
+    assert waits == {9: {3}, 4: {9}, 3: set()}
+
+
 def test_a_folder_is_created_before_its_content() -> None:
     """Content never waits for a folder that will not be created."""
     folder = InodeView(2, folder=True, new=True, place=A, origin=None)

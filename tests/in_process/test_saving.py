@@ -322,3 +322,21 @@ def test_a_file_with_holes_is_not_called_cached(desk: Mounted) -> None:
     assert desk.xattr(path, "user.zonedrive.state") == "remote"
     assert path.read_bytes() == b"begin".ljust(size, b"\0")
     assert desk.xattr(path, "user.zonedrive.state") == "cached"
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_truncation_is_saved_while_another_program_has_the_file_open(
+    desk: Mounted, written: bool
+) -> None:
+    """It survives a death, unless the other program has written what it has not saved yet."""
+    path = desk.root / "notes.txt"
+    before = path.read_bytes()
+    other = desk.system.open(path, os.O_RDWR)
+    if written:
+        desk.system.write(other, b"X")
+    desk.system.truncate(path, 5)
+    desk.kill()
+    with pytest.raises(OSError, match="not connected|dead"):
+        desk.system.close(other)
+    desk.mount()
+    assert path.read_bytes() == (before if written else before[:5])

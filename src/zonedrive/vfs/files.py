@@ -267,6 +267,7 @@ class Files:
         self._state.require_folders(inode)
         session = self._state.session(inode.ino)
         before = inode.size if session is None else session.size
+        was_saved = session is None or not session.dirty
         open_checks.require_fitting(size)
         if size == before:  # same bytes, so no new version; the times change
             if not self.touch(inode, now := time.time_ns()):
@@ -277,7 +278,8 @@ class Files:
         try:
             await self._session(which, truncate=size == 0)
             self.sessions.cut(which.file, size)
-            if which.file.writers == 1:
+            # A shell empties a file before the program writes, so emptying is saved at the close.
+            if which.file.writers == 1 or (was_saved and size):
                 await self.sessions.save(which.file)
         finally:
             await self.release(handle)

@@ -48,7 +48,7 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
 
 def test_a_version_that_standard_output_does_not_take(mounted: Mounted) -> None:
     """The message is about the output, not about a disk; a closed pipe is no error."""
-    command = [COMMAND, "versions", mounted.root / "big.bin", "--get", "1"]
+    command = [str(COMMAND), "versions", str(mounted.root / "big.bin"), "--get", "1"]
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
             command, env=mounted.machine.environment, stdout=full,

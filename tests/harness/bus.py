@@ -173,12 +173,12 @@ class Owner:
                     answer = self._answer(message, message.header.fields[3])
                     if answer is not None:
                         self._send(answer)
+                    while self._spent:  # not in `_send`: other threads send as well
+                        os.close(self._spent.pop())
 
     def _send(self, message: Any) -> None:
         with self._sending:
             self._connection.send(message)
-            while self._spent:
-                os.close(self._spent.pop())
 
     def _answer(self, message: Any, method: str) -> Any:
         raise NotImplementedError

@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     settle: float = 1.0  # seconds after the last close before an upload starts
     close: Literal["background", "wait"] = "background"
     fsync: Literal["local", "service"] = "local"
+    unchanged: Literal["skip", "version"] = "skip"  # effect of a save that changes no byte
     refresh: float = 10.0  # seconds a folder listing is trusted
     cache_size: int = 10 << 30  # bytes on disk
     encrypt: bool = True  # content and names at rest

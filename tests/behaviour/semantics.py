@@ -174,6 +174,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "new file renamed over an existing one": _new_over,
     "renamed aside, written again, backup removed": _aside,
     "removed and written again": _again,
+    "save the same bytes again": lambda folder: (folder / "a.txt").write_bytes(
+        (folder / "a.txt").read_bytes()
+    ),
     "rename or remove what is not uploaded yet": _new_renamed,
     "a new file that is removed before its upload": _new_removed,
     "rename": lambda folder: (folder / "a.txt").rename(folder / "c.txt"),

@@ -179,7 +179,10 @@ ROWS: Mapping[str, Callable[[Path, Path], object]] = {
 @pytest.mark.mount("settle=60")
 def test_the_page_is_true(mounted: Mounted) -> None:
     """Each row of the page is true, and refused operations change nothing."""
-    old = versions(mounted.root / "notes.txt")[0]
+    mounted.zone.write("notes.txt", b"by bob\n")
+    path = mounted.root / "notes.txt"
+    eventually(lambda: len(versions(path)) == 2, what="bob's version shows")
+    old = versions(path)[0]
     ended = {
         name: outcome(lambda root, do=do: do(root, old), mounted.root)  # type: ignore[misc]
         for name, do in ROWS.items()
@@ -191,7 +194,7 @@ def test_the_page_is_true(mounted: Mounted) -> None:
     assert sorted(os.listdir(mounted.root)) == names
     assert old.read_bytes() == FIRST
     mounted.sync()
-    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert len(mounted.zone.versions("notes.txt")) == 3
 
 
 @pytest.mark.mount("refresh=0.5")

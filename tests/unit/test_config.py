@@ -55,6 +55,7 @@ def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) ->
         ("encrypt", "perhaps"),
         ("close", "maybe"),
         ("fsync", "never"),
+        ("unchanged", "ask"),
         ("setle", "1"),
     ],
 )
@@ -197,6 +198,19 @@ def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:
     assert [line.split()[0] for line in told] == ["encrypt", "cache_size"]
     assert not system.allows_saved_password
     assert not system.is_read_only
+
+
+def test_saves_without_a_change_can_be_versions_at_each_level(file: Path) -> None:
+    """An option overrides the account's table, and a policy overrides both."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text('[policy]\nunchanged = "version"')
+    file.write_text('[account.work]\nunchanged = "version"')
+    assert config.load(file, "default").unchanged == "skip"
+    assert config.load(file, "work").unchanged == "version"
+    options = {"unchanged": "skip"}
+    assert config.load(file, "work", options).unchanged == "skip"
+    system = config.organization("work", file.parent / "etc")
+    assert config.load(file, "work", options, system=system).unchanged == "version"
 
 
 @pytest.mark.parametrize("text", ["[policy", "[policy]\nlocla_only = []", "policy = 1", "\udcff"])

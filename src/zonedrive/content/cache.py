@@ -220,6 +220,23 @@ class Cache:
         finally:
             reader.close()
 
+    async def is_same(
+        self, ino: int, revision: str, size: int, source: Source, file: ContentFile
+    ) -> bool:
+        """Return True if a revision of `size` bytes has the same bytes as `file`.
+
+        Raises the errors of `Reader.read` and `ContentFile.pread`.
+        """
+        reader = self.open(ino, revision, size, source)
+        try:
+            for offset in range(0, size, _PIECE):
+                if await reader.read(offset, _PIECE) != file.pread(offset, _PIECE):
+                    return False
+                await trio.lowlevel.checkpoint()
+        finally:
+            reader.close()
+        return file.size == size
+
     async def _export(self, reader: Reader, path: Path) -> ContentFile:
         file = create_file(path, self._key)
         try:

@@ -333,7 +333,9 @@ class Reconciler:
 
         Such a version exists if a power cut has undone the records of its request and response. The
         newer version may be a coworker's or this client's. The search ends at the base of the edit,
-        because older versions cannot contain the edit.
+        because older versions cannot contain the edit. The base has the content if the save has
+        changed no byte; the newer version is then shown, unless the setting `unchanged` asks for a
+        version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -364,7 +366,8 @@ class Reconciler:
         """Return a version with the request's bytes that is older than the newest version, or None.
 
         Coworkers or another machine of this user may have added the newer versions. The search
-        covers the newest LOOK_BACK versions, and ends at the version `base`.
+        covers the newest LOOK_BACK versions, and ends at the version `base`. This version counts
+        only with the setting `unchanged = "skip"`, but whoever its author is.
         """
         if not self._lists_versions:
             return None
@@ -373,12 +376,13 @@ class Reconciler:
         except NotFound:
             return None
         for version in versions[1:LOOK_BACK]:
-            if base is not None and version.revision == base:
-                return None
-            if not self._state.is_own(version.modified_by):
-                continue
-            if await self._has_sent(request, version.size, file_id, version.version):
+            is_base = base is not None and version.revision == base
+            skips = self._state.settings.unchanged == "skip"
+            may_match = skips if is_base else self._state.is_own(version.modified_by)
+            if may_match and await self._has_sent(request, version.size, file_id, version.version):
                 return version
+            if is_base:
+                return None
         return None
 
     # ---- recording ----

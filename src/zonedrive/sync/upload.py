@@ -1,5 +1,8 @@
 """Uploads of content: the conflict check, the transfer and the recording of the response.
 
+A save that has changed no byte is recorded like an upload whose response is the service's current
+version, but nothing is sent (setting `unchanged`).
+
 INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
 a coworker's version is never overwritten.
 INVARIANT: a pending request is recorded before its upload starts; see `reconcile`.
@@ -14,7 +17,16 @@ from enum import Enum, auto
 import trio
 
 from zonedrive.content.content_file import ContentFile
-from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
+from zonedrive.errors import (
+    AmbiguousName,
+    BadAnswer,
+    Changed,
+    Damaged,
+    Forbidden,
+    NotFound,
+    Rejected,
+    StoreError,
+)
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
@@ -40,6 +52,9 @@ CALM = 5.0
 PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
+# Bytes. If the version before a save is not cached, it is downloaded for a comparison up to this
+# size: that takes hardly longer than a request. A larger download may take as long as the upload.
+COMPARED = 1 << 20
 TINY = 128 << 10  # bytes; a body up to this size is sent without a thread, which would cost more
 STEPS = 8  # pieces per second if the upload speed is limited
 SAVE_AGAIN = "save the file again, or delete it"
@@ -171,16 +186,20 @@ class Uploader:
             remote_id=inode.remote_id,
         )
         reached(Place.UPLOAD_JUDGED)
+        same = False
         if decision is Decision.COMPARE:
             assert found is not None
             same = await self._reconciler.same_bytes(file, found.size, request.zone, found.id)
-            if not planned.is_current:
-                return
-            if same:
-                state.record_request(request)
-                await self._reconciler.arrived(request, found)
-                return
             decision = Decision.CONFLICT
+        elif decision is Decision.SEND and found is not None and found.size == intent.size:
+            same = await self._is_unchanged(inode, file, found)
+        if not planned.is_current:
+            return
+        if same:
+            assert found is not None
+            state.record_request(request)
+            await self._reconciler.arrived(request, found)
+            return
         if decision is Decision.CONFLICT:
             assert found is not None
             if await self._reconciler.was_sent(inode, intent, request, found):
@@ -194,6 +213,31 @@ class Uploader:
             await self._reconciler.make_durable()
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
+
+    async def _is_unchanged(self, inode: Inode, file: ContentFile, found: Entry) -> bool:
+        """Return True if the save of `file` needs no version, because it has changed no byte.
+
+        `found` is the service's current version, on which the save is based. Return False if the
+        setting `unchanged` asks for a version, if the current version is neither cached nor small,
+        or if it cannot be read. Raises Changed if the entry changes on the service during the
+        comparison, and the errors of a service that cannot be reached.
+        """
+        state, size = self._state, found.size
+        if state.settings.unchanged == "version" or found.unsure or file.size != size:
+            return False
+        revision, source = found.revision, state.source(inode)
+        try:
+            if not size or state.cache.is_complete(inode.ino, revision):
+                return await state.cache.is_same(inode.ino, revision, size, source, file)
+            if size > COMPARED:
+                return False
+            same = await self._reconciler.same_bytes(file, size, inode.zone, found.id)
+        except (BadAnswer, Changed, Forbidden, NotFound, Rejected, StoreError):
+            same = False  # the upload shows whether the bytes are damaged
+        now = await self._look_at(inode)
+        if now is None or _place_and_version(now) != _place_and_version(found):
+            raise Changed("the file has changed on the service meanwhile")
+        return same
 
     def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Keep both versions: turn the local version into a conflict copy.
@@ -403,6 +447,10 @@ class Uploader:
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
                 return found
         return None
+
+
+def _place_and_version(entry: Entry) -> tuple[str, str, Revision]:
+    return entry.parent_id, entry.name, entry.revision
 
 
 def _damaged(wrong: Damaged) -> Damaged:

@@ -676,6 +676,7 @@ def meanings() -> dict[str, str]:
         "settle": _("Seconds after the last close before a file is uploaded."),
         "close": _("Whether closing a file waits until the service has it."),
         "fsync": _("Whether a program that asks for safety waits for the disk or the service."),
+        "unchanged": _("Whether saving a file without a change makes a version."),
         "refresh": _("Seconds that the list of a folder counts as current."),
         "cache_size": _("Most bytes of downloaded files on this disk."),
         "encrypt": _("Whether files and names are encrypted on this disk."),
@@ -695,6 +696,7 @@ def labels() -> dict[str, dict[str, str]]:
     return {
         "close": {"background": no, "wait": yes},
         "fsync": {"local": translated("For the disk"), "service": translated("For the service")},
+        "unchanged": {"skip": no, "version": yes},
         "executable": {"ignore": no, "keep": yes},
         "encrypt": {"true": yes, "false": no},
     }

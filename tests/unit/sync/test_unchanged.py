@@ -1,0 +1,350 @@
+"""Saves that change no byte: they are compared with the version before, and not uploaded."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sync.account import Account
+from tests.unit.sync.test_uploading import (
+    CONTENT,
+    ENTRY,
+    conflicts,
+    deleted,
+    longer,
+    renamed,
+    same_size,
+    send,
+    there,
+)
+from zonedrive.errors import Changed, Damaged, Forbidden, Unavailable
+from zonedrive.state.inode import Inode
+from zonedrive.state.open_file import Session
+from zonedrive.sync.upload import COMPARED
+
+OLD, SAME_SIZE, LARGE = b"alice", b"bobby", bytes(range(256)) * (COMPARED // 256)
+
+
+async def fetch(account: Account, inode: Inode) -> None:
+    """Fetch the service's version into the cache."""
+    state = account.state
+    await state.cache.complete(inode.ino, inode.revision, inode.size, state.source(inode))
+
+
+def sent(account: Account) -> int:
+    """Return the number of uploads."""
+    return sum(each.startswith("POST") for each in account.world.requests)
+
+
+@pytest.mark.parametrize("setting", ["skip", "version"])
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+@pytest.mark.parametrize("content", [b"", OLD, LARGE], ids=["empty", "small", "largest"])
+async def test_a_save_without_a_change(
+    tmp_path: Path, setting: str, cached: bool, profile: str, content: bytes
+) -> None:
+    """Nothing is uploaded, and the rest is as after an upload."""
+    account = Account(tmp_path, profile, unchanged=setting)
+    account.bob.write("a", content)
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        before = inode.revision
+        if cached:
+            await fetch(account, inode)
+        account.save("a", content)
+        saved_ns = inode.mtime_ns
+        await send(account, "a")
+        is_sent = setting == "version"
+        assert sent(account) == is_sent
+        assert there(account) == {"a": [content] * (1 + is_sent)}
+        assert account.left() == {}
+        assert state.requests.all() == []
+        assert (inode.revision == before) != is_sent
+        assert inode.modified_by == (account.alice if is_sent else account.bob).user
+        assert (inode.generation, inode.size, inode.mtime_ns) == (0, len(content), saved_ns)
+        assert state.spool.stored() == []
+        assert state.cache.is_complete(inode.ino, inode.revision) or not content
+        await account.list()
+        assert inode.mtime_ns == saved_ns
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("content", [SAME_SIZE, LARGE[1:] + LARGE[:1]], ids=["small", "largest"])
+async def test_a_change_that_keeps_the_size(tmp_path: Path, cached: bool, content: bytes) -> None:
+    """A version is added."""
+    account = Account(tmp_path)
+    old = bytes(sorted(content))
+    account.bob.write("a", old)
+    async with account.running():
+        if cached:
+            await fetch(account, account.at("a"))
+        account.save("a", content)
+        await send(account, "a")
+        assert there(account) == {"a": [old, content]}
+        assert account.left() == {}
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_large_file_is_compared_only_with_the_cache(tmp_path: Path, cached: bool) -> None:
+    """The download could take as long as the upload."""
+    account, content = Account(tmp_path), LARGE + b"."
+    account.bob.write("a", content)
+    async with account.running():
+        if cached:
+            await fetch(account, account.at("a"))
+        account.world.requests.clear()
+        account.save("a", content)
+        await send(account, "a")
+        assert there(account) == {"a": [content] * (1 if cached else 2)}
+        assert not [each for each in account.world.requests if each.endswith("/content")]
+
+
+async def test_a_file_of_another_size_is_not_downloaded(tmp_path: Path) -> None:
+    """The sizes are known without a request."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", OLD)
+        await send(account, "a")
+        assert not [each for each in account.world.requests if each.endswith("/content")]
+
+
+async def test_a_file_that_replaces_another_one(tmp_path: Path) -> None:
+    """A new file with the same bytes that is renamed over the old one makes no version."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        entry = account.at("a").remote_id
+        account.save("a.tmp", OLD)
+        account.rename("a.tmp", "a")
+        await send(account, "a")
+        assert there(account) == {"a": [OLD]}
+        assert account.at("a").remote_id == entry
+        assert account.left() == {}
+
+
+async def test_damaged_bytes_in_the_cache(tmp_path: Path) -> None:
+    """They are fetched again for the comparison."""
+    account = Account(tmp_path)
+    account.bob.write("a", LARGE)
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        await fetch(account, inode)
+        (path,) = (tmp_path / "account/cache").glob(f"**/{inode.ino}-*")
+        data = path.read_bytes()
+        path.write_bytes(data[:-5000] + bytes(100) + data[-4900:])
+        account.save("a", LARGE)
+        account.world.requests.clear()
+        await send(account, "a")
+        assert [each for each in account.world.requests if each.endswith("/content")]
+        assert there(account) == {"a": [LARGE]}
+        assert state.cache.is_complete(inode.ino, inode.revision)
+
+
+async def test_damaged_bytes_of_a_save(tmp_path: Path) -> None:
+    """They do not count as unchanged, and the user is told what to do."""
+    account = Account(tmp_path)
+    account.bob.write("a", LARGE)
+    async with account.running():
+        intent, state = account.save("a", LARGE), account.state
+        path = state.spool.path(intent.ino, intent.generation)
+        data = path.read_bytes()
+        path.write_bytes(data[:-5000] + bytes(100) + data[-4900:])
+        with pytest.raises(Damaged) as refused:
+            await send(account, "a")
+        assert refused.value.remedy
+        assert account.left() == {"Zone/a": "SAVED"}
+
+
+@pytest.mark.parametrize("status", [403, 404, 503])
+async def test_a_version_that_cannot_be_read(tmp_path: Path, status: int) -> None:
+    """The save is uploaded if that is not allowed, and waits if the service is busy."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", OLD)
+        account.world.fault(status=status, method="GET", path="/content$")
+        if status == 503:
+            with pytest.raises(Unavailable):
+                await send(account, "a")
+            assert account.left() == {"Zone/a": "SAVED"}
+            account.world.heal()
+        await send(account, "a")
+        assert there(account) == {"a": [OLD] * (1 if status == 503 else 2)}
+        assert account.left() == {}
+
+
+@pytest.mark.parametrize("change", ["save", "rename", "remove"])
+async def test_a_change_during_the_comparison(tmp_path: Path, change: str) -> None:
+    """The comparison was about a state that is not current any more: nothing is decided."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+
+    def act() -> None:
+        match change:
+            case "save":
+                account.save("a", SAME_SIZE)
+            case "rename":
+                account.rename("a", "b")
+            case "remove":
+                account.remove("a")
+
+    async with account.running():
+        account.save("a", OLD)
+        account.meanwhile(CONTENT, act)
+        await send(account, "a")
+        wanted = {"save": ("Zone/a", "SAVED"), "rename": ("Zone/b", "SAVED_MOVED"),
+                  "remove": ("-Zone/a", "REMOVED")}[change]  # fmt: skip
+        assert account.left() == dict([wanted])
+        assert there(account) == {"a": [OLD]}
+        if change == "save":
+            await send(account, "a")
+            assert there(account) == {"a": [OLD, SAME_SIZE]}
+
+
+@pytest.mark.parametrize("happened", [same_size, longer, renamed, deleted])
+async def test_a_coworker_during_the_comparison(
+    tmp_path: Path, happened: Callable[[Account], None]
+) -> None:
+    """The save is planned again with the state of the service after that."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", OLD)
+        account.meanwhile(CONTENT, lambda: happened(account))
+        with pytest.raises(Changed):
+            await send(account, "a")
+        before = there(account)
+        assert account.left() == {"Zone/a": "SAVED"}
+        await send(account, "a")
+        assert there(account) == before
+        assert (account.left() == {}) == (happened is not deleted)
+        assert bool(conflicts(account)) == (happened is deleted)
+
+
+@pytest.mark.parametrize("happened", [same_size, longer])
+async def test_a_coworker_between_the_comparison_and_the_record(
+    tmp_path: Path, happened: Callable[[Account], None]
+) -> None:
+    """A version that comes after the last look at the entry is shown by the next listing."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", OLD)
+        # At the second request for the entry.
+        account.meanwhile(ENTRY, lambda: account.meanwhile(ENTRY, lambda: happened(account)))
+        await send(account, "a")
+        assert account.left() == {}
+        await account.list()
+        inode = account.at("a")
+        assert inode.revision == (await account.entry(inode)).revision
+        assert inode.size == len(account.bob.read("a"))
+        assert conflicts(account) == []
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("happened", [same_size, longer])
+@pytest.mark.parametrize(
+    ("profile", "setting", "copies"),
+    [("sandbox", "skip", False), ("published", "skip", True), ("sandbox", "version", True)],
+)
+async def test_a_version_of_a_coworker(
+    tmp_path: Path, happened: Callable[[Account], None], profile: str, setting: str,
+    copies: bool, cached: bool,
+) -> None:  # fmt: skip
+    """Their version is shown, and there is no copy if the base can be found in the history."""
+    account = Account(tmp_path, profile, unchanged=setting)
+    account.bob.write("a", OLD)
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        if cached:
+            await fetch(account, inode)
+        account.save("a", OLD)
+        happened(account)
+        before = there(account)
+        await send(account, "a")
+        assert there(account) == before
+        assert bool(conflicts(account)) == copies
+        assert list(account.left().values()) == ["SAVED"] * copies
+        assert inode.revision == (await account.entry(inode)).revision
+        assert (inode.generation, inode.size) == (0, len(account.bob.read("a")))
+        assert len(state.spool.stored()) == copies
+        assert sent(account) == 0
+
+
+async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path) -> None:
+    """The program has the former bytes open: they become a copy."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        account.save("a", OLD)
+        longer(account)
+        opened = state.new_open_file(inode)
+        file = state.spool.open(inode.ino, inode.generation)
+        opened.session = Session(inode.generation, file, inode.revision, 0, inode.revision)
+        opened.session.frozen = True
+        await send(account, "a")
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
+        file.close()
+
+
+async def test_a_change_that_a_coworker_has_not_seen(tmp_path: Path) -> None:
+    """A save that changes bytes and not the size is in conflict with theirs."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", SAME_SIZE)
+        longer(account)
+        await send(account, "a")
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
+
+
+async def test_a_death_between_the_request_and_its_end(tmp_path: Path) -> None:
+    """The request is on record, but the service has nothing new: the save is compared again."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        inode = account.at("a")
+        account.save("a", OLD)
+        account.ask(inode)
+        assert not await account.reconciler.settle(inode.ino)
+        assert account.left() == {"Zone/a": "SAVED"}
+        assert account.bytes_of("a") == OLD
+        await send(account, "a")
+        assert there(account) == {"a": [OLD]}
+        assert account.left() == {}
+
+
+async def test_an_edit_that_is_taken_back(tmp_path: Path) -> None:
+    """What matters is the version that the file has on the service, also after a lost answer."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        inode = account.at("a")
+        account.save("a", SAME_SIZE)
+        account.save("a", OLD)
+        await send(account, "a")
+        assert there(account) == {"a": [OLD]}
+        account.save("a", SAME_SIZE)
+        account.ask(inode)
+        account.alice.write("a", SAME_SIZE)
+        account.save("a", OLD)
+        assert await account.reconciler.settle(inode.ino)
+        await send(account, "a")
+        assert there(account) == {"a": [OLD, SAME_SIZE, OLD]}
+
+
+async def test_an_upload_that_would_be_refused(tmp_path: Path) -> None:
+    """A save without a change needs no right to upload."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.world.fault(status=403, method="POST")
+        account.save("a", OLD)
+        await send(account, "a")
+        assert account.left() == {}
+        account.save("a", SAME_SIZE)
+        with pytest.raises(Forbidden):
+            await send(account, "a")
+        assert there(account) == {"a": [OLD]}

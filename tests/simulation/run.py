@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from types import coroutine
 from typing import Any, TypeVar, cast
@@ -29,7 +30,7 @@ from greenlet import getcurrent, greenlet
 
 from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
-from tests.harness.virtual_mount import LEVELS, ZONE, System, VirtualPath
+from tests.harness.virtual_mount import LEVELS, ZONE, VirtualPath
 from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
@@ -59,7 +60,7 @@ TABLE = re.compile("(outbox|request): unknown transition")  # a transition that 
 DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
 REMOVING = {
     "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap", "unlink",
-    "remove_folder", "move_folder", "save_beside_backup",
+    "remove_folder", "move_folder", "save_beside_backup", "save_unchanged",
 }  # fmt: skip
 EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
@@ -86,7 +87,7 @@ class Result:
 class SimulatedProgram(Program):
     """Program whose system calls go to a machine of the simulation."""
 
-    system: System
+    system: WatchedSystem
     settle_s: float
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
@@ -209,6 +210,34 @@ class SimulatedProgram(Program):
         if padding % 2:
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / backup).unlink()
+
+    def save_unchanged(self, path: str, other: str, padding: int) -> None:
+        """Read the file, and save the same bytes again, in place or with a temporary file."""
+        content = (self.folder / path).read_bytes()
+        token = self._read(path, content)
+        if token == NOTHING:
+            return
+        self._claims.copied.add(token)  # the file may have another version by now
+        self._last, self._begun_s = token, trio.current_time()
+        refused = self.system.refused.copy()
+        try:
+            if padding % 2:
+                (self.folder / path).write_bytes(content)
+            else:
+                self._replace(path, content)
+        finally:
+            self.system.refused = refused  # the service has the content anyway
+        self._saved(path, token)
+
+    def _replace(self, path: str, content: bytes) -> None:
+        draft = self.folder / PurePosixPath(path).parent / self.draft
+        try:
+            draft.write_bytes(content)
+            self._removed(path)
+            self._rename(draft, self.folder / path)
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
 
     def swap(self, path: str, other: str, padding: int) -> None:
         self._note_ids(path, other)
@@ -748,6 +777,10 @@ class Run:
         """Return saves that are several versions of one file."""
         said = []
         for history in self._histories():
+            if "unchanged=version" not in self.scenario.options:
+                said += [f"{history.path}: {token} is a version that changes nothing"
+                         for token, after in pairwise(history.tokens)
+                         if token is not None and token == after]  # fmt: skip
             for token, times in Counter(history.tokens).items():
                 if token is not None and times > 1 and token not in self.claims.copied:
                     said.append(f"{history.path}: {token} is {times} versions")

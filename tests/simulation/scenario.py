@@ -103,8 +103,23 @@ def draw(seed: int) -> Scenario:
         start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
     steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
+    drawn = _with_unchanged_saves(random.Random(f"unchanged {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
+
+
+def _with_unchanged_saves(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let programs save what they have read, without a change, in a third of the seeds."""
+    if numbers.random() < 2 / 3:
+        return scenario
+    steps = tuple(
+        replace(step, verb="save_unchanged")
+        if step.verb == "look" and numbers.random() < 0.7
+        else step
+        for step in scenario.steps
+    )
+    option = numbers.choice((*("unchanged=skip",) * 4, "unchanged=version"))
+    return replace(scenario, steps=steps, options=(*scenario.options, option))
 
 
 def on_sandbox(scenario: Scenario) -> Scenario:

@@ -255,9 +255,12 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     """Return the removed or parked file whose remote entry is at `name` in `folder`, or None.
 
-    A parked file has been renamed to a local-only name, while its entry on the service stayed.
+    A parked file has been renamed to a local-only name, while its entry on the service stayed. A
+    removed file whose deletion is under way does not count: its entry may be gone already.
     """
     for intent in state.intents.leaving():
+        if intent.gone and intent.ino in state.in_flight:
+            continue
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
             continue

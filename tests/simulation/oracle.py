@@ -201,11 +201,16 @@ class Oracle:
         found: list[str] = []
         expected = {path for path in self.tree if not is_local(path)}
         parked = {
-            node.origin: node.histories
+            node.origin: path
             for path, node in self.tree.items()
             if is_local(path) and node.origin not in ("", *expected)
         }
-        for path in sorted(there.keys() - expected - parked.keys()):
+        replaced = {  # files that another one replaced, before it became a backup
+            path.removesuffix("~")
+            for path, node in self.tree.items()
+            if is_local(path) and len(node.histories) > 1
+        }
+        for path in sorted(there.keys() - expected - parked.keys() - replaced):
             found.append(f"the service has {path}, which nobody made")
         for path in sorted(expected):
             if path not in there:
@@ -220,7 +225,7 @@ class Oracle:
             if ids[history] not in present:
                 found.append(f"no file continues the history {ids[history]}")
         for path in sorted(parked.keys() - there.keys() if not self.is_late else ()):
-            if len(parked[path]) == 1:  # else its bytes are a version of another file
+            if parked[path] == f"{path}~":  # else the file was renamed, and then to a backup
                 found.append(f"the service lacks {path}, whose file is a backup")
         return found
 

@@ -30,6 +30,7 @@ def test_nothing_goes_wrong(sequence: Sequence) -> None:
         "both published: die 19; create left/two.txt; sync; save_over left/two.txt",
         "both published: die 19; create left/two.txt; sync; save_again left/two.txt",
         "both sandbox: die 18; exchange left/one.txt right/two.txt; sync; unlink left/one.txt",
+        "both sandbox: unlink left/one.txt; hold 0 before; rename right/two.txt left/one.txt",
     ],
 )
 def test_what_was_found_stays_mended(text: str) -> None:

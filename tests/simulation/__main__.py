@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from tests.simulation import disk as disks
 from tests.simulation import exhaustive, planning
 from tests.simulation.run import Result, run
 from tests.simulation.scenario import Scenario, draw, on_sandbox, parse
@@ -60,6 +61,7 @@ def _simulate(
         if result.findings:
             failed.append((seed, result))
     gc.collect()
+    disks.close_left_open()
     return seeds.start, ran, digest.hexdigest(), failed
 
 

@@ -623,6 +623,7 @@ def _explore(
     """
     if now() > end_s:
         return []
+    disks.close_left_open()
     return [
         (str(case), kind(outcome) if outcome.findings else "", outcome.findings)
         for case, outcome in cases(sequence)

@@ -128,6 +128,8 @@ class Oracle:
             node = node if node.origin else Node(node.content)
         else:
             gone, _ = former.pop(other, (frozenset(), False))
+            if gone and here.is_late:  # the service may have deleted the file that left the place
+                gone |= {self.last + 1}
             node = replace(node, histories=node.histories | gone)
         if not (here.tree[path].origin or is_local(path) or is_local(other)):
             tree = _given_up(tree, path)

@@ -24,14 +24,7 @@ from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import (
-    NotFound,
-    NotLoggedOn,
-    StoreError,
-    ZonedriveError,
-    described,
-    first_of,
-)
+from zonedrive.errors import NotFound, NotLoggedOn, ZonedriveError, described, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
@@ -362,10 +355,6 @@ class Commands:
                 code, reason = 1, pause.line
                 remedy = f"run 'zonedrive resume{option}', or for some files 'zonedrive send PATH'"
         conflicts = [(one["path"], one["path"] == one["original"]) for one in result["conflicts"]]
-        try:
-            self._report.tell(one["ino"] for one in result["conflicts"])
-        except (OSError, StoreError) as wrong:  # they are reported again
-            log.warning("cannot record that conflicts were reported: %s", wrong)
         return {
             "exit": code,
             "reason": reason,

@@ -77,6 +77,8 @@ class StatusReport:
         dispatcher = self._dispatcher
         work = Work(lambda: dispatcher.running, dispatcher.failure, self._uploads.sent)
         self._status = Status(self._state, work)
+        self._started_ns = time.time_ns()
+        self._reported: set[int] = set()  # conflict copies in results of `sync`
 
     def status(self, under: Iterable[int] | None, most: int | None) -> dict[str, Any]:
         """Return the result of `Status.answer` for the mount.
@@ -245,9 +247,9 @@ class StatusReport:
 
         Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
         remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict
-        copies under `under` that were created or pending during the call, or have not been reported
-        to the user yet. After a timeout or in a pause, the remaining changes include
-        pending changes.
+        copies under `under` that were created or pending during the call, and those that were
+        created since the start of the daemon and are in no earlier result. After a timeout or in a
+        pause, the remaining changes include pending changes.
         """
         roots = list(under)
         started = time.time_ns()
@@ -292,17 +294,23 @@ class StatusReport:
             trio.move_on_after(float("inf") if timeout is None else timeout),
         ):
             await self._dispatcher.wait_until(over)
-        left, untold = self._below(roots), self.unacknowledged()
+        left = self._below(roots)
+        copies = [
+            each
+            for each in self.conflicts()
+            if (
+                each["at_ns"] >= started
+                or each["ino"] in pending
+                or (each["at_ns"] >= self._started_ns and each["ino"] not in self._reported)
+            )
+            and self._is_below(each["ino"], roots)
+        ]
+        self._reported.update(each["ino"] for each in copies)
         return {
             "left": _counts(left),
             "uploads": self._status.uploads(left),
             "failed": sum(intent.failed for intent in left),
-            "conflicts": [
-                each
-                for each in self.conflicts()
-                if (each["at_ns"] >= started or each["ino"] in untold or each["ino"] in pending)
-                and self._is_below(each["ino"], roots)
-            ],
+            "conflicts": copies,
         }
 
     def _is_below(self, ino: int, roots: Collection[int]) -> bool:

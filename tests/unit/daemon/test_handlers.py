@@ -1,6 +1,6 @@
 """Answers of the daemon's commands, with fake components."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -60,7 +60,6 @@ class Report:
     def __init__(self) -> None:
         self.uploads: list[dict[str, Any]] = []
         self.conflicted: list[dict[str, Any]] = []
-        self.told: list[int] = []
         self.saved = 0
         self.first = False
         self.pause: Pause | None = None
@@ -84,9 +83,6 @@ class Report:
     def take_rejected(self, under: list[int]) -> list[dict[str, str]]:
         given, self.taken_back = self.taken_back, []
         return given
-
-    def tell(self, copies: Iterable[int]) -> None:
-        self.told += copies
 
     async def sync(
         self, under: list[int], timeout: float | None, *, first: bool = False
@@ -316,7 +312,6 @@ async def test_sync_reports_conflict_copies(daemon: Daemon) -> None:
     answer = await daemon.ask("sync")
     assert (answer["exit"], answer["conflicts"]) == (0, ["Zone/a (conflict).txt"])
     assert answer["anew"] == ["Zone/deleted there"]
-    assert daemon.report.told == [7, 8]
 
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])

@@ -776,8 +776,12 @@ class Run:
     def _twice(self) -> list[str]:
         """Return saves that are several versions of one file."""
         said = []
+        # A client uploads what it cannot compare because of an answer that is broken.
+        compares = "unchanged=version" not in self.scenario.options and all(
+            not step.who.endswith("~") for step in self.scenario.steps
+        )
         for history in self._histories():
-            if "unchanged=version" not in self.scenario.options:
+            if compares:
                 said += [f"{history.path}: {token} is a version that changes nothing"
                          for token, after in pairwise(history.tokens)
                          if token is not None and token == after]  # fmt: skip

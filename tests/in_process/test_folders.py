@@ -135,7 +135,7 @@ def test_names_that_linux_cannot_have_become_safe_ones(desk: Mounted) -> None:
 
 @pytest.mark.parametrize("settle", ["settle=0", "close=wait"])
 def test_a_folder_at_the_place_of_one_with_a_file_in_use(tmp_path: Path, settle: str) -> None:
-    """What is saved in the new folder is sent while a program reads a file of the removed one."""
+    """A save in the new folder is sent while a program reads a file of the removed one."""
     mount = VirtualMount(tmp_path, settle)
     mount.mount()
     try:

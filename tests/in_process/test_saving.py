@@ -328,7 +328,7 @@ def test_a_file_with_holes_is_not_called_cached(desk: Mounted) -> None:
 def test_a_truncation_is_saved_while_another_program_has_the_file_open(
     desk: Mounted, written: bool
 ) -> None:
-    """It survives a death, unless the other program has written what it has not saved yet."""
+    """The new size survives a death, unless the other program has written unsaved bytes."""
     path = desk.root / "notes.txt"
     before = path.read_bytes()
     other = desk.system.open(path, os.O_RDWR)

@@ -134,7 +134,7 @@ def test_published_a_save_without_a_change(
 
 @pytest.mark.also_mounted
 def test_a_change_after_a_save_without_one(desk: Mounted) -> None:
-    """It is a version as usual, without a conflict, also if it is taken back."""
+    """A change is a version as usual, without a conflict, also if it is taken back."""
     path = desk.root / "notes.txt"
     for content in (OLD, OLD, b"changed\n", b"changed\n", OLD):
         path.write_bytes(content)
@@ -314,7 +314,7 @@ def test_a_save_during_the_comparison(desk: Mounted) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_a_save_while_the_service_is_unreachable(desk: Mounted) -> None:
-    """It waits until the version on the service is known."""
+    """The save waits until the version on the service is known."""
     desk.allow("offline", "reach")
     path = desk.root / "notes.txt"
     path.read_bytes()

@@ -70,7 +70,7 @@ def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["foreign", "link", "file"])
 def test_a_subfolder_that_another_user_has_created(tmp_path: Path, kind: str) -> None:
-    """Whoever may create files in the folder for all users cannot create a user's subfolder."""
+    """A user's subfolder is refused if another user has created it, or if it is no folder."""
     own = tmp_path / str(os.geteuid())
     assert own_subfolder(tmp_path) == own
     own.mkdir()

@@ -562,6 +562,15 @@ async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> No
         assert tree(account) == {"f", "f/a"}
 
 
+async def removed_aside(account: Account) -> Inode:
+    """Rename the file `a` to `b`, remove it while it has a temporary name, and return it."""
+    inode = account.at("a")
+    account.rename("a", "b")
+    await aside(account, inode)
+    local_operations.remove(account.state, inode)
+    return account.state.inodes.get(inode.ino)
+
+
 @pytest.mark.parametrize("taken", [0, 1, 2])
 async def test_a_removed_file_that_stays_gets_a_regular_name_again(
     tmp_path: Path, taken: int
@@ -570,11 +579,7 @@ async def test_a_removed_file_that_stays_gets_a_regular_name_again(
     account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
-        inode = account.at("a")
-        account.rename("a", "b")
-        await aside(account, inode)
-        local_operations.remove(account.state, inode)
-        inode = account.state.inodes.get(inode.ino)
+        inode = await removed_aside(account)
         path = inode.remote_name or ""
         account.bob.write(path, b"by bob")
         if taken:
@@ -600,11 +605,7 @@ async def test_a_removed_file_that_stays_is_listed_after_an_interruption(tmp_pat
     account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
-        inode = account.at("a")
-        account.rename("a", "b")
-        await aside(account, inode)
-        local_operations.remove(account.state, inode)
-        inode = account.state.inodes.get(inode.ino)
+        inode = await removed_aside(account)
         account.bob.write(inode.remote_name or "", b"by bob")
         account.bob.write("b", b"another")
         await account.names._name_again(inode)

@@ -266,7 +266,7 @@ async def test_a_new_file_without_an_answer(
 
 
 async def test_the_name_of_the_user_does_not_depend_on_case(tmp_path: Path) -> None:
-    """Somebody may log on as Alice at a service that calls her alice."""
+    """A user may log on as Alice at a service that calls her alice."""
     account = Account(tmp_path)
     account.state.user = ALICE.replace("alice", "Alice")
     async with account.running():

@@ -317,7 +317,7 @@ async def test_a_death_between_the_request_and_its_end(tmp_path: Path) -> None:
 
 
 async def test_an_edit_that_is_taken_back(tmp_path: Path) -> None:
-    """What matters is the version that the file has on the service, also after a lost answer."""
+    """The version on the service decides, also after a lost answer."""
     account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():

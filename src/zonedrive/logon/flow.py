@@ -108,20 +108,20 @@ class Flow:
         browser: Browser | None = None,
         *,
         change: PasswordChange | None = None,
-        known: str = "",
+        known_as: Callable[[str], str] = lambda _username: "",
     ) -> None:
         """Prepare the flow.
 
         If `username` is "", the user is asked for the name when the name is needed. `needs` are the
         service's requirements. Without `browser`, a browser sign-on is not possible; without
-        `change`, a password change is not possible. `known` is the service's name for the same
-        user, from the previous logon.
+        `change`, a password change is not possible. `known_as` returns the service's name for a
+        user name, from the previous logon, or "" for another user.
         """
         self._has_begun = False
         self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
-        self._expected = [name for name in (username, known) if name]
-        self._user_id = known
+        self._known_as, self._user_id = known_as, known_as(username)
+        self._expected = [name for name in (username, self._user_id) if name]
         self._sent: set[str] = set()
         self._password: Secret | None = None
         self._way: tuple[str, ...] = ()
@@ -150,6 +150,7 @@ class Flow:
                 return await self._sign_on(self._browser, offer)
             if not self._username:
                 self._username = self._browser.person.username()
+                self._user_id = self._known_as(self._username)
         password = self._ask.password() if self._needs.password else None
         return await self._step(password=self._keep(password), code=self._first_code())
 

@@ -149,12 +149,13 @@ class Logon:
         require_room(self._paths.state)  # or the service would create a token that is not stored
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
-            known = alike.known_as(self._request.username) if alike else ""
+            known_as = alike.known_as if alike else lambda _username: ""
             browser = None
             if self._person is not None:
                 browser = Browser(profile, known_profile.sign_on, self._person)
             if self._token is not None:
-                signed_on = await use_token(access, self._token, known or self._request.username)
+                user = known_as(self._request.username) or self._request.username
+                signed_on = await use_token(access, self._token, user)
             else:
                 signed_on = await Flow(
                     access,
@@ -163,7 +164,7 @@ class Logon:
                     self._ask,
                     browser,
                     change=self._change(known_profile),
-                    known=known,
+                    known_as=known_as,
                 ).run()
             account = Account(
                 name=self._paths.account,

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import trustme
 
+from tests.unit.logon.browser.test_signon import BrowserPrompt
 from tests.unit.logon.conftest import (
     BASE,
     GOOD,
@@ -46,6 +47,7 @@ class Office:
         self.told: list[str] = []
         self.opened: list[tuple[str, str | None]] = []
         self.person = Person()
+        self.at_terminal: BrowserPrompt | None = None
         self.kept = ""
 
     @asynccontextmanager
@@ -77,6 +79,7 @@ class Office:
             tell=self.told.append,
             store=lambda paths: self.store,
             access=self._access,
+            person=self.at_terminal,
             token=Secret(token) if token else None,
         )
         account = await enrolment.run()
@@ -129,6 +132,19 @@ async def test_an_answer_without_the_user_id(office: Office, username: str) -> N
     again = await office.log_on(username=username or before.username)
     assert again.user_id == before.user_id == "alice@acme.example"
     assert again.same_owner(before)
+
+
+async def test_another_user_and_an_answer_without_the_user_id(office: Office) -> None:
+    """The user name was typed at the prompt: the files of the previous user are not sent."""
+    await office.log_on()
+    office.backlog = Backlog(files=3)
+    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
+    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    office.at_terminal = BrowserPrompt()
+    office.at_terminal.name = "bob@acme.example"
+    with pytest.raises(errors.ConfigError, match="3 files"):
+        await office.log_on(username="")
+    assert Account.load(office.paths).username == "alice"
 
 
 async def test_another_life_of_the_token(office: Office) -> None:

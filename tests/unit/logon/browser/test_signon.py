@@ -37,11 +37,11 @@ class BrowserPrompt:
         self.shown: list[tuple[str, str]] = []
         self.chosen: list[Offer] = []
         self.complaints: list[str] = []
-        self.redirect = ""
+        self.redirect, self.name = "", "alice"
 
     def username(self) -> str:
         """Return the typed name."""
-        return "alice"
+        return self.name
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
         """Choose the last offer."""
@@ -297,7 +297,7 @@ async def test_an_unexpected_user_is_confirmed(
         desk.answer(f"POST {LOGON}", *answers, say(200, good))
         browser = Browser("mine", WAY, prompt)
         person = Credentials(given="1")
-        flow = Flow(desk.access(), username, needs, person, browser, known=known)
+        flow = Flow(desk.access(), username, needs, person, browser, known_as=lambda _: known)
         desk.asked.clear()
         if asked is None or (there and confirms):
             assert (await flow.run()).bearer.secret == SESSION

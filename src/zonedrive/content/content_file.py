@@ -37,7 +37,7 @@ class ContentFile:
         self._size = os.fstat(descriptor).st_size
         self._lock = threading.Lock()
         self._users = 1
-        self._changes = 0  # number of changes, by which `copy_to` notices a write during the copy
+        self.changes = 0  # number of changes, which shows a write during a copy or a sync
 
     @property
     def size(self) -> int:
@@ -75,7 +75,7 @@ class ContentFile:
         """
         with self._lock:
             descriptor = self._open()
-            self._changes += 1
+            self.changes += 1
             try:
                 write_all(descriptor, data, offset)
             except OSError:
@@ -88,7 +88,7 @@ class ContentFile:
         """Truncate or extend the content to `size` bytes; new bytes are zeros."""
         with self._lock:
             os.ftruncate(self._open(), size)
-            self._changes += 1
+            self.changes += 1
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
@@ -97,7 +97,7 @@ class ContentFile:
         An encrypted file discards all chunks that overlap the range.
         """
         with self._lock:
-            self._changes += 1
+            self.changes += 1
             write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
 
     def holes(self) -> list[tuple[int, int]]:
@@ -159,18 +159,23 @@ class ContentFile:
             self._open()
             self._flush()
 
-    def sync(self) -> None:
+    def sync(self) -> int:
         """Flush the file, and wait until its bytes and its name are safe from a power cut.
 
-        Raises the errors of `flush`.
+        Return the number of changes that are safe; `changes` is greater if the file was written to
+        during the call. Raises the errors of `flush`.
         """
-        self.flush()
-        os.fsync(self._open())
+        with self._lock:
+            descriptor = self._open()
+            self._flush()
+            safe = self.changes
+        os.fsync(descriptor)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)  # syncs the name of a new file
         finally:
             os.close(folder)
+        return safe
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the whole content in blocks of BLOCK bytes; the last block may be shorter."""
@@ -187,10 +192,10 @@ class ContentFile:
         failure, no file is left behind at `path`.
         """
         self.flush()
-        before = self._changes
+        before = self.changes
         copy_file(self._open(), path)
         try:
-            if self._changes != before:
+            if self.changes != before:
                 raise StoreError(f"{self.path.name} was written to while it was copied")
             return self._open_copy(path)
         except BaseException:

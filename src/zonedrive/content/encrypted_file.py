@@ -138,7 +138,7 @@ class EncryptedFile(ContentFile):
     def truncate(self, size: int) -> None:
         with self._lock:
             self._open()
-            self._changes += 1
+            self.changes += 1
             if size > self._size:
                 self._grow(size)
                 self._store_dirty()
@@ -151,7 +151,7 @@ class EncryptedFile(ContentFile):
     def punch(self, start: int, end: int) -> None:
         with self._lock:
             self._open()
-            self._changes += 1
+            self.changes += 1
             first, last = start // CHUNK, count_of(min(end, self._size))
             for number in range(first, last):
                 self._dirty.pop(number, None)
@@ -255,7 +255,7 @@ class EncryptedFile(ContentFile):
             self._grow(base + start)
         # A new chunk counts as a hole until it is stored.
         self._chunks.holes.add(max(number, count_of(self._size)), number + 1)
-        self._changes += 1
+        self.changes += 1
         if len(piece) == CHUNK:
             try:
                 self._store(number, piece)
@@ -282,7 +282,7 @@ class EncryptedFile(ContentFile):
             holes = self._regenerable and self._chunks.holes
             if not new and not (holes and holes.covers(number, number + count)):
                 return False
-            self._changes += 1
+            self.changes += 1
             self._users += 1  # prevents a close during the write
             nonce = self._chunks.reserve_nonces(count, self._size)
         try:
@@ -304,7 +304,7 @@ class EncryptedFile(ContentFile):
                 self._trim()
             raise
         with self._lock:
-            self._changes += 1
+            self.changes += 1
             for each in numbers:
                 self._dirty.pop(each, None)
             self._chunks.put(numbers.start, numbers.stop, nonce)

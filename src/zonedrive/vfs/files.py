@@ -123,6 +123,8 @@ class Files:
         which.stop_writing()
         try:
             if opened.writers == 0:
+                await self.sessions.sync_late_pages(opened)
+            if opened.writers == 0:
                 self._end(opened)
             elif was_writable and opened.session is not None and opened.session.is_only_emptied:
                 await self.sessions.save(opened)

@@ -36,6 +36,7 @@ from zonedrive.sync.dispatcher import Dispatcher
 log = logging.getLogger(__name__)
 
 KEEP_S = 30.0  # seconds between commits of files that are appended to
+SYNCS = 3  # in a thread, of a file that is written to meanwhile
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
@@ -201,7 +202,7 @@ class WriteSessions:
             return
         try:
             if session.synced:
-                await trio.to_thread.run_sync(session.file.sync)
+                await self._sync(session)
             if opened.session is session and not session.refused:
                 self.commit(opened)
                 self._note_durable(opened, session)
@@ -234,12 +235,37 @@ class WriteSessions:
             raise OSError(session.refused, os.strerror(session.refused))
         with session.storing() if session.dirty else contextlib.nullcontext():
             if sync or (session.dirty and session.synced):
-                await trio.to_thread.run_sync(session.file.sync)
+                await self._sync(session)
                 session.synced = True
                 reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
                 self.commit(opened)
                 self._note_durable(opened, session)
+
+    async def _sync(self, session: Session) -> None:
+        """Sync all bytes of the session, including those that programs write meanwhile.
+
+        On return, a commit records no byte that a power cut could take away. Raises OSError or
+        StoreError.
+        """
+        file = session.file.share()
+        try:
+            for _ in range(SYNCS):
+                if await trio.to_thread.run_sync(file.sync) == file.changes:
+                    return
+            file.sync()  # on the event loop, where nothing is written meanwhile
+        finally:
+            file.close()
+
+    async def sync_late_pages(self, opened: OpenFile) -> None:
+        """Sync bytes that came after the last close(2), if the record of the file may be durable.
+
+        Such bytes are pages of a mapping. Errors are left to `end`, which syncs the rest.
+        """
+        session = opened.session
+        if session is not None and session.dirty and session.synced:
+            with contextlib.suppress(OSError, StoreError):
+                await self._sync(session)
 
     def _note_durable(self, opened: OpenFile, session: Session) -> None:
         """Mark the generation as durable if the session's bytes were synced.
@@ -269,6 +295,8 @@ class WriteSessions:
         session = opened.session
         assert session is not None
         if session.dirty:
+            if session.synced:
+                session.file.sync()
             self.commit(opened)
         self._close(opened, session)
 

@@ -19,7 +19,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
-from zonedrive.vfs.write_sessions import WriteSessions
+from zonedrive.vfs.write_sessions import SYNCS, WriteSessions
 
 
 def a_file(state: LocalState, content: bytes) -> Inode:
@@ -110,9 +110,14 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     steps: list[str] = []
     sync, record = ContentFile.sync, Spool.record
 
-    def noted_sync(self: ContentFile) -> None:
+    meanwhile: list[bytes] = []
+
+    def noted_sync(self: ContentFile) -> int:
         steps.append("sync")
-        sync(self)
+        safe = sync(self)
+        if meanwhile:
+            trio.from_thread.run(files.write, handle, 0, meanwhile.pop())
+        return safe
 
     def noted_record(self: Spool, ino: int, generation: int, file: ContentFile) -> None:
         steps.append("record")
@@ -132,4 +137,13 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     assert steps[2:] == ["sync", "record"] * 2
     await files.flush(handle)
     assert len(steps) == 6
+    meanwhile.append(b"5")  # another program writes while the disk is busy
+    await files.fsync(handle)
+    assert steps[6:] == ["sync", "sync", "record"]
+    meanwhile.extend([b"6"] * SYNCS)  # and again and again
+    await files.fsync(handle)
+    assert steps[9:] == [*["sync"] * (SYNCS + 1), "record"]
+    del steps[:]
+    await files.write(handle, 0, b"7")  # the pages of a mapping, after the close
     await files.release(handle)
+    assert steps == ["sync", "sync", "record"]

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from zonedrive.sandbox.errors import ApiError, bad_argument
 
 LARGEST_BODY = 1 << 20
+LARGEST_PAGE = 10**9  # of a page's number and size, so that their product fits into SQLite
 
 T = TypeVar("T")
 
@@ -87,7 +88,8 @@ def boolean(request: Request, name: str, default: bool | None = None) -> bool:
 def page(request: Request) -> tuple[int, int]:
     """Return (limit, offset) for the parameters `page` (default 1) and `pageSize` (default 100).
 
-    Raises ApiError 400 for a value that is not a positive integer of at most nine digits.
+    Values above LARGEST_PAGE count as LARGEST_PAGE. Raises ApiError 400 for a value that is not a
+    positive integer.
     """
     size = _positive(request, "pageSize", 100)
     return size, (_positive(request, "page", 1) - 1) * size
@@ -97,9 +99,10 @@ def _positive(request: Request, name: str, default: int) -> int:
     value = request.query_params.get(name)
     if value is None:
         return default
-    if re.fullmatch(r"0*[1-9][0-9]{0,8}", value) is None:
+    if re.fullmatch(r"0*[1-9][0-9]*", value) is None:
         raise bad_argument(f"The query parameter {name} must be a whole number from 1 on")
-    return int(value)
+    digits = value.lstrip("0")
+    return int(digits) if len(digits) < 10 else LARGEST_PAGE
 
 
 def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:

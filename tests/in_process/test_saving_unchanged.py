@@ -184,7 +184,9 @@ def test_programs_that_wait_for_the_service(desk: Mounted, versions: int, settin
         assert path.read_bytes() == OLD
         file.write(OLD[5:9])
         desk.system.fsync(file.fileno())
+        assert desk.xattr(path, "user.zonedrive.state") == "cached"
         file.write(OLD[9:11])
+        assert desk.xattr(path, "user.zonedrive.state") == "pending"
     path.write_bytes(OLD)
     assert desk.deployment.uploads() - uploads == versions - 1
     assert len(desk.zone.versions("notes.txt")) == versions

@@ -22,7 +22,8 @@ def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | 
         return state_of_upload(intent, state.in_flight, copies)
     if inode.parent == NOWHERE:
         return None
-    if state.session(inode.ino) is not None:
+    session = state.session(inode.ino)
+    if session is not None and session.dirty:
         return "pending"
     return "conflict" if inode.ino in copies else None
 

@@ -64,7 +64,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             raise ZonedriveError(
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
-        raise _refusal(left, why, remedy, mounted=mounted)
+        raise _refusal(paths, left, why, remedy, mounted=mounted)
     if not discard:
         _require_nothing_lost(paths, local_data.only_here(paths), store)
         store.get(bearer_auth.NAME)  # fails before anything ends if the keyring cannot be emptied
@@ -119,7 +119,7 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
         return "; dropped what was only on this machine, the amount of which is unknown"
     if not discard:
         if here.backlog.files:
-            raise _refusal(here.backlog, mounted=False)
+            raise _refusal(paths, here.backlog, mounted=False)
         _require_nothing_lost(paths, here, store)
     dropped = [str(here.backlog)] if here.backlog.files else []
     dropped += [f"{count(here.lost, 'file')} in lost+found"] if here.lost else []
@@ -148,9 +148,11 @@ def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
     return waits, "", ""
 
 
-def _refusal(left: Backlog, why: str = "", remedy: str = "", *, mounted: bool) -> ZonedriveError:
+def _refusal(
+    paths: AccountPaths, left: Backlog, why: str = "", remedy: str = "", *, mounted: bool
+) -> ZonedriveError:
     them = "it" if left.files == 1 else "them"
-    first = "see 'zonedrive status', give it more time with --timeout"
+    first = f"see 'zonedrive status{paths.option}', give it more time with --timeout"
     if remedy:
         first = f"{remedy} first"
     elif not mounted:
@@ -183,9 +185,11 @@ async def _end_at_service(account: Account, store: SecretStore) -> None:
             access.carry(Secret(bearer.secret))
             if await revoke(access, load_profile(account.profile), bearer):
                 return
-            # A token without an id was created elsewhere, and other programs may use it.
-            own = bearer.kind == "session" or bearer.id
-            failure = await end_session(access) if own else None
+            if bearer.kind == "session" or bearer.id:
+                failure = await end_session(access)
+            else:  # a token that was created elsewhere, and that other programs may use
+                await access.check()
+                failure = None
     except ZonedriveError as wrong:
         failure = wrong
     if isinstance(failure, NotLoggedOn):

@@ -326,7 +326,8 @@ def test_a_code_that_a_script_has_later(machine: Machine) -> None:
 @pytest.fixture
 def token(here: Here, deployment: Deployment) -> str:
     """Return a token that was made on another machine, for a program."""
-    assert logon(here, deployment, "--account", "elsewhere").returncode == 0
+    options = ("--account", "elsewhere", "--profile", "sandbox")
+    assert logon(here, deployment, *options).returncode == 0
     words = ("tokens", "create", "ci", "--account", "elsewhere", "--password-stdin")
     made = here.run(*words, text=f"{PASSWORD}\n")
     assert made.returncode == 0, made.stderr
@@ -353,6 +354,19 @@ def test_a_token_from_a_secret(here: Here, deployment: Deployment, token: str) -
     again = with_token(here, deployment, token)
     assert again.returncode == 0, again.stderr
     assert token not in ended.stdout + ended.stderr + left.stderr + again.stderr
+
+
+def test_a_logoff_with_a_token_that_was_revoked(
+    here: Here, deployment: Deployment, token: str
+) -> None:
+    """It is not said to remain valid."""
+    assert with_token(here, deployment, token).returncode == 0
+    listed = json.loads(here.done("tokens", "list", "--json", "--account", "elsewhere"))
+    for each in listed:
+        if each["name"] == "ci":
+            here.done("tokens", "revoke", str(each["id"]), "--account", "elsewhere")
+    left = here.run("logoff")
+    assert (left.returncode, left.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

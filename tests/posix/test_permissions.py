@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from tests.conftest import short_folder
-from tests.harness import world
+from tests.harness import intruder, world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.ordinary import OrdinaryMachine, Worker, working
@@ -210,3 +210,23 @@ def test_a_zone_without_access_is_not_there(carols: Mounted) -> None:
     """A zone that is closed to the account has no folder, and its name cannot be looked up."""
     assert "Closed" not in os.listdir(carols.path)
     assert opens(carols.path / "Closed" / "a", os.O_RDONLY) == "ENOENT"
+
+
+@pytest.mark.mount("allow_other")
+def test_other_users_of_the_machine(mounted: Mounted) -> None:
+    """With `allow_other` they can list the zones, and use what `chmod` opens to them."""
+
+    def entered(*words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            words, cwd=mounted.path, user=intruder.UID, group=intruder.UID, extra_groups=[],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    zone, notes = mounted.root.name, mounted.root / "notes.txt"
+    assert zone in entered("ls").stdout.splitlines()
+    assert "Permission denied" in entered("ls", zone).stderr
+    mounted.root.chmod(0o755)
+    assert "notes.txt" in entered("ls", zone).stdout.splitlines()
+    assert "Permission denied" in entered("cat", f"{zone}/notes.txt").stderr
+    notes.chmod(0o644)
+    assert entered("cat", f"{zone}/notes.txt").stdout == notes.read_text()

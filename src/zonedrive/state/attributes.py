@@ -56,7 +56,7 @@ def permissions(inode: Inode, rules: Rules) -> int:
     The bits are those that chmod has set, or else defaults that give access only to the owner.
     """
     if inode.kind is Kind.ROOT:
-        return 0o500
+        return 0o555  # without `allow_other`, the kernel refuses other users anyway
     bits = inode.mode
     if bits is None:
         runnable = inode.attributes.executable and rules.keep_executable

@@ -25,6 +25,7 @@ from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
 from zonedrive.db import Database
 from zonedrive.logon.account_data import Backlog
+from zonedrive.paths import AccountPaths
 from zonedrive.state.schema import SCHEMAS
 
 ALICE = f"alice@{world.DOMAIN}"
@@ -515,8 +516,8 @@ def test_a_logoff_keeps_pending_files(here: Here, deployment: Deployment) -> Non
 
 def test_a_logoff_of_a_mount_counts_pending_files() -> None:
     """If a running daemon could not send the files, the remedy does not recommend a mount."""
-    said = _refusal(Backlog(2, 77), "", mounted=True).line()
-    assert said.startswith("2 files (77 bytes) are not on the service yet; see 'zonedrive status'")
+    said = _refusal(AccountPaths("work"), Backlog(2, 77), "", mounted=True).line()
+    assert "are not on the service yet; see 'zonedrive status --account work'" in said
     assert "drop them with --discard" in said and "mount it" not in said
 
 

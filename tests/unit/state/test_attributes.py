@@ -18,7 +18,7 @@ OWNER = Owner(1000, 1001)
         (Kind.FILE, Attributes(), 0o600),
         (Kind.FOLDER, Attributes(), 0o700),
         (Kind.ZONE, Attributes(), 0o700),
-        (Kind.ROOT, Attributes(), 0o500),
+        (Kind.ROOT, Attributes(), 0o555),
         (Kind.FILE, Attributes(executable=True), 0o600),
         (Kind.FILE, Attributes(write_protected=True), 0o400),
         (Kind.FILE, Attributes(read_protected=True), 0o200),

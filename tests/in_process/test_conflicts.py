@@ -403,3 +403,34 @@ def test_a_folder_that_a_coworker_made_again_is_one_folder(desk: Mounted) -> Non
 def copies_of(desk: Mounted, stem: str) -> list[str]:
     """Return the names of conflict copies of a file on the service."""
     return [name for name in desk.zone.listing() if name.startswith(f"{stem} (conflict, ")]
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["moved", "moved and edited"])
+@pytest.mark.parametrize("is_removed", [False, True], ids=["renamed here", "removed here"])
+def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(
+    desk: Mounted, is_removed: bool, is_edited: bool
+) -> None:
+    """The new file does not become a version of that entry."""
+    desk.allow(SAID, "a newer version")
+    notes, before = desk.root / "notes.txt", desk.zone.read("notes.txt")
+    desk.command("pause")
+    if is_removed:
+        notes.unlink()
+    else:
+        notes.rename(desk.root / "mine.txt")
+    (desk.root / "docs" / "new.txt").write_bytes(b"new")
+    desk.zone.move("notes.txt", "docs/new.txt")
+    if is_edited:
+        desk.zone.write("docs/new.txt", b"Bob's version\n")
+    for method in ("PUT", "DELETE"):  # the new file is sent first
+        desk.deployment.fault(latency_ms=5000, method=method)
+    desk.command("resume")
+    desk.command("sync", timeout=60)
+    desk.command("sync", timeout=60)
+    tree = desk.zone.tree()
+    (place,) = [path for path, data in tree.items() if data == b"new"]
+    assert place.startswith("docs/new") and len(desk.zone.versions(place)) == 1
+    if is_edited:
+        assert b"Bob's version\n" in tree.values()
+    elif not is_removed:
+        assert tree["mine.txt"] == before

@@ -380,7 +380,10 @@ class Uploader:
         return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return the other inodes in the folder with this remote name, under any local name."""
+        """Return the other inodes with this remote name in the folder, under any local place.
+
+        A coworker may have given the name to an entry that was moved or removed locally.
+        """
         inodes, fits = self._state.inodes, may_show(name)
         if folder.parent == NOWHERE:
             return []
@@ -391,11 +394,11 @@ class Uploader:
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._state.intents.leaving()}
+        place = folder.zone, folder.remote_id, name
         return [
             each
             for each in inodes.get_all(inos - {inode.ino})
-            if each.parent == folder.ino
-            and (each.remote_parent, each.remote_name) == (folder.remote_id, name)
+            if (each.zone, each.remote_parent, each.remote_name) == place
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:

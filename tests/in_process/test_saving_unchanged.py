@@ -326,3 +326,51 @@ def test_a_save_while_the_service_is_unreachable(desk: Mounted) -> None:
         assert outbox["pending"] + outbox["uploading"] == 1
     desk.sync()
     assert len(desk.zone.versions("notes.txt")) == 1
+
+
+UNREADABLE: list[dict[str, object]] = [
+    {"status": 423}, {"status": 500}, {"status": 503}, {"drop_reply": True}, {"stall": 60},
+]  # fmt: skip
+"""Faults that prevent the download of a version."""
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("content", [OLD[::-1], OLD], ids=["changed", "unchanged"])
+@pytest.mark.parametrize("fault", UNREADABLE, ids=str)
+def test_a_version_that_can_never_be_read(
+    desk: Mounted, fault: dict[str, object], content: bytes
+) -> None:
+    """The save is uploaded after some attempts to compare it."""
+    desk.allow("offline")
+    with desk.deployment.faulty(**fault, method="GET", path="/content$"):
+        (desk.root / "notes.txt").write_bytes(content)
+        desk.sync(seconds=300)
+    assert desk.zone.read("notes.txt") == content
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("fault", UNREADABLE[1:], ids=str)
+def test_a_version_that_cannot_be_read_for_a_while(desk: Mounted, fault: dict[str, object]) -> None:
+    """The save waits for the comparison."""
+    desk.allow("offline")
+    with desk.deployment.faulty(**fault, times=3, method="GET", path="/content$"):
+        (desk.root / "notes.txt").write_bytes(OLD)
+        desk.sync(seconds=300)
+    assert len(desk.zone.versions("notes.txt")) == 1
+
+
+@pytest.mark.mount("settle=600")
+@pytest.mark.parametrize("fault", UNREADABLE, ids=str)
+def test_a_conflict_about_a_version_that_can_never_be_read(
+    desk: Mounted, fault: dict[str, object]
+) -> None:
+    """The save may have changed something, so it becomes a copy."""
+    desk.allow("a conflict copy", "offline")
+    (desk.root / "notes.txt").write_bytes(OLD[::-1])
+    desk.zone.write("notes.txt", b"by bob\n")
+    with desk.deployment.faulty(**fault, method="GET", path="/versions/.*/content$"):
+        desk.sync(seconds=300)
+    (copy,) = set(desk.zone.listing()) - NAMES
+    assert desk.zone.read(copy) == OLD[::-1]
+    assert desk.zone.read("notes.txt") == b"by bob\n"

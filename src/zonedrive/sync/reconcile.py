@@ -24,14 +24,14 @@ from contextlib import contextmanager, nullcontext, suppress
 import msgspec
 import trio
 
+from zonedrive.causes import Cause, cause_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
     BadAnswer,
     Changed,
     Damaged,
-    Forbidden,
     NotFound,
-    Rejected,
+    RemoteError,
     Unavailable,
     Unreachable,
 )
@@ -56,6 +56,7 @@ After any other error, the request had no effect.
 """
 
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
+COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -290,6 +291,21 @@ class Reconciler:
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
+    async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
+        """Return True if a version of the entry `found` cannot be read for a comparison.
+
+        `wrong` is the error of the comparison. Return False after a temporary error of the service,
+        but only during the first COMPARISONS failed attempts of the intent: some errors of this
+        kind concern only one version, and recur in every attempt. After that, raise the error of a
+        service that cannot be reached.
+        """
+        if cause_of(wrong) is not Cause.SERVICE:
+            return True
+        if intent.attempts < COMPARISONS:
+            return False
+        await current_entry(self._service, found.zone_id, found.id)
+        return True
+
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
         """Return another remote file that has the request's name and the sent bytes, or None."""
         for entry in await self._entries(request):
@@ -342,7 +358,9 @@ class Reconciler:
             return False
         try:
             below = await self._version_below(request, found.id, intent.base)
-        except (NotFound, Forbidden, Rejected):
+        except RemoteError as wrong:
+            if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
+                raise
             below = None  # a conflict copy is safe in any case
         if not planned.is_current:
             return True

@@ -19,12 +19,10 @@ import trio
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
     AmbiguousName,
-    BadAnswer,
     Changed,
     Damaged,
-    Forbidden,
     NotFound,
-    Rejected,
+    RemoteError,
     StoreError,
 )
 from zonedrive.failpoint import Place, reached
@@ -192,7 +190,7 @@ class Uploader:
             same = await self._reconciler.same_bytes(file, found.size, request.zone, found.id)
             decision = Decision.CONFLICT
         elif decision is Decision.SEND and found is not None and found.size == intent.size:
-            same = await self._is_unchanged(inode, file, found)
+            same = await self._is_unchanged(intent, inode, file, found)
         if not planned.is_current:
             return
         if same:
@@ -214,13 +212,15 @@ class Uploader:
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
 
-    async def _is_unchanged(self, inode: Inode, file: ContentFile, found: Entry) -> bool:
+    async def _is_unchanged(
+        self, intent: Intent, inode: Inode, file: ContentFile, found: Entry
+    ) -> bool:
         """Return True if the save of `file` needs no version, because it has changed no byte.
 
         `found` is the service's current version, on which the save is based. Return False if the
         setting `unchanged` asks for a version, if the current version is neither cached nor small,
         or if it cannot be read. Raises Changed if the entry changes on the service during the
-        comparison, and the errors of a service that cannot be reached.
+        comparison, and temporary errors of the service; see `Reconciler.is_unreadable`.
         """
         state, size = self._state, found.size
         if state.settings.unchanged == "version" or found.unsure or file.size != size:
@@ -232,7 +232,9 @@ class Uploader:
             if size > COMPARED:
                 return False
             same = await self._reconciler.same_bytes(file, size, inode.zone, found.id)
-        except (BadAnswer, Changed, Forbidden, NotFound, Rejected, StoreError):
+        except (Changed, RemoteError, StoreError) as wrong:
+            if not await self._reconciler.is_unreadable(intent, found, wrong):
+                raise
             same = False  # the upload shows whether the bytes are damaged
         now = await self._look_at(inode)
         if now is None or _place_and_version(now) != _place_and_version(found):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from trio.testing import MockClock
 
 from tests.unit.sync.account import Account
 from tests.unit.sync.test_uploading import (
@@ -17,9 +18,11 @@ from tests.unit.sync.test_uploading import (
     send,
     there,
 )
-from zonedrive.errors import Changed, Damaged, Forbidden, Unavailable
+from zonedrive.causes import Cause
+from zonedrive.errors import Changed, Damaged, Forbidden, Unavailable, Unreachable
 from zonedrive.state.inode import Inode
 from zonedrive.state.open_file import Session
+from zonedrive.sync.reconcile import COMPARISONS
 from zonedrive.sync.upload import COMPARED
 
 OLD, SAME_SIZE, LARGE = b"alice", b"bobby", bytes(range(256)) * (COMPARED // 256)
@@ -172,6 +175,32 @@ async def test_a_version_that_cannot_be_read(tmp_path: Path, status: int) -> Non
         await send(account, "a")
         assert there(account) == {"a": [OLD] * (1 if status == 503 else 2)}
         assert account.left() == {}
+
+
+@pytest.mark.parametrize("theirs", [OLD, b"by bob"], ids=["none", "newer"])
+async def test_an_outage_during_the_comparison(
+    tmp_path: Path, autojump_clock: MockClock, theirs: bytes
+) -> None:
+    """The save waits for the service, even after failed attempts to compare it."""
+    account = Account(tmp_path)
+    account.bob.write("a", OLD)
+    async with account.running():
+        account.save("a", OLD)
+        for _ in range(COMPARISONS):
+            intent = account.intent(account.at("a"))
+            account.state.intents.postpone(intent, 0, "", Cause.SERVICE)
+        if theirs != OLD:
+            account.bob.write("a", theirs)
+        account.meanwhile(ENTRY, lambda: account.world.fault(down=True))
+        with pytest.raises(Unreachable):
+            await send(account, "a")
+        assert account.left() == {"Zone/a": "SAVED"}
+        account.world.heal()
+        await send(account, "a")
+        assert account.left() == {}
+        assert account.bob.read("a") == theirs
+        assert conflicts(account) == []
+        assert sent(account) == 0
 
 
 @pytest.mark.parametrize("change", ["save", "rename", "remove"])

@@ -312,16 +312,40 @@ def test_names_passed_on_keep_their_histories(desk: Mounted) -> None:
     assert desk.zone.read("log.1") == b"log"
 
 
-def test_a_file_with_holes_is_not_called_cached(desk: Mounted) -> None:
-    """Holes are not on this machine after the upload, so the file is fetched for offline use."""
-    path, size = desk.root / "sparse.bin", 1 << 20
+def save_with_holes(path: Path) -> None:
+    """Save a file with bytes only at its begin."""
     with path.open("wb", buffering=0) as file:
         file.write(b"begin")
-        file.truncate(size)
+        file.truncate(1 << 20)
+
+
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "unanswered"])
+def test_a_file_with_holes_is_not_called_cached(desk: Mounted, is_answered: bool) -> None:
+    """Holes are not on this machine after the upload, so the file is fetched for offline use."""
+    path = desk.root / "sparse.bin"
+    if not is_answered:
+        desk.deployment.fault(drop_reply=True, method="POST", times=1)
+    save_with_holes(path)
     desk.sync()
+    assert len(desk.zone.versions("sparse.bin")) == 1
     assert desk.xattr(path, "user.zonedrive.state") == "remote"
-    assert path.read_bytes() == b"begin".ljust(size, b"\0")
+    assert path.read_bytes() == b"begin".ljust(1 << 20, b"\0")
     assert desk.xattr(path, "user.zonedrive.state") == "cached"
+
+
+def test_a_file_with_holes_stays_cached_after_a_save_without_a_change(desk: Mounted) -> None:
+    """The cached version can still be read without the service."""
+    path = desk.root / "sparse.bin"
+    save_with_holes(path)
+    desk.sync()
+    content = path.read_bytes()
+    save_with_holes(path)
+    desk.sync()
+    assert len(desk.zone.versions("sparse.bin")) == 1
+    assert desk.xattr(path, "user.zonedrive.state") == "cached"
+    downloads = desk.deployment.downloads()
+    assert path.read_bytes() == content
+    assert desk.deployment.downloads() == downloads
 
 
 @pytest.mark.parametrize("written", [False, True])

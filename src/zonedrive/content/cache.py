@@ -38,6 +38,7 @@ from zonedrive.content.cache_index import NAME, CacheIndex, Row
 from zonedrive.content.content_file import ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
+from zonedrive.content.manifest import Manifest
 from zonedrive.content.quota import Quota, remove
 from zonedrive.content.read_buffers import MemoryBudget
 from zonedrive.content.reader import EntryReader, Reader
@@ -305,9 +306,9 @@ class Cache:
         """Move a closed content file into the cache, or delete the file if that is impossible.
 
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
-        `manifest` is the file's manifest; an encrypted file without a manifest is not accepted. A
-        caller that has just read the whole file passes the file's disk usage in bytes as `known`;
-        the file is then not opened again to verify its head and its size.
+        `manifest` is the file's manifest; an encrypted file without a manifest or with holes is not
+        accepted. A caller that has just read the whole file passes the file's disk usage in bytes
+        as `known`; the file is then not opened again to verify its head and its size.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
@@ -345,9 +346,11 @@ class Cache:
         suffix = ".plain" if self._key is None else ".sealed"
         if path.suffix not in ("", suffix) or not self._is_bound(manifest):
             return 0
-        if known is not None:
-            return known
         try:
+            if manifest and Manifest.decode(manifest)[1]:
+                return 0  # a hole counts as missing bytes; see `_revive`
+            if known is not None:
+                return known
             file = open_file(path, self._key, manifest)
         except (OSError, StoreError):
             return 0

@@ -405,10 +405,18 @@ class Reconciler:
 
     # ---- recording ----
 
-    async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
+    async def arrived(
+        self,
+        sent: PendingRequest,
+        entry: Entry,
+        known: Sent | None = None,
+        *,
+        is_cached: bool = False,
+    ) -> None:
         """Record that a request has succeeded: the service has the new version or entry `entry`.
 
-        `known` describes the uploaded file if the file has just been read.
+        `known` describes the uploaded file if the file has just been read. With `is_cached`, the
+        cache already has the sent bytes as the content of the version.
         """
         state = self._state
         request = state.requests.present(sent)
@@ -437,7 +445,7 @@ class Reconciler:
         if inode.parent == NOWHERE and not can_delete and not self._has_successor(request):
             self._forget(inode)
         if bytes_go:
-            await self._to_cache(request, inode, entry, known)
+            await self._to_cache(request, inode, entry, known, is_cached=is_cached)
             reached(Place.CACHED)
         else:
             state.resolved(request)
@@ -503,9 +511,18 @@ class Reconciler:
         local_operations.forget(self._state, inode)
 
     async def _to_cache(
-        self, request: PendingRequest, inode: Inode, entry: Entry, known: Sent | None
+        self,
+        request: PendingRequest,
+        inode: Inode,
+        entry: Entry,
+        known: Sent | None,
+        *,
+        is_cached: bool,
     ) -> None:
-        """Move the uploaded bytes into the cache, as the content of the service's version."""
+        """Move the uploaded bytes into the cache, as the content of the service's version.
+
+        Delete the bytes instead if `is_cached`.
+        """
         state, which = self._state, (inode.ino, request.generation)
         opened = state.opened.get(inode.ino)
         async with opened.preparing if opened else nullcontext():  # waits for a running copy
@@ -514,7 +531,9 @@ class Reconciler:
             if state.requests.keeps(inode.ino, request.generation):
                 return  # another pending request has sent the same bytes
             small = known.content if known is not None and opened is None else None
-            if small is None or not state.cache.put(inode.ino, entry.revision, small):
+            if not is_cached and small is not None:
+                is_cached = state.cache.put(inode.ino, entry.revision, small)
+            if not is_cached:
                 with suppress(Damaged):  # the next read fetches the content again
                     manifest = known.manifest if known else state.spool.manifest(*which)
                     await state.cache.add_file(

@@ -195,8 +195,11 @@ class Uploader:
             return
         if same:
             assert found is not None
+            is_cached = decision is Decision.SEND and state.cache.is_complete(
+                inode.ino, found.revision
+            )
             state.record_request(request)
-            await self._reconciler.arrived(request, found)
+            await self._reconciler.arrived(request, found, is_cached=is_cached)
             return
         if decision is Decision.CONFLICT:
             assert found is not None
@@ -300,9 +303,7 @@ class Uploader:
                 return
             reached(Place.REPLY_CAME)
             # If the response cannot be recorded, the pending request stays.
-            # Holes are not in the cached file, so it is incomplete for the cache.
-            taken = 0 if file.holes() else file.allocated
-            known = Sent(taken, file.manifest(final=True), content)
+            known = Sent(file.allocated, file.manifest(final=True), content)
             await reconciler.arrived(request, entry, known if file.size == intent.size else None)
 
     async def _transfer(

@@ -694,7 +694,23 @@ async def test_an_uploaded_file_is_copied_from_another_disk(tmp_path: Path) -> N
             reader.close()
 
 
-@pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room", "manifest"])
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_uploaded_file_with_holes_is_removed(tmp_path: Path, is_known: bool) -> None:
+    """The cache could not read the holes."""
+    async with running(tmp_path / "cache") as cache:
+        file = create_file(tmp_path / "7-1.sealed", KEY)
+        file.pwrite(0, b"begin")
+        file.truncate(MIB)
+        taken_there = file.allocated
+        file.close()
+        known = taken_there if is_known else None
+        await cache.add_file(tmp_path / "7-1.sealed", 7, "r", MIB, file.manifest(), known)
+        assert not (tmp_path / "7-1.sealed").exists()
+        assert not cache.is_complete(7, "r")
+        await counted(cache, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room", "manifest", "encoding"])
 async def test_an_uploaded_file_that_does_not_fit_is_removed(tmp_path: Path, wrong: str) -> None:
     """An uploaded file that does not fit into the cache is removed here; the service has it."""
     async with running(tmp_path / "cache", limit=MIB) as cache:
@@ -705,7 +721,8 @@ async def test_an_uploaded_file_that_does_not_fit_is_removed(tmp_path: Path, wro
             file = create_file(path, None if wrong == "kind" else KEY)
             file.pwrite(0, bytes(size))
             file.close()
-            manifest = b"" if wrong == "manifest" else file.manifest()
+            unusable = {"manifest": b"", "encoding": b"?"}
+            manifest = unusable.get(wrong, file.manifest())
         await cache.add_file(path, 7, "r", size + (wrong == "size"), manifest)
         assert not path.exists()
         assert not cache.is_complete(7, "r")

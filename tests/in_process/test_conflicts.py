@@ -3,6 +3,7 @@
 import errno
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -84,6 +85,59 @@ def test_sync_reports_each_conflict_copy_once(desk: Mounted) -> None:
     assert desk.command("sync", paths=["Zone 01/docs"], timeout=60)["conflicts"] == []
     assert desk.command("sync", timeout=60)["conflicts"] == [other]
     assert desk.command("sync", timeout=60)["conflicts"] == []
+
+
+def save_in_place(desk: Mounted) -> None:
+    """Save as Alice an edit of the version before Bob's."""
+    with (desk.root / "notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("notes.txt", b"Bob's version\n")
+        file.write(b"Alice's version\n")
+
+
+def save_by_rename(desk: Mounted) -> None:
+    """Save as Alice an edit of the version before Bob's, in a new file."""
+    (desk.root / "notes.txt").read_bytes()
+    (desk.root / "notes.tmp").write_bytes(b"Alice's version\n")
+    (desk.root / "notes.tmp").rename(desk.root / "notes.txt")
+    desk.zone.write("notes.txt", b"Bob's version\n")
+
+
+@pytest.mark.mount("settle=600", "refresh=600")
+@pytest.mark.parametrize("command", ["sync", "send"])
+@pytest.mark.parametrize("place", ["notes.txt", "."])
+@pytest.mark.parametrize("save", [save_in_place, save_by_rename], ids=lambda save: save.__name__)
+def test_sync_of_a_file_waits_for_its_conflict_copy(
+    desk: Mounted, save: Callable[[Mounted], None], place: str, command: str
+) -> None:
+    """The bytes that were saved in the file are in the copy."""
+    desk.allow(SAID)
+    save(desk)
+    answer = desk.command(command, paths=[f"Zone 01/{place}"], timeout=60)
+    (copy,) = copies(desk)
+    assert desk.zone.read(copy) == b"Alice's version\n"
+    assert (answer["exit"], answer["left"]["files"]) == (0, 0)
+    assert answer["conflicts"] == [f"Zone 01/{copy}"]
+    assert desk.command(command, paths=["Zone 01/notes.txt"], timeout=60)["conflicts"] == []
+
+
+@pytest.mark.mount("settle=600", "refresh=600")
+def test_sync_of_a_file_fails_if_its_conflict_copy_cannot_be_sent(desk: Mounted) -> None:
+    """A refusal and an unreachable service have the exit codes that they have for the file."""
+    desk.allow(SAID, "refused", "offline", "reach")
+    desk.deployment.fault(status=403, method="POST", path="^/api/zones/")
+    save_in_place(desk)
+    answer = desk.command("sync", paths=["Zone 01/notes.txt"], timeout=60)
+    (copy,) = [one["path"] for one in desk.conflicts()]
+    assert (answer["exit"], answer["left"]["files"]) == (1, 1)
+    assert [one["path"] for one in answer["failed"]] == answer["conflicts"] == [copy]
+    assert desk.command("sync", paths=["Zone 01/docs"], timeout=60)["exit"] == 0
+    desk.deployment.heal()
+    with desk.deployment.faulty(down=True):
+        answer = desk.command("sync", paths=["Zone 01/notes.txt"], timeout=60)
+        assert (answer["exit"], answer["left"]["files"]) == (4, 1)
+    answer = desk.command("sync", paths=["Zone 01/notes.txt"], timeout=60)
+    assert (answer["exit"], answer["conflicts"]) == (0, [copy])
+    assert len(copies(desk)) == 1
 
 
 @pytest.mark.mount("refresh=1")

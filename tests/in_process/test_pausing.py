@@ -183,6 +183,21 @@ def test_send_frees_the_name_first(mount: VirtualMount) -> None:
     assert not sent(mount, "other.txt")
 
 
+def test_send_sends_the_conflict_copy(mount: VirtualMount) -> None:
+    """The bytes of the file are in the copy."""
+    mount.allow("a conflict copy")
+    (mount.root / "notes.txt").read_bytes()
+    (mount.root / "notes.txt").write_bytes(b"edited\n")
+    (mount.root / "other.txt").write_bytes(b"other\n")
+    mount.zone.write("notes.txt", b"by bob\n")
+    answer = mount.command("send", paths=[f"{ZONE}/notes.txt"])
+    (copy,) = [one["path"] for one in mount.conflicts()]
+    assert (answer["exit"], answer["conflicts"]) == (0, [copy])
+    assert mount.zone.read(copy.removeprefix(f"{ZONE}/")) == b"edited\n"
+    assert mount.zone.read("notes.txt") == b"by bob\n"
+    assert not sent(mount, "other.txt")
+
+
 def test_send_does_not_wait_for_the_settle_time(desk: Mounted) -> None:
     """`send` sends at once, also without a pause."""
     mount = virtual(desk)

@@ -298,6 +298,10 @@ class ConflictLog:
         """Return the inode numbers of all recorded conflict copies that have an inode."""
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
+    def originals(self) -> list[tuple[int, int]]:
+        """Return the inode numbers of each conflict copy that has an inode, and of its original."""
+        return list(self._database.execute("SELECT ino, original FROM conflicts WHERE ino > 0"))
+
     def all(self) -> list[Conflict]:
         """Return all recorded conflict copies that have an inode.
 

@@ -83,8 +83,8 @@ class StatusReport:
     def status(self, under: Iterable[int] | None, most: int | None) -> dict[str, Any]:
         """Return the result of `Status.answer` for the mount.
 
-        `under` limits the uploads to these inodes and everything below them; `most` limits the list
-        of uploads to the most urgent ones.
+        `under` limits the uploads to these inodes, everything below them and conflict copies of
+        these files; `most` limits the list of uploads to the most urgent ones.
         """
         state = self._state
         return self._status.answer(
@@ -241,6 +241,8 @@ class StatusReport:
     ) -> dict[str, Any]:
         """Wait until every change of the inodes `under` and below them is uploaded or blocked.
 
+        A change of a conflict copy also counts for its original.
+
         If `timeout` (seconds) is None, a change that failed VAIN times in a row counts as blocked.
         While uploads are paused, wait only for running uploads. With `first`, these changes are
         sent before all others, and also while uploads are paused.
@@ -294,7 +296,7 @@ class StatusReport:
             trio.move_on_after(float("inf") if timeout is None else timeout),
         ):
             await self._dispatcher.wait_until(over)
-        left = self._below(roots)
+        left, counting = self._below(roots), self._with_copies(roots)
         copies = [
             each
             for each in self.conflicts()
@@ -303,7 +305,7 @@ class StatusReport:
                 or each["ino"] in pending
                 or (each["at_ns"] >= self._started_ns and each["ino"] not in self._reported)
             )
-            and self._is_below(each["ino"], roots)
+            and self._is_below(each["ino"], counting)
         ]
         self._reported.update(each["ino"] for each in copies)
         return {
@@ -316,6 +318,11 @@ class StatusReport:
     def _is_below(self, ino: int, roots: Collection[int]) -> bool:
         inodes = self._state.inodes
         return any(each.ino in roots for each in inodes.and_above(inodes.find(ino)))
+
+    def _with_copies(self, roots: Collection[int]) -> set[int]:
+        """Return the inodes `roots` and the conflict copies of files among or below them."""
+        every = self._state.intents.conflicts.originals()
+        return {*roots, *(copy for copy, original in every if self._is_below(original, roots))}
 
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
         """Return path and error of each unreported change that was rejected and rolled back.
@@ -356,11 +363,15 @@ class StatusReport:
         return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """Return the pending changes of the inodes `under` (None: all) and their descendants."""
+        """Return the pending changes of the inodes `under` (None: all) and their descendants.
+
+        A change of a conflict copy also counts for its original.
+        """
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents
+        roots = self._with_copies(roots)
         return [intent for intent in intents if self._is_below(intent.ino, roots)]
 
     def path(self, ino: int) -> str:

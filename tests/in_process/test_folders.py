@@ -61,6 +61,19 @@ def test_a_folder_is_renamed_with_its_content(desk: Mounted) -> None:
     assert not (desk.root / "docs").exists()
 
 
+def test_a_renamed_folder_counts_for_its_files(desk: Mounted) -> None:
+    """`sync FILE` waits until the service has the file at that path."""
+    (desk.root / "docs").rename(desk.root / "papers")
+    paths = [f"{desk.root.name}/papers/report.md"]
+    with desk.deployment.faulty(status=503, method="PUT"):
+        assert desk.command("sync", paths=paths, timeout=3)["exit"] == 1
+        assert desk.command("sync", paths=[f"{desk.root.name}/notes.txt"], timeout=3)["exit"] == 0
+    desk.command("pause")
+    assert desk.command("send", paths=paths, timeout=60)["exit"] == 0
+    assert "papers/report.md" in desk.zone.tree()
+
+
+
 def test_a_file_is_deleted(desk: Mounted) -> None:
     """rm puts the file into the service's trash."""
     (desk.root / "notes.txt").unlink()

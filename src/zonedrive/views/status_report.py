@@ -365,14 +365,20 @@ class StatusReport:
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """Return the pending changes of the inodes `under` (None: all) and their descendants.
 
-        A change of a conflict copy also counts for its original.
+        A change of a conflict copy also counts for its original, and the creation or move of a
+        folder counts for everything in the folder.
         """
-        intents = self._waiting()
+        intents, inodes = self._waiting(), self._state.inodes
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents
+        above = {each.ino for root in roots for each in inodes.and_above(inodes.find(root))}
         roots = self._with_copies(roots)
-        return [intent for intent in intents if self._is_below(intent.ino, roots)]
+        return [
+            intent
+            for intent in intents
+            if self._is_below(intent.ino, roots) or (intent.place and intent.ino in above)
+        ]
 
     def path(self, ino: int) -> str:
         """Return the path of an inode, or of the rolled-back change with the number -`ino`."""

@@ -339,26 +339,46 @@ def require_folders(paths: AccountPaths) -> None:
                     )
 
 
+def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
+    """Return the error for an account that is where it was before the policy `state_dir` was set.
+
+    Its remedy is to move the account's state folder. A new logon would leave it, and the changes
+    that are pending in it, behind. The result is None if there is nothing to move.
+    """
+    former = _base("XDG_STATE_HOME", ".local/state") / paths.account
+    if former == paths.state or paths.account_file.exists():
+        return None
+    if not (former / "account.json").exists():
+        return None
+    return NotLoggedOn(
+        f"the account {paths.account!r} is in {former}, and the organization keeps accounts in"
+        f" {paths.state.parent}",
+        remedy=f"run 'mkdir -p -m 700 {quoted(paths.state.parent)} && mv {quoted(former)}"
+        f" {quoted(paths.state)}', without a mount of the account",
+    )
+
+
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on; its remedy names the other accounts.
 
     If the account was logged on before the policy `state_dir` was set, the remedy is to move the
     account's state folder.
     """
-    former = _base("XDG_STATE_HOME", ".local/state") / paths.account
-    if former != paths.state and (former / "account.json").exists():  # the policy is newer
-        return NotLoggedOn(
-            f"the account {paths.account!r} is in {former}, and the organization keeps accounts in"
-            f" {paths.state.parent}",
-            remedy=f"run 'mkdir -p -m 700 {quoted(paths.state.parent)} && mv {quoted(former)}"
-            f" {quoted(paths.state)}', without a mount of the account",
-        )
+    if moved := not_moved(paths):
+        return moved
     names = sorted(each.parent.name for each in state_dir().glob("*/account.json"))
     there = f" (accounts on this computer: {', '.join(names)})" if names else ""
     return NotLoggedOn(
         f"the account {paths.account!r} is not logged on",
         remedy=f"run zonedrive logon URL{paths.option}{there}",
     )
+
+
+def require_moved(paths: AccountPaths) -> None:
+    """Raise NotLoggedOn if the account must be moved before a logon, see `not_moved`."""
+    with contextlib.suppress(NoHomeDirectory):
+        if moved := not_moved(paths):
+            raise moved
 
 
 def require_file(path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_home_that_cannot_be_written(office: Office) -> None:
 
 
 def test_an_account_from_before_the_policy(office: Office) -> None:
-    """The line says how to move the account, and the move keeps pending uploads."""
+    """Every command, a logon too, says how to move the account; the move keeps pending uploads."""
     zones, disk = office.machine.folder / "Zones", office.machine.folder / "disk"
     zones.mkdir(exist_ok=True)
     disk.mkdir(mode=0o1777)
@@ -193,6 +193,9 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
     script = """"$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
         "$zd" pause && echo text >"$1/Zone 01/waits.txt" && "$zd" unmount "$1" || exit 8
         echo "state_dir = \\"$3\\"" >>"$0/zonedrive/config.toml"
+        said=$("$zd" logon --username "$2" --password-stdin 2>&1 </dev/null) && exit 4
+        [ "$said" = "$("$zd" mount "$1" 2>&1)" ] || exit 3
+        "$zd" doctor | grep -qF "the organization keeps accounts in" || exit 2
         said=$("$zd" mount "$1" 2>&1) && exit 7
         printf '%s\n' "$said"
         move=${said#*run \\'} && eval "${move%%\\'*}" || exit 6

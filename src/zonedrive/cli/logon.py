@@ -29,7 +29,7 @@ from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, Zonedri
 from zonedrive.logon.logon import Logon, LogonRequest, read_certificates
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
-from zonedrive.paths import AccountPaths, quoted, require_folders
+from zonedrive.paths import AccountPaths, quoted, require_folders, require_moved
 from zonedrive.remote.profiles.load import require_profile
 from zonedrive.remote.urls import base_url
 from zonedrive.remote.wire.fields import LONGEST_HEADER, fits_header
@@ -237,6 +237,7 @@ def logon(**options: Any) -> None:
     given = LogonOptions(**options).checked()
     paths, prompt = AccountPaths(given.account), given.browser_prompt()
     require_folders(paths)
+    require_moved(paths)
     terminal = Terminal(given.password_stdin, given.code)
     enrolment = Logon(
         paths,

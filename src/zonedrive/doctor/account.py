@@ -33,7 +33,7 @@ from zonedrive.logon.api import open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
-from zonedrive.paths import SYSTEM_FOLDER, config_file
+from zonedrive.paths import SYSTEM_FOLDER, config_file, not_moved
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transport.proxies import proxy_for
@@ -105,7 +105,9 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     """Check that a logon is stored, that it is readable, and that it has not expired."""
     try:
         if facts.account is None:
-            return bad(marked("there is no logon"), "run 'zonedrive logon URL'")
+            moved = not_moved(facts.paths)
+            here = moved.line() if moved else ""
+            return bad(marked("there is no logon"), "run 'zonedrive logon URL'", here=here)
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:

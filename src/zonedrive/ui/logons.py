@@ -20,7 +20,7 @@ from zonedrive.errors import CredentialsRefused, OtherHost, Untrusted, Zonedrive
 from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
-from zonedrive.paths import AccountPaths, require_folders
+from zonedrive.paths import AccountPaths, require_folders, require_moved
 from zonedrive.remedies import in_window
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
@@ -118,6 +118,7 @@ class Dialogue:
     def _log_on(self) -> str:
         paths = AccountPaths(self.account)
         require_folders(paths)
+        require_moved(paths)
         enrolment = Logon(
             paths, self.request, self, queries=local_data.QUERIES, tell=self.warn,
             person=self, new_password=self.new_password,

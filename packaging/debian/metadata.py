@@ -11,20 +11,26 @@ import sys
 import tomllib
 from pathlib import Path
 
-FORMAT = "%an%x00%ae%x00%h%x00%aD"
+FORMAT = "%an%x00%ae%x00%h%x00%aD%x00%cd"
 
 
 def main() -> None:
     """Write both files."""
     repository, sources, debian = sys.argv[1:]
     command = ["git", "-C", repository, "log", "-1", "--no-show-signature", f"--format={FORMAT}"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout  # noqa: S603
-    author, email, commit, date = said.decode("utf-8", "replace").rstrip("\n").split("\0")
+    command.append("--date=format-local:%Y%m%d%H%M%S")
+    said = subprocess.run(  # noqa: S603
+        command, stdout=subprocess.PIPE, check=True, env=os.environ | {"TZ": "UTC"}
+    ).stdout
+    author, email, commit, date, committed = (
+        said.decode("utf-8", "replace").rstrip("\n").split("\0")
+    )
     if mine := os.environ.get("DEBEMAIL"):
         author, email = os.environ.get("DEBFULLNAME") or mine, mine
     maintainer = f"{plain(author) or plain(email)} <{plain(email)}>"
     project = tomllib.loads((Path(sources) / "pyproject.toml").read_text("utf-8"))["project"]
-    version = f"{project['version']}-1~deb{debian}"
+    # With the time of the commit, as apt keeps what is installed if the version is the same.
+    version = f"{project['version']}-1+{committed}~deb{debian}"
     if not re.fullmatch(r"[0-9][0-9A-Za-z.+~-]*", version):
         sys.exit(f"metadata.py: {version!r} is no version of a Debian package")
     template = Path(sources) / "packaging" / "debian" / f"control.{debian}"

@@ -107,7 +107,9 @@ def test_names_in_the_history_are_no_commands_for_a_build(
     control = (desk / "debian" / "control").read_text().splitlines()
     assert f"Maintainer: {maintainer.replace('$', '${}')}" in control
     changelog = (desk / "debian" / "changelog").read_text().splitlines()
-    assert re.fullmatch(r"zonedrive \([0-9.]+-1~deb13\) unstable; urgency=medium", changelog[0])
+    assert re.fullmatch(
+        r"zonedrive \([0-9.]+-1\+[0-9]{14}~deb13\) unstable; urgency=medium", changelog[0]
+    )
     assert re.fullmatch(r"  \* As of [0-9a-f]+\.", changelog[2])
     assert changelog[4].startswith(f" -- {maintainer}  ")
     assert len(changelog) == 5

@@ -1,7 +1,7 @@
 """Copy README.md and what it leads to: documents.py FOLDER.
 
 The files keep their places, so that a link from one to another leads there in the package as well.
-Only what lies in the checkout, and only pages and pictures; all else stays with the sources.
+Only what lies in the checkout, and only pages, pictures and units; all else stays there.
 """
 
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ROOT / "README.md"
-SHIPPED = {".md", ".png", ".svg", ".toml"}
+SHIPPED = {".md", ".png", ".svg", ".toml", ".service"}
 LINK = re.compile(r"""(?:\]\(|\bsrc=["'])([^)\s"'#:]+)""")
 
 

@@ -98,7 +98,7 @@ ROWS = (
         (),
     ),
     Row(
-        r"sudo systemctl --global enable zonedrive@default\.service",
+        r"sudo systemctl --global (en|dis)able zonedrive@default\.service",
         MACHINE,
         ("packaging/service-tour",),
     ),

@@ -299,7 +299,10 @@ def _of_organization(
         if name == "ca_file" and table == ("policy",):
             _require_certificates(folder / value, where)
         return value if name == "base_url" else str(folder / value)
-    return _checked(name, value, where, folder)
+    names = (
+        POLICIES if table == ("policy",) else (*NAMES, "base_url", "ca_file") if table else NAMES
+    )
+    return _checked(name, value, where, folder, names)
 
 
 def _require_certificates(path: Path, where: str) -> None:
@@ -445,15 +448,17 @@ def profile_at(name_or_path: str, folder: Path) -> str:
     return str((folder / expanded(name_or_path)).absolute())
 
 
-def _checked(name: str, value: object, where: str, folder: Path) -> object:
+def _checked(
+    name: str, value: object, where: str, folder: Path, names: tuple[str, ...] = NAMES
+) -> object:
     """Return a value converted to the type of the setting `name`.
 
-    A relative path of a profile is relative to `folder`. Raises ConfigError with a message that
-    starts with `where`.
+    A message about an unknown name proposes `names`. A relative path of a profile is relative to
+    `folder`. Raises ConfigError with a message that starts with `where`.
     """
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, 1)
-        hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(NAMES)}"
+        near = difflib.get_close_matches(name, names, 1)
+        hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(names)}"
         raise ConfigError(f"{where}: there is no setting {name!r}", remedy=hint)
     kind = HINTS[name]
     allowed = " or ".join(choices(name)) or KINDS.get(kind, "a text")

@@ -73,7 +73,6 @@ def test_a_renamed_folder_counts_for_its_files(desk: Mounted) -> None:
     assert "papers/report.md" in desk.zone.tree()
 
 
-
 def test_a_file_is_deleted(desk: Mounted) -> None:
     """rm puts the file into the service's trash."""
     (desk.root / "notes.txt").unlink()

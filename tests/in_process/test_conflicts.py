@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
@@ -488,3 +489,25 @@ def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(
         assert b"Bob's version\n" in tree.values()
     elif not is_removed:
         assert tree["mine.txt"] == before
+
+
+@pytest.mark.also_mounted(to="")
+@pytest.mark.parametrize("to", ["", "docs/notes.txt"], ids=["deleted", "moved"])
+@pytest.mark.mount("refresh=1")
+def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted, to: str) -> None:
+    """The file is created again, with the appended bytes only."""
+    desk.allow("deleted on the service while edited")
+    path = desk.root / "notes.txt"
+    with path.open("ab", buffering=0) as log:
+        if to:
+            desk.zone.move("notes.txt", to)
+        else:
+            desk.zone.delete("notes.txt")
+        eventually(lambda: not path.exists(), what="it is gone here")
+        log.write(b"one\n")
+        log.write(b"two\n")
+        assert path.read_bytes() == b"one\ntwo\n"
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"one\ntwo\n"
+    if to:
+        assert desk.zone.read(to) == world.SEED["notes.txt"]

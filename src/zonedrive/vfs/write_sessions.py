@@ -81,6 +81,9 @@ class WriteSessions:
         except (Changed, NotFound) as wrong:
             inode = state.inodes.get(opened.ino)
             place = inode.parent, inode.name
+            if inode.parent == NOWHERE:  # a listing has shown the deletion before
+                folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+                place = (folder.ino if folder is not None else NOWHERE), inode.name
             await self.catch_up(inode)
             state.supersede(inode)
             if inode.parent == NOWHERE and append:
@@ -102,7 +105,7 @@ class WriteSessions:
             if opened.superseded or (old is not None and not old.frozen):
                 return
             if inode.parent == NOWHERE and old is None and not opened.removed_here:
-                raise OSError(errno.ESTALE, "removed on the service")
+                raise NotFound("the file was deleted on the service")
             generation = state.next_generation()
             base = inode.revision
             if old is not None:

@@ -52,6 +52,7 @@ class Download:
         self.first_new = start  # first byte that was missing when the stream was opened
         self.progressed = trio.current_time()
         self.scope = trio.CancelScope()
+        self.queued = True  # waits for a thread
         self.paused = False
         self.stopped = False
         self.needs_confirmation = False  # the stream may be of another version
@@ -91,6 +92,11 @@ class Download:
                 self._stream.abort()
         self.scope.cancel()
 
+    def _begun(self) -> None:
+        """Record that a thread has begun the download."""
+        self.queued = False
+        self.progressed = trio.current_time()
+
     # -- in the download's thread
 
     def work(self) -> None:
@@ -99,6 +105,7 @@ class Download:
         Raises BadAnswer or Changed if the source sends too few or too many bytes, Stopped if the
         entry is closed, and the source's errors.
         """
+        self._tell(self._begun)
         end = self.end if self.end < self.entry.size else None
         with self.source.open(self.start, end) as stream:
             self._set_stream(stream)
@@ -147,10 +154,14 @@ class Download:
         late = now - self._told_s >= TELL_S
         if late or end >= self.awaited or end - self._told >= TELL:
             self._told, self._told_s = end, now
-            try:
-                self._token.run_sync_soon(self._advanced, self, idempotent=True)
-            except trio.RunFinishedError:
-                self.stopped = True
+            self._tell(self._advanced, self)
+
+    def _tell(self, receive: Callable[..., object], *values: object) -> None:
+        """Call `receive` on the event loop, without waiting for it."""
+        try:
+            self._token.run_sync_soon(receive, *values, idempotent=True)
+        except trio.RunFinishedError:
+            self.stopped = True
 
     def _set_stream(self, stream: Stream | None) -> None:
         with self._moved:

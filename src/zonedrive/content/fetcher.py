@@ -7,7 +7,8 @@ INVARIANT: bytes that a running download will receive soon are not requested aga
 
 INVARIANT: every wait ends with the bytes, with the download's error, or with TimedOut. TimedOut is
 raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer than
-LEAST new bytes from all downloads of the entry together.
+LEAST new bytes from all downloads of the entry together. While a download waits for a thread, the
+bytes of all other downloads count as new bytes in the first case.
 
 INVARIANT: bytes received before a connection broke are not requested again, unless the source
 ignores ranges.
@@ -48,8 +49,8 @@ PAUSE = 0.05  # seconds to wait if a connection breaks before the first byte; do
 LONGEST_PAUSE = 1.0
 AGAIN = 5.0  # seconds without read-ahead after a failure
 LOOK = 0.05  # seconds between two checks for a free thread
-TURN = 2.0  # seconds: if others wait, a download with fewer than DRIP bytes in this time is stopped
-DRIP = 1024
+TURN = 2.0  # seconds after which a running download gives its thread to a waiting download
+DRIP = 1024  # bytes: downloads with fewer new bytes in this time are the first to do so
 LEAST = 4096  # minimum progress in bytes; the kernel requests a failed page twice
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
 
@@ -66,12 +67,13 @@ class Engine:
         self.stall = stall
         self.nursery: trio.Nursery | None = None
         self.running: set[Download] = set()
+        self.progressed = 0.0  # time at which the last bytes of any download were received
         # Notified of the end of each wait, with the inode and the error or None.
         self.fetched: Observers[[int, RemoteError | None]] = Observers()
         self._freeing = False
 
     def request_slot(self) -> None:
-        """If no thread is free for the next download, ask idle or slow downloads to stop."""
+        """If no thread is free for the next download, ask other downloads to stop."""
         if self.limiter.available_tokens < 1 and not self._freeing and self.nursery is not None:
             self._freeing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._free_threads)
@@ -85,14 +87,15 @@ class Engine:
                 if not self.limiter.statistics().tasks_waiting:
                     self._freeing = False
                     return
-            # Slow downloads go to the end of the queue, unless they would have to restart at 0.
-            brought = {each: each.position - mark for each, mark in marks.items()}
-            slow = [
-                each
-                for each in sorted(brought, key=brought.__getitem__)
-                if brought[each] < DRIP and each in self.running and each.linger < LINGER_WHOLE
+            # Slow downloads, then those with the most bytes, go to the end of the queue, except
+            # downloads that would have to restart at 0.
+            resumable = [
+                each for each in marks if each in self.running and each.linger < LINGER_WHOLE
             ]
-            for each in slow[: self.limiter.statistics().tasks_waiting]:
+            resumable.sort(
+                key=lambda each: (each.position - marks[each] >= DRIP, each.start - each.position)
+            )
+            for each in resumable[: self.limiter.statistics().tasks_waiting]:
                 each.stop()
 
     def stop_idle(self) -> None:
@@ -231,14 +234,13 @@ class Fetcher:
     async def _until(self, waiter: WaitingReader, pace: Pace) -> None:
         """Wait until `waiter` is notified. Raises TimedOut if too few bytes arrive."""
         while not waiter.event.is_set():
-            download = waiter.download
-            since = max(waiter.since, download.progressed) if download else waiter.since
-            stall = self._engine.stall
+            download, stall = waiter.download, self._engine.stall
+            since = max(waiter.since, self._progressed(download))
             with trio.move_on_at(min(since + stall, pace.until)):
                 await waiter.event.wait()
                 return
             self._catch_up()  # the thread does not report fewer bytes than the reader waits for
-            since = max(since, download.progressed) if download else since
+            since = max(since, self._progressed(download))
             error: TimedOut | None = None
             if pace.is_too_slow(self._came):
                 error = TimedOut(f"fewer than {LEAST} bytes came in {pace.seconds:g} seconds")
@@ -249,6 +251,15 @@ class Fetcher:
                     download.stop()
                     self._ended(download, error, final=True)
                 raise error
+
+    def _progressed(self, download: Download | None) -> float:
+        """Return the time of the last progress that counts for a reader of `download`.
+
+        None stands for a download that cannot be started yet.
+        """
+        if download is None or download.queued:
+            return self._engine.progressed
+        return download.progressed
 
     def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
         """Request the missing bytes from `offset` to `goal` without waiting.
@@ -335,6 +346,8 @@ class Fetcher:
             opened=self._opened,
             advanced=self._advanced,
         )
+        if self._ranged is False:
+            download.linger = LINGER_WHOLE
         self._downloads.append(download)
         engine.running.add(download)
         engine.nursery.start_soon(engine.supervisor.job, Task.DOWNLOAD, self._run, download)
@@ -344,11 +357,11 @@ class Fetcher:
 
     async def _run(self, download: Download) -> None:
         error: Exception | None = None
-        self._engine.request_slot()
         try:
             with download.scope:
                 if self._resume_at > trio.current_time():
                     await trio.sleep_until(self._resume_at)
+                self._engine.request_slot()
                 limiter = self._engine.limiter
                 await trio.to_thread.run_sync(
                     download.work, limiter=limiter, abandon_on_cancel=True
@@ -428,7 +441,7 @@ class Fetcher:
         self.entry.process_arrivals()
         self._came += max(0, download.position - download.noted)
         download.noted = max(download.noted, download.position)
-        download.progressed = trio.current_time()
+        download.progressed = self._engine.progressed = trio.current_time()
         present = self.entry.present
         for waiter in self._waiters:
             # If memory is short, received bytes may have been dropped: they are requested again.

@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -621,6 +623,150 @@ async def test_a_wait_for_a_thread_is_not_a_stall(
         waiter.event.set()
     with pytest.raises(TimedOut, match="no byte came for 10 seconds"):
         await fetcher._until(WaitingReader(0, 1, None), pace)
+
+
+class Stepped(Script):
+    """Source that sends one piece for each call of `step`, and all that are left after `run`."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        super().__init__(content(size, seed))
+        self.allowed = threading.Semaphore(0)
+        self.pace = self._next
+
+    def _next(self, _offset: int) -> None:
+        aborted = self.aborted
+        while not self.allowed.acquire(timeout=0.01) and self.aborted == aborted:
+            pass
+
+    def run(self) -> None:
+        """Send all pieces without a further call."""
+        self.pace = lambda _offset: None
+        self.allowed.release(len(self.data))
+
+    async def step(self, cache: Cache, ino: int) -> None:
+        """Send one piece, and wait until the event loop has noted its bytes."""
+        fetcher = next(fetcher for entry, fetcher in cache._active.values() if entry.ino == ino)
+        came = fetcher._came
+
+        def noted() -> bool:
+            fetcher._catch_up()
+            return fetcher._came == came + self.piece
+
+        self.allowed.release()
+        await promptly(noted)
+
+
+async def promptly(condition: Callable[[], object]) -> None:
+    """Wait for the result of a thread, while the clock of the loop stands still."""
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit
+        await trio.lowlevel.checkpoint()
+
+
+async def pass_by(clock: trio.testing.MockClock, seconds: float) -> None:
+    """Let time pass for the loop in small steps."""
+    for _ in range(round(seconds / 0.05)):
+        clock.jump(0.05)
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("others", [1, 3])
+async def test_long_downloads_do_not_block_other_files(
+    cache: Cache, mock_clock: trio.testing.MockClock, others: int
+) -> None:
+    """Files are read although long downloads use all threads; these continue where they were."""
+    cache._engine.stall = 10.0
+    long = [Stepped(MIB, ino) for ino in range(8)]
+    readers = [cache.open(ino, "r", MIB, source) for ino, source in enumerate(long)]
+    results: list[bytes] = []
+
+    async def read(ino: int) -> None:
+        source = Script(content(4 * KIB, ino))
+        reader = cache.open(ino, "r", 4 * KIB, source)
+        assert await reader.read(0, 4 * KIB) == source.data
+        results.append(source.data)
+        reader.close()
+
+    async with trio.open_nursery() as nursery:
+        for reader in readers:
+            nursery.start_soon(reader.fill)
+        try:
+            await promptly(lambda: all(source.opened for source in long))
+            for ino, source in enumerate(long):
+                await source.step(cache, ino)
+            await long[5].step(cache, 5)
+            for ino in range(90, 90 + others):
+                nursery.start_soon(read, ino)
+            await trio.testing.wait_all_tasks_blocked()
+            assert cache._engine.limiter.statistics().tasks_waiting == others
+            for ino, source in enumerate(long):
+                await source.step(cache, ino)
+            await pass_by(mock_clock, 2.5)
+            await promptly(lambda: len(results) == others)
+        finally:
+            mock_clock.rate = 1
+            for source in long:
+                source.run()
+    piece = long[0].piece
+    assert long[5].opened == [0, 3 * piece]
+    assert all(source.opened in ([0], [0, 2 * piece]) for source in long if source is not long[5])
+    assert sum(len(source.opened) for source in long) == 8 + others
+    for reader in readers:
+        assert reader.kept
+        reader.close()
+
+
+async def test_a_download_that_cannot_be_resumed_keeps_its_thread(
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    """A download without ranges is not stopped for others.
+
+    A read that waits for its thread fails after 10 seconds if no download brings bytes, else after
+    25 seconds.
+    """
+    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, connections=1, stall=10.0).start()
+    await nursery.start(cache.run)
+    source = Stepped(4 * MIB, 1)
+    source.ranges = False
+    reader = cache.open(1, "r", 4 * MIB, source)
+    waited: dict[int, float] = {}
+
+    def interrupt(_offset: int) -> None:
+        source.pace = source._next
+        raise Interrupted("the connection broke")
+
+    async def other(ino: int) -> None:
+        began = trio.current_time()
+        with contextlib.suppress(TimedOut):
+            await cache.open(ino, "r", 100, Script(content(100))).read(0, 100)
+        waited[ino] = trio.current_time() - began
+
+    async def go_on(ino: int, seconds: int) -> None:
+        """Let time pass while the download brings bytes for some seconds, then none."""
+        nursery.start_soon(other, ino)
+        for _ in range(seconds):
+            await trio.testing.wait_all_tasks_blocked()
+            await source.step(cache, 1)
+            await pass_by(mock_clock, 1)
+        await pass_by(mock_clock, 12)
+
+    async with trio.open_nursery() as inner:
+        source.pace = interrupt
+        inner.start_soon(reader.read, 2 * MIB, 100)
+        await promptly(lambda: cache._active[1, cache.stamp("r")][1]._broken)
+        await pass_by(mock_clock, 0.1)
+        await promptly(lambda: source.opened == [2 * MIB, 0])
+        inner.cancel_scope.cancel()
+    await source.step(cache, 1)
+    await go_on(2, 2)
+    await go_on(3, 30)
+    mock_clock.rate = 1
+    source.run()
+    await cache.aclose()
+    assert 10.9 < waited[2] < 11.2
+    assert 24.9 < waited[3] < 25.2
+    assert len(source.opened) == 2
 
 
 async def test_few_connections_serve_many_files(cache: Cache) -> None:

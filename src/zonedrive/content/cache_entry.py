@@ -13,6 +13,7 @@ bytes are being stored.
 INVARIANT: bytes are written to the disk only within the space that was granted before.
 """
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -340,8 +341,11 @@ class CacheEntry:
 
     def spare(self) -> list[Buffer]:
         """Return the buffers passed to `store` that nothing reads any more, for reuse."""
-        spent = self._recent.spent
-        return [spent.popleft() for _ in range(len(spent))]
+        spent = list[Buffer]()
+        with contextlib.suppress(IndexError):  # other threads also remove buffers
+            while True:
+                spent.append(self._recent.spent.popleft())
+        return spent
 
     def _may_write(self, need: int) -> bool:
         with self._count:

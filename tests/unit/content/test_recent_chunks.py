@@ -1,13 +1,15 @@
 """Buffer of recent chunks: they are read from memory, and freed memory is not read again."""
 
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.content.scripted import KIB, content
+from tests.unit.content.scripted import KIB, MIB, content
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.read_buffers import PIECE, MemoryBudget, RecentChunks
 
@@ -170,3 +172,22 @@ def test_refetched_bytes_count_as_recent(tmp_path: Path) -> None:
     entry.process_arrivals()
     assert entry.read(0, PIECE) == bytes(PIECE)
     entry.close()
+
+
+def test_two_threads_take_the_spent_buffers_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download's thread that shares the spent buffers with another one takes what is left."""
+
+    class Shared(deque[memoryview]):
+        def popleft(self) -> memoryview:
+            """Take the first buffer just before another thread takes all others."""
+            first = super().popleft()
+            self.clear()
+            return first
+
+    entry = CacheEntry(1, "s", MIB, tmp_path / "none", None, MemoryBudget(), cast(Any, None))
+    buffers = [memoryview(bytearray(1)) for _ in range(3)]
+    monkeypatch.setattr(entry._recent, "spent", Shared(buffers))
+    assert entry.spare() == buffers[:1]
+    assert entry.spare() == []

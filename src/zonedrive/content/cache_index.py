@@ -15,6 +15,7 @@ other program can create or change a row.
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import sqlite3
 import time
@@ -352,7 +353,8 @@ class CacheIndex:
         self._write("DELETE FROM entries")
 
     def close(self) -> None:
-        """Close the SQLite file."""
+        """Close the SQLite file; later calls of other methods change nothing and find no rows."""
+        self._tried_s = math.inf
         if self._db is not None:
             self._db.close()
             self._db = None

@@ -16,6 +16,7 @@ import trio
 from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from zonedrive.content.cache import Cache
+from zonedrive.content.cache_entry import Stopped
 from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.reader import Reader
@@ -744,6 +745,24 @@ async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
         empty = await cache.export(3, "r", 0, Offline(0), tmp_path / "empty")
         assert empty.size == 0
         empty.close()
+
+
+async def test_a_thread_that_ends_after_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A download's thread that outlives the cache leaves the other cached files alone."""
+    monkeypatch.setattr("zonedrive.content.cache_index.AGAIN_S", 0.0)
+    source, other = Script(content(MIB)), Script(content(MIB, 1))
+    async with running(tmp_path) as cache:
+        await fetched(cache, 1, source)
+        reader = cache.open(2, "r", MIB, other)
+        await reader.read(0, 10)
+        (entry,) = cache._quota.entries
+    with pytest.raises(Stopped):
+        await trio.to_thread.run_sync(entry.store, 0, bytes(MIB), lambda: None)
+    async with running(tmp_path) as cache:
+        assert cache.is_complete(1, "r")
+        assert await fetched(cache, 1, Offline(MIB)) == source.data
 
 
 async def test_cached_files_are_private(tmp_path: Path) -> None:

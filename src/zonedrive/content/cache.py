@@ -243,6 +243,7 @@ class Cache:
         try:
             for offset in range(0, reader.size, _PIECE):
                 file.pwrite(offset, await reader.read(offset, _PIECE))
+                await trio.lowlevel.checkpoint()
             file.flush()
         except BaseException:
             remove([path])

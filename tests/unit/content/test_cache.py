@@ -747,6 +747,26 @@ async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
         empty.close()
 
 
+async def test_other_operations_run_during_a_copy_for_writing(tmp_path: Path) -> None:
+    """While cached parts of a file larger than the cache are copied, other tasks run."""
+    source, path, sizes = Script(content(16 * MIB)), tmp_path / "copy", set[int]()
+
+    async def watch() -> None:
+        while True:
+            if path.exists():
+                sizes.add(path.stat().st_size)
+            await trio.lowlevel.checkpoint()
+
+    async with running(tmp_path / "cache", limit=9 * MIB) as cache:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            file = await cache.export(1, "r", len(source.data), source, path)
+            nursery.cancel_scope.cancel()
+        assert file.pread(0, len(source.data)) == source.data
+        file.close()
+    assert len([size for size in sizes if MIB <= size <= 8 * MIB]) >= 3
+
+
 async def test_a_thread_that_ends_after_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -339,6 +339,18 @@ class CacheIndex:
                 self.undeleted_bytes += self._undeleted[name]
         self._change(lambda _db: None)
 
+    def delete_batch(self, names: Iterable[str]) -> bool:
+        """Delete the rows with these names in one transaction.
+
+        Return True on success. On failure, none of the rows counts as deleted.
+        """
+
+        def change(db: Database) -> None:
+            with db.transaction():
+                db.execute_many("DELETE FROM entries WHERE name = ?", [(name,) for name in names])
+
+        return self._change(change)
+
     def fact(self, name: str) -> str:
         """Return the value of a named fact about the cache, or "" if none is stored."""
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))

@@ -12,7 +12,7 @@ INVARIANT: an entry in use or a pinned inode is never evicted.
 import errno
 import logging
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import trio
@@ -23,7 +23,7 @@ from zonedrive.content.cache_index import CacheIndex, Row, usable_bytes
 log = logging.getLogger(__name__)
 
 SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
-_BATCH = 64
+_BATCH = 64  # rows that are evicted in one transaction
 
 
 class Quota:
@@ -74,7 +74,7 @@ class Quota:
         Returns the number of granted bytes and the evicted files. The caller counts the granted
         bytes as used, and removes the evicted files before it writes.
         """
-        free, victims = self._evict(want if need <= self.limit else 0)
+        free, victims = self._evict(need, want) if need <= self.limit else self._evict(0, 0)
         granted = want if free >= want else free if free >= need else 0
         if not granted:
             self._say_full()
@@ -88,42 +88,50 @@ class Quota:
 
     def excess(self) -> list[Path]:
         """Evict rows until the usage is within the limit; return the evicted files to remove."""
-        return self._evict(0)[1]
+        return self._evict(0, 0)[1]
 
-    def _evict(self, wanted: int) -> tuple[int, list[Path]]:
-        """Evict rows until `wanted` bytes are free; return the free bytes and the evicted files."""
+    def _evict(self, need: int, want: int) -> tuple[int, list[Path]]:
+        """Evict rows, least recently used first; return the free bytes and the evicted files.
+
+        Rows are evicted until `need` bytes are free, or `want` bytes if one batch is enough.
+        Content in the index is not evicted while the index cannot delete content, because that
+        would free no space.
+        """
         self._index.delete(())  # rows that an earlier call could not delete
-        most, victims = self._most(), list[Path]()
-        rows = self._candidates()
-        while most - self.usage() < wanted and (row := next(rows, None)) is not None:
-            if not row.in_index:
-                victims.append(self._directory / row.name)
-        return most - self.usage(), victims  # negative bytes: too much is used
+        most, evicted = self._most(), list[Row]()
+        busy = {entry.path.name for entry in self.entries}
+        epoch, after, size = self._index.epoch, (-1, ""), _BATCH
+        while (
+            (missing := (want if len(evicted) < _BATCH else need) - most + self.usage()) > 0
+            and self._index.epoch == epoch
+            and (rows := self._index.oldest(_BATCH, after))
+        ):
+            batch, last = list[Row](), after
+            for row in rows:
+                if missing <= 0 or len(batch) == size:
+                    break
+                last = (row.used_ns, row.name)
+                if row.in_index and self._index.undeleted_bytes:
+                    continue
+                if row.ino not in self.pinned and row.name not in busy:
+                    missing -= row.taken
+                    batch.append(row)
+            names, taken = [row.name for row in batch], sum(row.taken for row in batch)
+            self.idle -= taken  # first: a restart of the index sets it to 0
+            if size == 1:
+                self._index.delete(names)
+            elif names and not self._index.delete_batch(names) and self._index.epoch == epoch:
+                self.idle += taken
+                size = 1  # a full disk may still have space for a short transaction
+                continue
+            after = last
+            evicted += batch
+        files = [self._directory / row.name for row in evicted if not row.in_index]
+        return most - self.usage(), files  # negative bytes: too much is used
 
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
-
-    def _candidates(self) -> Iterator[Row]:
-        """Yield evictable rows, least recently used first.
-
-        Each row is removed from the index before this method yields the row. Content in the index
-        is not evicted while the index cannot delete content, because that would free no space.
-        """
-        after = (-1, "")
-        busy = {entry.path.name for entry in self.entries}
-        epoch = self._index.epoch
-        while rows := self._index.oldest(_BATCH, after):
-            for row in rows:
-                if self._index.epoch != epoch:
-                    return
-                after = (row.used_ns, row.name)
-                if row.in_index and self._index.undeleted_bytes:
-                    continue
-                if row.ino not in self.pinned and row.name not in busy:
-                    self.idle -= row.taken  # first: a restart of the index sets it to 0
-                    self._index.delete([row.name])
-                    yield row
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -1,6 +1,7 @@
 """Small contents, many in one file: as private and as well protected as single files."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -309,3 +310,46 @@ def test_plain_contents_are_not_trusted_after_a_power_cut(
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr("zonedrive.content.cache._BOOT", tmp_path / "boot")
     assert Cache(tmp_path / "cut", None, 1 << 30).start().inos() == []
+
+
+def test_many_contents_are_evicted_in_few_transactions(tmp_path: Path) -> None:
+    """The eviction of many contents takes one transaction for each batch."""
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
+    for ino in range(1, 401):
+        assert cache.put(ino, "r", small(ino))
+    statements: list[str] = []
+    assert cache._index._db is not None
+    cache._index._db._connection.set_trace_callback(statements.append)
+    limit(cache, cache.usage() // 2)
+    assert len(cache.inos()) == 200
+    assert statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") == 4
+
+
+def test_few_contents_are_evicted_for_a_large_file(tmp_path: Path) -> None:
+    """Space that a download may need later is not made by the eviction of many contents."""
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
+    for ino in range(1, 401):
+        assert cache.put(ino, "r", small(ino))
+    cache._quota.limit = cache.usage()
+    each = cost(4 * KIB + 28)
+    assert cache._quota.claim(each, 50 * each) == (50 * each, [])
+    assert len(cache.inos()) == 350
+    granted, _ = cache._quota.claim(51 * each, 400 * each)
+    assert 51 * each <= granted < 150 * each
+    assert len(cache.inos()) == 400 - granted // each
+
+
+async def test_contents_are_evicted_on_a_nearly_full_disk(tmp_path: Path) -> None:
+    """Contents are evicted, and at most one is lost, if the disk has space for a few deletions."""
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        async with running(disk / "cache") as cache:
+            for ino in range(1, 101):
+                assert cache.put(ino, "r", small(ino, 16 * KIB))
+        fill(disk)
+        os.truncate(disk / "others", (disk / "others").stat().st_size - 200 * KIB)
+        cache = Cache(disk / "cache", KEY, 1 << 30).start()
+        each = cache.usage() // 100
+        limit(cache, 50 * each)
+        left = sum(cache.is_complete(ino, "r") for ino in range(1, 101))
+        assert 50 < left < 99
+        assert left <= cache.usage() // each <= left + 1

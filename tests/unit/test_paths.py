@@ -11,6 +11,7 @@ from zonedrive.paths import (
     own_subfolder,
     policy_folders,
     require_policy_folders,
+    sync_file_system,
     write_private,
 )
 
@@ -105,3 +106,10 @@ def test_a_private_file_survives_a_power_cut(
     monkeypatch.setattr(os, "fsync", noted)
     write_private(file, b"new")
     assert synced == [(False, before), (True, b"new")]
+
+
+def test_a_file_system_is_flushed(tmp_path: Path) -> None:
+    """The flush of a file system succeeds; that of a missing folder fails."""
+    sync_file_system(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        sync_file_system(tmp_path / "missing")

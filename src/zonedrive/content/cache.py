@@ -45,13 +45,14 @@ from zonedrive.content.reader import EntryReader, Reader
 from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.source import Source
 from zonedrive.errors import StoreError, ZonedriveError
-from zonedrive.paths import private_dir
+from zonedrive.paths import private_dir, sync_file_system
 from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
 
 EXPECT_S = 5.0  # minimum seconds between two connections that are opened in advance
 GATHER_S = 0.1  # seconds; small contents that are added within this time are written together
+SYNC_S = 5.0  # maximum seconds to flush plain files at the end
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
 _NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # names of cache files; other files are kept
@@ -392,12 +393,25 @@ class Cache:
         for entry in list(self._quota.entries):
             self._release(entry)
         self._small.write(self._in_use)
-        self._index.set_fact("clean", "1")
+        if self._key is not None or await self._is_synced():
+            self._index.set_fact("clean", "1")
         self._index.close()
         self._closing.set()
         with trio.move_on_after(1):  # the threads look at their flags between two chunks
             while self._engine.limiter.borrowed_tokens:  # noqa: ASYNC110
                 await trio.sleep(0.005)
+
+    async def _is_synced(self) -> bool:
+        """Flush the cache's files to the disk; return False if that fails or takes too long."""
+        with trio.move_on_after(SYNC_S, shield=True):
+            try:
+                await trio.to_thread.run_sync(
+                    sync_file_system, self._directory, abandon_on_cancel=True
+                )
+            except OSError:
+                return False
+            return True
+        return False
 
     # -- called by entries
 

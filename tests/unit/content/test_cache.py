@@ -1,6 +1,7 @@
 """Cached files and their index: restarts, damage, full disks and deleted folders."""
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -783,6 +784,30 @@ async def test_a_thread_that_ends_after_the_cache(
     async with running(tmp_path) as cache:
         assert cache.is_complete(1, "r")
         assert await fetched(cache, 1, Offline(MIB)) == source.data
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_plain_files_are_trusted_after_a_power_cut_only_if_they_were_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Files of an orderly stop, which have no check, may not be on the disk yet."""
+    flushed: list[Path] = []
+
+    def flush(folder: Path) -> None:
+        flushed.append(folder)
+        if fails:
+            raise OSError(errno.EIO, "the disk failed")
+
+    monkeypatch.setattr("zonedrive.content.cache.sync_file_system", flush)
+    source = Script(content(MIB))
+    async with running(tmp_path / "cache", None) as cache:
+        await fetched(cache, 1, source)
+        assert not flushed
+    assert flushed == [tmp_path / "cache"]
+    (tmp_path / "boot").write_text("another")
+    monkeypatch.setattr("zonedrive.content.cache._BOOT", tmp_path / "boot")
+    async with running(tmp_path / "cache", None) as cache:
+        assert cache.is_complete(1, "r") == (not fails)
 
 
 async def test_cached_files_are_private(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 
 SLOWLY = pytest.mark.mount("settle=600")
@@ -364,3 +366,26 @@ def test_a_truncation_is_saved_while_another_program_has_the_file_open(
         desk.system.close(other)
     desk.mount()
     assert path.read_bytes() == (before if written else before[:5])
+
+
+def test_a_program_saves_again_during_the_upload(tmp_path: Path) -> None:
+    """A program writes a new file, removes the old one, and renames the new one."""
+    mount = VirtualMount(tmp_path, "settle=0")
+    mount.mount()
+    try:
+        path, new = mount.root / "notes.txt", mount.root / "new"
+        known = mount.zone.entry_id("notes.txt")
+        mount.deployment.fault(latency_ms=6000, method="POST")
+        for number in range(3):
+            new.write_bytes(b"%d" % number)
+            mount.loop.run(trio.sleep, 1)  # in virtual time, as below
+            path.unlink()
+            new.rename(path)
+            mount.loop.run(trio.sleep, 4)
+        mount.deployment.heal()
+        mount.sync()
+        assert mount.zone.read("notes.txt") == b"2"
+        assert mount.zone.entry_id("notes.txt") == known
+        assert len(mount.zone.versions("notes.txt")) > 2
+    finally:
+        mount.close()

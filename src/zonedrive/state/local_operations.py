@@ -259,7 +259,8 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     removed file whose deletion is under way does not count: its entry may be gone already.
     """
     for intent in state.intents.leaving():
-        if intent.gone and intent.ino in state.in_flight:
+        running = state.in_flight.get(intent.ino)
+        if running is not None and running.gone:
             continue
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):

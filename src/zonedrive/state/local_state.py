@@ -76,7 +76,7 @@ class LocalState:
         # Access times that a program has set, by ino; other files report their modification time.
         self.atimes: LRUCache[int, int] = LRUCache(ATIMES)
         # Work on the outbox, by inode.
-        self.in_flight: set[int] = set()  # with a step in progress
+        self.in_flight: dict[int, Intent] = {}  # with a step in progress; the intent it sends
         self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled
         self.paused_uploads: set[int] = set()  # with an upload that a pause interrupts
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn

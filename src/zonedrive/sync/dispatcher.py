@@ -382,7 +382,7 @@ class Dispatcher:
             sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
-            self._state.in_flight.add(step.ino)
+            self._state.in_flight[step.ino] = step.intent
             self._nursery.start_soon(self._state.supervisor.job, Task.UPLOAD, self._deliver, step)
             self.changes.notify()
         self._queue.extendleft(reversed(passed))
@@ -444,7 +444,7 @@ class Dispatcher:
                 await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]
-            self._state.in_flight.discard(step.ino)
+            self._state.in_flight.pop(step.ino, None)
             self._state.paused_uploads.discard(step.ino)
             self._planner.ended(step.ino)
             self.wake()

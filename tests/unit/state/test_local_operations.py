@@ -236,6 +236,19 @@ def removed(machine: Machine, inode: Inode) -> None:
     local_operations.remove(machine.state, inode)
 
 
+def removed_during_upload(machine: Machine, inode: Inode) -> None:
+    """Remove a file whose upload is running."""
+    machine.save(inode)
+    machine.state.in_flight[inode.ino] = machine.intent(inode)
+    local_operations.remove(machine.state, inode)
+
+
+def being_deleted(machine: Machine, inode: Inode) -> None:
+    """Remove a file, and start the deletion of its entry."""
+    local_operations.remove(machine.state, inode)
+    machine.state.in_flight[inode.ino] = machine.intent(inode)
+
+
 def removed_for_good(machine: Machine, inode: Inode) -> None:
     local_operations.remove(machine.state, inode, final=True)
 
@@ -250,12 +263,16 @@ def moved(machine: Machine, inode: Inode) -> None:
 
 @pytest.mark.parametrize(
     ("left", "continues"),
-    [(removed, True), (removed_for_good, False), (parked, True), (moved, False)],
-)
+    [(removed, True), (removed_during_upload, True), (being_deleted, False),
+     (removed_for_good, False), (parked, True), (moved, False)],
+)  # fmt: skip
 def test_a_file_at_the_name_of_a_former_one_continues_its_history(
     machine: Machine, left: Callable[[Machine, Inode], None], continues: bool
 ) -> None:
-    """The former file was removed or set aside; a file in another folder or zone is another one."""
+    """The former file was removed or set aside; a file in another folder or zone is another one.
+
+    An entry whose deletion is under way may be gone already.
+    """
     state, former, other = machine.state, machine.file(), closed(machine, new=False)
     name = former.name
     left(machine, former)
@@ -369,7 +386,7 @@ def test_a_name_that_returns_to_its_place_needs_no_request(machine: Machine) -> 
     for each in (plain, asked, flying):
         machine.rename(each, f"{each.name}-")
     machine.send_move(asked)
-    state.in_flight.add(flying.ino)
+    state.in_flight[flying.ino] = machine.intent(flying)
     for each in (plain, asked, flying):
         machine.rename(each, each.name.strip("-"))
     assert changes(machine) == {"f2": "MOVED", "f3": "MOVED"}

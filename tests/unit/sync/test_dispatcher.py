@@ -107,7 +107,7 @@ async def running(
     state = SimpleNamespace(
         intents=carrier.journal,
         supervisor=Supervisor(),
-        in_flight=set(),
+        in_flight={},
         pause=switch or PauseSwitch(),
         paused_uploads=set() if put_back is None else put_back,
         settings=Settings(),

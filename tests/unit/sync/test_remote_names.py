@@ -140,7 +140,7 @@ async def test_a_folder_whose_name_another_entry_leaves(tmp_path: Path, flying: 
         account.bob.move("g", "f")
         account.make("f")
         if flying:
-            account.state.in_flight.add(other.ino)
+            account.state.in_flight[other.ino] = account.intent(other)
         with pytest.raises(Changed, match="still has this name"):
             await make(account, "f")
         assert other.remote_name == ("g" if flying else "f")

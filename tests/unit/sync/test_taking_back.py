@@ -76,7 +76,7 @@ async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> Non
         else:
             account.rename("c", "a")
         if other == "in flight":
-            state.in_flight.add(second.ino)
+            state.in_flight[second.ino] = account.intent(second)
         if other == "asked":
             state.record_request(
                 PendingRequest(
@@ -208,7 +208,7 @@ async def test_the_removed_folders_of_a_refused_move(tmp_path: Path, removed: st
         if removed in ("all", "in flight"):
             account.remove("f")
         if removed == "in flight":
-            account.state.in_flight.add(outer.ino)
+            account.state.in_flight[outer.ino] = account.intent(outer)
         deny(account)
         if removed == "in flight":
             with pytest.raises(ZonedriveError):

@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.harness import world
 from tests.harness.machine import Mounted
@@ -162,5 +163,32 @@ def test_a_folder_at_the_place_of_one_with_a_file_in_use(tmp_path: Path, settle:
             assert mount.zone.read("docs/new.txt") == b"new"
             assert mount.zone.find("docs/report.md") is None
             assert reader.read() == content
+    finally:
+        mount.close()
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_folder_moved_into_one_that_was_moved_out_of_it(tmp_path: Path, removed: bool) -> None:
+    """A coworker makes the same move first, and the second listing is read before the first one."""
+    mount = VirtualMount(tmp_path)
+    mount.mount()
+    try:
+        inner, root = mount.root / "inner", mount.root
+        mount.zone.make_folder("outer")
+        mount.zone.make_folder("outer/inner")
+        mount.loop.run(trio.sleep, 20)  # in virtual time, as below
+        assert mount.names(root / "outer/inner") == []
+        mount.loop.run(trio.sleep, 20)
+        assert "outer" in mount.names(root)
+        (root / "outer/inner").rename(inner)
+        mount.zone.move("outer/inner", "inner")
+        mount.zone.move("outer", "inner/outer")
+        assert mount.names(inner) == ["outer"]
+        if removed:
+            mount.remove_tree(inner)
+        mount.sync()
+        found = {path for path in mount.zone.tree() if "inner" in path or "outer" in path}
+        assert found == (set() if removed else {"inner", "inner/outer"})
+        assert mount.complaints() == []
     finally:
         mount.close()

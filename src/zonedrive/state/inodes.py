@@ -208,12 +208,13 @@ class Inodes:
     def and_above(self, inode: Inode | None) -> Iterator[Inode]:
         """Yield the inode, if not None, and then the folders above it up to the root.
 
-        For an unlinked inode, follow the folders that contain its entry on the service.
+        For an unlinked inode, follow the folders that contain its entry on the service. If the
+        last known places of unlinked folders form a cycle, stop there.
         """
-        while inode is not None:
+        passed = set[int]()
+        while inode is not None and inode.ino not in passed:
             yield inode
-            if inode.ino == ROOT:
-                return
+            passed.add(inode.ino)
             if inode.parent == NOWHERE:
                 inode = self.by_remote(inode.zone, inode.remote_parent or "")
             else:

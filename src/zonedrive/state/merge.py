@@ -400,6 +400,8 @@ class Merge:
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
+        if inode.is_folder and inode.remote_parent != self._folder.remote_id:
+            self._forget_places_below(inode)
         if local & Local.PARKED:
             # The former place stays known: a new file there takes over the identity. If a coworker
             # has moved the entry, its upload moves the new file.
@@ -429,6 +431,22 @@ class Merge:
             # Backup programs notice the change by this time, independent of the service's clock.
             fields["ctime_ns"] = time.time_ns()
         self._inodes.update(inode, **place, **fields, seen=mark)
+
+    def _forget_places_below(self, inode: Inode) -> None:
+        """Forget the last known places that contradict the listing, which contains `inode`.
+
+        The folder of the listing is not below `inode` on the service. If its last known place is
+        below `inode`, one of the entries between the two has left its place. Such an entry was also
+        moved or removed locally, because it is not below `inode` in the local tree.
+        """
+        way = dict[int, Inode]()
+        each: Inode | None = self._folder
+        while each is not None and each is not inode and each.ino not in way:
+            way[each.ino] = each
+            each = self._inodes.by_remote(each.zone, each.remote_parent or "")
+        for below in way.values() if each is inode else ():
+            if self._ours.local(below.ino) & (Local.PLACE | Local.GONE):
+                self._inodes.update(below, remote_parent=None)
 
     # ---- removal of entries that a listing no longer names ----
 

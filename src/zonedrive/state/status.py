@@ -209,9 +209,10 @@ def state_of(intent: Intent, running: Container[int], copies: Container[int]) ->
 
 def path_of(state: State, ino: int) -> str:
     """Return the path of an inode; for an entry removed locally, its path on the service."""
-    parts = list[str]()
+    parts, passed = list[str](), set[int]()
     inode = state.inodes.find(ino)
-    while inode is not None and inode.ino != ROOT:
+    while inode is not None and inode.ino != ROOT and inode.ino not in passed:
+        passed.add(inode.ino)
         if inode.parent != NOWHERE:
             parts.append(inode.name)
             inode = state.inodes.find(inode.parent)

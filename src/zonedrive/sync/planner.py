@@ -401,10 +401,9 @@ class InodeViews:
             if which in chains:
                 above = chains[which]
                 break
+            chains[which] = ()  # of an unknown folder, or if noted places contradict each other
             each = self._state.inodes.by_remote(*which)
-            if each is None:
-                chains[which] = ()
-            else:
+            if each is not None:
                 missing.append((which, each))
         for which, folder in reversed(missing):
             above = chains[which] = (folder.ino, *above)

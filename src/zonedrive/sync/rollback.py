@@ -106,6 +106,8 @@ class Rollback:
             intent = state.intents.get(folder.ino)
             if intent is None or not intent.gone or folder.ino in state.in_flight:
                 break
+            if (folder, intent) in removed:
+                break  # the last known places form a cycle
             removed.append((folder, intent))
             above = folder.remote_parent or ""
         if not removed:

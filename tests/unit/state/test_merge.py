@@ -288,6 +288,33 @@ def test_a_folder_moved_into_its_own_subfolder(folder: Folder) -> None:
     assert set(folder.tree.children(inner.ino)) == {"outer"}
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_folder_moved_into_one_that_was_moved_out_of_it(folder: Folder, removed: bool) -> None:
+    """The place of a folder that has left the outer one is unknown until it is listed."""
+    tree = folder.tree
+    folder.list(entry("3", "outer", folder=True))
+    outer = folder.inode("outer")
+    folder.list(entry("4", "middle", folder=True), into=outer)
+    (middle,) = tree.inodes_in(outer.ino)
+    folder.list(entry("5", "inner", folder=True), into=middle)
+    (inner,) = tree.inodes_in(middle.ino)
+    folder.list(entry("6", "lowest", folder=True), into=inner)
+    (lowest,) = tree.inodes_in(inner.ino)
+    moved = inner if removed else middle
+    folder.local[middle.ino] = Local.GONE if removed else Local.PLACE
+    if removed:
+        folder.local[inner.ino] = Local.PLACE
+    with tree.transaction():
+        tree.move(moved, folder.zone.ino, moved.name)
+        if removed:
+            tree.unlink(middle, tombstone=True)
+    folder.list(entry("3", "outer", folder=True), into=lowest)
+    places = [each.remote_parent for each in (outer, middle, inner, lowest)]
+    assert places == ["6", None, None if removed else "4", "5"]
+    folder.list(entry("4", "middle", folder=True), entry("5", "inner", folder=True))
+    assert (middle.remote_parent, moved.remote_parent) == ("root", "root")
+
+
 def test_nothing_is_put_into_a_folder_that_is_gone(folder: Folder) -> None:
     """A late change in the folder gives an error, and leaves no file without a place."""
     folder.list(entry("3", "sub", folder=True))

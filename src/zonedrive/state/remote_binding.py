@@ -8,7 +8,7 @@ INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
 
 import logging
 
-from zonedrive.errors import StoreError
+from zonedrive.errors import Changed, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.state.inode import NOWHERE, Inode, Kind
@@ -24,8 +24,9 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
     """Drop the inode, if any, that has the entry `remote_id`, because `inode` takes over the entry.
 
     If both are folders, the content of the dropped folder is merged into `inode`. Raises StoreError
-    if the other inode is in use, or if only one of the two inodes is a folder. Call within a
-    transaction.
+    if the other inode is in use, or if only one of the two inodes is a folder. Raises Changed if
+    `inode` is below the other folder; the next listings show which folder between the two was moved
+    on the service. Call within a transaction.
     """
     other = state.inodes.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -33,6 +34,8 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
     if state.in_use(other) or inode.is_folder != other.is_folder:
         raise StoreError(f"inode {other.ino} already has this entry of the service")
     if other.is_folder:
+        if state.inodes.is_below(inode, other):
+            raise Changed("a folder above was moved here on the service")
         _unite(state, inode, other)
     _drop(state, other)
 
@@ -40,7 +43,7 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
 def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
     """Bind a new local folder to `found`, the folder with the same name on the service.
 
-    Raises StoreError as `claim` does.
+    Raises StoreError and Changed as `claim` does.
     """
     with state.transaction():
         claim(state, inode, found.id)

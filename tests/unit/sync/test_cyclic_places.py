@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.sync.account import Account
 from tests.unit.sync.test_taking_back import deny
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import Changed, ZonedriveError
 from zonedrive.sync.planner import InodeViews
 
 pytestmark = pytest.mark.timeout(60)  # for walks that never end
@@ -38,3 +38,25 @@ async def test_walks_over_known_places_end(tmp_path: Path) -> None:
         deny(account)
         with pytest.raises(ZonedriveError):
             await account.names.move(account.intent(file), file)
+
+
+async def test_a_new_folder_at_the_place_of_one_above_it(tmp_path: Path) -> None:
+    """The folder between the two was moved by a coworker, and is listed at its new place first."""
+    account = Account(tmp_path)
+    account.bob.make_folder("outer")
+    account.bob.make_folder("outer/middle")
+    async with account.running():
+        await account.folders.ensure(account.at("outer"))
+        await account.folders.ensure(account.at("outer/middle"))
+        intent, new = account.make("outer/middle/new"), account.at("outer/middle/new")
+        outer_id = account.at("outer").remote_id
+        account.bob.move("outer/middle", "middle")
+        account.bob.move("outer", "middle/new")
+        with pytest.raises(Changed):
+            await account.names.make(intent, new)
+        assert account.state.path(new.ino) == "Zone/outer/middle/new"
+        await account.list()
+        await account.names.make(intent, new)
+        assert account.at("middle/new") is new
+        assert new.remote_id == outer_id
+        assert account.left() == {}

@@ -1,6 +1,7 @@
 """Folders and names: created, renamed, moved, removed and copied, with any name."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,48 @@ def test_a_folder_at_the_place_of_one_with_a_file_in_use(tmp_path: Path, settle:
             assert mount.zone.read("docs/new.txt") == b"new"
             assert mount.zone.find("docs/report.md") is None
             assert reader.read() == content
+    finally:
+        mount.close()
+
+
+@pytest.mark.parametrize("place", ["new folder", "moved file", "folder above", "folder removed"])
+def test_a_removed_file_is_read_to_its_end(tmp_path: Path, place: str) -> None:
+    """Another entry gets its name, or the name of its folder, while only its beginning is here.
+
+    The bytes are kept until the close.
+    """
+    mount = VirtualMount(tmp_path, "settle=0")
+    mount.mount()
+    try:
+        content = random.Random(0).randbytes(24 << 20)
+        mount.zone.make_folder("folder")
+        mount.zone.write("folder/large.bin", content)
+        mount.loop.run(trio.sleep, 15)
+        path = mount.root / "folder/large.bin"
+        with path.open("rb", buffering=0) as reader:
+            assert reader.read(1000) == content[:1000]
+            path.unlink()
+            if place == "new folder":
+                path.mkdir()
+            elif place == "moved file":
+                (mount.root / "notes.txt").rename(path)
+            elif place == "folder above":
+                path.parent.rename(mount.root / "former")
+                path.parent.mkdir()
+            else:
+                path.parent.rmdir()
+                path.parent.mkdir()
+            mount.loop.run(trio.sleep, 20)
+            found = mount.zone.find("former" if place == "folder above" else "folder")
+            assert found is not None
+            assert (mount.zone.find("former/large.bin") is not None) == (place == "folder above")
+            assert len(mount.zone.trash()) == {"folder above": 0, "folder removed": 2}.get(place, 1)
+            reader.seek(20 << 20)
+            assert reader.read(1000) == content[20 << 20 :][:1000]
+        mount.sync()
+        assert mount.zone.find("former/large.bin") is None
+        assert mount.outgoing() == []
+        assert mount.complaints() == []
     finally:
         mount.close()
 

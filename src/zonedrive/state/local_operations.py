@@ -182,13 +182,17 @@ def remove_whole(state: LocalState, folder: Inode) -> None:
 
 
 def forget(state: LocalState, inode: Inode) -> None:
-    """Remove an inode and its local bytes, without a request to the service."""
+    """Remove an inode and its local bytes, without a request to the service.
+
+    The bytes of an open file are removed after its last close.
+    """
     intent = state.intents.get(inode.ino)
     with state.transaction():
         state.inodes.unlink(inode)
         state.intents.drop(inode.ino)
     reached(Place.DELETE_NOTED)
-    state.discard_bytes(inode, intent)
+    if inode.ino not in state.opened:
+        state.discard_bytes(inode, intent)
     state.release_if_unreferenced(inode)
 
 

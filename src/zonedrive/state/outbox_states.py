@@ -116,12 +116,13 @@ STATES: dict[Change, Facts] = {
     Change.REMOVED_IN_USE: Facts(
         "the same, while a program still reads the file",
         "the removal; the place and the version that the service knows",
-        "nothing until the close, unless a new file has the name",
+        "nothing until the close, unless another entry needs the place",
     ),
     Change.DELETED: Facts(
         "the entry was moved into the trash; a new file with its name is a new entry",
         "the removal; the place and the version that the service knows",
-        "a deletion, after the close if a program still reads the file",
+        "a deletion; if a program still reads the file, after the close, or when another entry"
+        " needs the place",
     ),
 }
 

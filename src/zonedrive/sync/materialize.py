@@ -1,6 +1,8 @@
 """Copying of remote content into the spool, where changes on the service do not affect it."""
 
-from zonedrive.errors import Changed, NotFound
+from contextlib import suppress
+
+from zonedrive.errors import Changed, Forbidden, NotFound, NotSupported, Rejected
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations, remote_operations
@@ -9,15 +11,17 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Local
 from zonedrive.state.open_file import content_of
 
-TRIES = 5  # downloads of one file that each find a newer version than the last
+TRIES = 5  # default number of downloads of one file that each find a newer version
 
 
-async def materialize(state: LocalState, service: Service, inode: Inode) -> None:
+async def materialize(
+    state: LocalState, service: Service, inode: Inode, tries: int = TRIES
+) -> None:
     """Copy the service's version of a file into the spool, as local content (a generation).
 
     Does nothing for a file with local content. If a program writes to the file meanwhile, the copy
     is discarded. If the service has a newer version, the newer version is copied. Raises Changed if
-    the version changes TRIES times, and NotFound if the file is gone.
+    `tries` downloads each find a newer version, and NotFound if the file is gone.
     """
     changes = 0
     while not inode.generation:
@@ -29,7 +33,7 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
             file = await state.cache.export(inode.ino, inode.revision, inode.size, source, path)
         except Changed:
             changes += 1
-            if changes == TRIES or not await refresh_version(state, service, inode):
+            if changes == tries or not await refresh_version(state, service, inode):
                 raise
             continue
         file.close()
@@ -37,6 +41,20 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
             local_operations.adopt_copy(state, inode, generation, file)
         else:
             state.spool.delete(inode.ino, generation)
+
+
+async def keep_readable(state: LocalState, service: Service, inode: Inode) -> None:
+    """Copy the content of a file that is about to be deleted, if a program has the file open.
+
+    Does nothing if the content is complete in the cache, or if the service does not have it or
+    rejects the request: reads then fail in any case. Raises the other errors of `materialize`.
+    """
+    opened = state.opened.get(inode.ino)
+    if opened is None or opened.session is not None:
+        return
+    if opened.reader is None or not opened.reader[1].kept:
+        with suppress(Changed, NotFound, Forbidden, Rejected, NotSupported):
+            await materialize(state, service, inode, tries=1)
 
 
 async def bring_bytes(

@@ -21,8 +21,8 @@ backup file that was created and removed causes no step. Some cases need more ca
   was since removed locally. Other steps that need the earlier name wait until the outcome is
   known. The file's own step first determines the outcome, and waits for no other step.
 * A removed file that a program still reads is deleted at the program's close, so that the program
-  can read it to the end. It is deleted at once if another entry needs its place, or that of a
-  folder above it that was removed as well.
+  can read it to the end. If another entry needs its place, or that of a folder above it that was
+  removed as well, it is deleted as soon as its content is on this machine.
 * An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
@@ -121,13 +121,13 @@ def fold(
         if (step := _step(intent, view, inherited, wanted)) is not None
     ]
     taken = {views[step.ino].place for step in steps if _takes_a_place(step, views[step.ino])}
+    deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.DELETE, intent.ino, intent)
         for intent, view in items
         if intent.gone and intent.held and not view.new and view.origin not in wanted
-        if _blocks(view, views, leaving, taken)
+        if any(views[ino].origin in taken for ino in (view.ino, *deleted.intersection(view.inside)))
     ]
-    deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
         for intent, view in items
@@ -144,22 +144,6 @@ def fold(
     places = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
-
-
-def _blocks(
-    view: InodeView,
-    views: Mapping[int, InodeView],
-    leaving: Mapping[Place, InodeView],
-    taken: Collection[Place],
-) -> bool:
-    """Return True if a removed file occupies one of the places `taken`.
-
-    The file does so if another entry needs its own place, or that of a folder above it that leaves
-    its place, too.
-    """
-    above = (views[ino] for ino in view.inside if ino in views)
-    leaves = (each for each in above if each.origin and leaving.get(each.origin) is each)
-    return view.origin in taken or any(each.origin in taken for each in leaves)
 
 
 def _gives_up(
@@ -218,7 +202,7 @@ def _step(
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
         if intent.held and not makes_way:
-            return None  # a program still reads the file, see `_blocks`
+            return None  # a program still reads the file, see `fold`
         return Step(Action.DELETE, intent.ino, intent)
     if intent.place:
         return Step(Action.WITHDRAW if view.local else Action.MOVE, intent.ino, intent)

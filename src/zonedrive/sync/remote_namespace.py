@@ -27,6 +27,7 @@ from zonedrive.state.merge import STEP
 from zonedrive.state.names import aside_name, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.materialize import keep_readable
 from zonedrive.sync.reconcile import Reconciler, current_entry
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
@@ -256,6 +257,7 @@ class RemoteNamespace:
         if inode.is_folder:
             changed = await self._others_in(inode)
         else:
+            await keep_readable(self._state, self._service, inode)
             changed = await self._has_other_version(intent, inode)
         if not planned.is_current:
             return  # another inode may represent the entry now

@@ -131,7 +131,10 @@ def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
 
 
 def test_a_deleted_file_that_is_still_read_makes_room_for_another_entry() -> None:
-    """A new folder, or a moved one, has its place, or that of a removed folder above it."""
+    """A new folder, or a moved one, has its place, or that of a removed folder above it.
+
+    A moved folder takes the file with it.
+    """
     read = intent(2, gone=True, held=True), old_file(2, A)
     new_folder = intent(4, place=True), InodeView(4, folder=True, new=True, place=A, origin=None)
     moved = intent(5, place=True), InodeView(5, folder=True, new=False, place=A, origin=B)
@@ -147,6 +150,8 @@ def test_a_deleted_file_that_is_still_read_makes_room_for_another_entry() -> Non
     )
     waits = {step.ino: set(step.after) for step in steps}
     assert waits == {9: {3}, 4: {9}, 3: set()}
+    away = intent(9, place=True), InodeView(9, folder=True, new=False, place=B, origin=A)
+    assert folded(held, away, new_folder) == [(Action.MOVE, 9, 0), (Action.MAKE, 4, 0)]
 
 
 def test_a_folder_is_created_before_its_content() -> None:

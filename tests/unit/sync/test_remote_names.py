@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from tests.unit.sync.account import Account
-from zonedrive.errors import AlreadyExists, Changed, ZonedriveError
+from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.pending_requests import PendingRequest
@@ -446,6 +446,63 @@ async def test_a_removal(
         assert len(refusals(account)) == refused
         await account.folders.ensure(account.zone)
         assert account.names_in() == ({"a"} if stays else set())
+
+
+def unreadable(account: Account) -> None:
+    account.world.fault(status=403, path="/content$")
+
+
+@pytest.mark.parametrize(
+    ("happened", "stays", "copied"),
+    [
+        (nothing, False, True),
+        (newer, True, False),
+        (gone, False, False),
+        (unreadable, False, False),
+    ],
+)
+async def test_a_removal_of_a_file_in_use(
+    tmp_path: Path, happened: Callable[[Account], None], stays: bool, copied: bool
+) -> None:
+    """The removed version stays readable until the close, if it could be read before."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        opened = state.new_open_file(inode)
+        state.inodes.remember(inode.ino)
+        account.remove("a")
+        happened(account)
+        await delete(account, inode)
+        assert account.left() == {}
+        account.world.heal()
+        assert tree(account) == ({"a"} if stays else set())
+        assert isinstance(opened.content, int) == copied
+        if copied:
+            file = state.spool.open(inode.ino, inode.generation)
+            assert file.pread(0, 9) == b"old"
+            file.close()
+        del state.opened[inode.ino]
+        state.release_if_unreferenced(inode)
+        assert state.spool.stored() == []
+
+
+async def test_a_removal_of_a_file_in_use_that_cannot_be_fetched_now(tmp_path: Path) -> None:
+    """The entry stays until the content is here, or until the close."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        state.new_open_file(inode)
+        account.remove("a")
+        account.world.fault(status=503, path="/content$")
+        with pytest.raises(Unavailable):
+            await delete(account, inode)
+        assert tree(account) == {"a"}
+        assert account.left() == {"-Zone/a": "REMOVED_IN_USE"}
+        del state.opened[inode.ino]
+        await delete(account, inode)
+        assert tree(account) == set()
 
 
 @pytest.mark.parametrize("request_", [ENTRY, LISTING])

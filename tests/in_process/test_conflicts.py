@@ -460,30 +460,6 @@ def copies_of(desk: Mounted, stem: str) -> list[str]:
     return [name for name in desk.zone.listing() if name.startswith(f"{stem} (conflict, ")]
 
 
-@pytest.mark.parametrize("place", ["new.txt", "docs/new.txt"])
-@pytest.mark.parametrize("is_removed", [False, True], ids=["renamed here", "removed here"])
-def test_a_listing_shows_an_entry_that_leaves_at_the_place_of_a_new_file(
-    desk: Mounted, is_removed: bool, place: str
-) -> None:
-    """The new file does not take over the history of that entry, which never had this name here."""
-    notes, number = desk.root / "notes.txt", desk.zone.entry_id("notes.txt")
-    desk.command("pause")
-    if is_removed:
-        notes.unlink()
-    else:
-        notes.rename(desk.root / "mine.txt")
-    (desk.root / place).write_bytes(b"new")
-    desk.zone.move("notes.txt", place)
-    time.sleep(30)
-    assert list(desk.root.rglob("*"))
-    desk.command("resume")
-    desk.sync()
-    assert desk.zone.read(place) == b"new" and len(desk.zone.versions(place)) == 1
-    assert desk.zone.entry_id(place) != number
-    if not is_removed:
-        assert desk.zone.entry_id("mine.txt") == number
-
-
 @pytest.mark.parametrize("is_edited", [False, True], ids=["moved", "moved and edited"])
 @pytest.mark.parametrize("is_removed", [False, True], ids=["renamed here", "removed here"])
 def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(

@@ -269,19 +269,9 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
             continue
-        if is_where_coworker_moved_it(state, inode):
-            continue
         if _had(inode, folder, name) and not _is_moving(state, inode):
             return inode
     return None
-
-
-def is_where_coworker_moved_it(state: LocalState, inode: Inode) -> bool:
-    """Return True if a coworker has moved the entry of a moved or removed file to its place.
-
-    The file never had this place here, so a new file at this place is another file.
-    """
-    return state.moved_to.get(inode.ino) == (inode.remote_parent, inode.remote_name)
 
 
 def _had(inode: Inode, folder: Inode, name: str) -> bool:

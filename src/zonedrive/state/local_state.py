@@ -82,9 +82,6 @@ class LocalState:
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn
         self.refusals = RejectedChanges()
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
-        # By inode of a file that was moved or removed: the place to which a coworker has moved its
-        # entry (remote id of the folder, name).
-        self.moved_to: dict[int, tuple[str | None, str]] = {}
         # By inode and generation: bytes and records that a program has synced.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace

@@ -106,12 +106,6 @@ class LocalView(Protocol):
         In a listing, the entry has the name `name`, and `folder` is the remote id of its folder.
         """
 
-    def moved_to(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record that the entry of a moved or removed file is at another place on the service.
-
-        `folder` (remote id) and `name` are the entry's folder and name in a listing.
-        """
-
     def left(self, folder: Inode) -> None:
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
@@ -413,13 +407,6 @@ class Merge:
             # has moved the entry, its upload moves the new file.
             self._ours.parked_at(inode, self._folder.remote_id, entry.name)
             place, mark = {}, 0  # without a mark, the next listing calls `parked_at` again
-        elif (
-            local & (Local.PLACE | Local.GONE)
-            and not inode.is_folder
-            and inode.remote_parent is not None
-            and (inode.remote_parent, inode.remote_name) != (self._folder.remote_id, entry.name)
-        ):
-            self._ours.moved_to(inode, self._folder.remote_id, entry.name)
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)

@@ -59,17 +59,6 @@ class LocalChanges:
             self._state.moved_parked.add(inode.ino)
             self._state.intents.changes.notify()
 
-    def moved_to(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record the place of a moved or removed file, unless a request of this client moved it.
-
-        `folder` (remote id) and `name` are the entry's folder and name in a listing.
-        """
-        state, request = self._state, self._state.requests.get(inode.ino)
-        if request is None or not request.is_move:
-            for ino in [each for each in state.moved_to if state.intents.get(each) is None]:
-                del state.moved_to[ino]
-            state.moved_to[inode.ino] = folder, name
-
     def left(self, folder: Inode) -> None:
         """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
 

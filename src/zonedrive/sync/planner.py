@@ -9,8 +9,7 @@ backup file that was created and removed causes no step. Some cases need more ca
   editors save this way. The new file takes over the identity of the old file (ADOPT), so that the
   service gets one new version and the history continues. While a program is still writing the new
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
-  over the identity: the entry is deleted, and the new file gets a new entry. A new file at a place
-  to which a coworker has moved the entry does not take over the identity, either.
+  over the identity: the entry is deleted, and the new file gets a new entry.
 * A file on the service got a local-only name (a backup). The file is parked: its entry stays as it
   is. In three cases, the file gives up its entry (WITHDRAW), and the entry is deleted: another
   entry that cannot take over the identity, such as a folder, needs the place; the remote folder of
@@ -44,9 +43,7 @@ import msgspec
 from zonedrive.snapshot import Snapshot
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, IntentTable
-from zonedrive.state.local_operations import is_where_coworker_moved_it
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Local
 
 BATCH = 200  # maximum number of content-only intents folded at a time
 LARGE = 256 << 10  # bytes
@@ -71,7 +68,7 @@ class InodeView(msgspec.Struct, frozen=True):
     inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
     toward: tuple[int, ...] = ()  # of a known folder: folders on the service above its target
     local: bool = False  # the local name is never sent to the service
-    moved: bool = False  # a coworker has moved the entry of a parked, moved or removed file
+    moved: bool = False  # of a parked file: a coworker has moved its entry
 
 
 class Action(IntEnum):
@@ -112,12 +109,8 @@ def fold(
         for intent, view in items
         if view.origin is not None and _leaves(intent, view)
     }
-    own = {
-        intent.ino
-        for intent, view in items
-        if intent.final or (view.moved and not intent.parked)  # no new file takes over their entry
-    }
-    inherited = {place: each for place, each in leaving.items() if each.ino not in own}
+    final = {intent.ino for intent, _ in items if intent.final}
+    inherited = {place: each for place, each in leaving.items() if each.ino not in final}
     wanted = {
         view.place for intent, view in items if view.new and not view.folder and intent.generation
     }
@@ -132,8 +125,7 @@ def fold(
     steps += [
         Step(Action.DELETE, intent.ino, intent)
         for intent, view in items
-        if intent.gone and intent.held and not view.new
-        if view.moved or view.origin not in wanted
+        if intent.gone and intent.held and not view.new and view.origin not in wanted
         if any(views[ino].origin in taken for ino in (view.ino, *deleted.intersection(view.inside)))
     ]
     steps += [
@@ -173,7 +165,7 @@ def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bo
     `places` are the local places of files that lose their own identity to a new file.
     """
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
-    return is_removal and not (step.intent.final or view.moved) and view.origin in places
+    return is_removal and not step.intent.final and view.origin in places
 
 
 def _leaves(intent: Intent, view: InodeView) -> bool:
@@ -205,7 +197,7 @@ def _step(
         if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
-    makes_way = not (view.folder or view.moved) and view.origin in wanted
+    makes_way = not view.folder and view.origin in wanted
     if (intent.gone or intent.place) and makes_way and not intent.final:
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
@@ -380,9 +372,7 @@ class InodeViews:
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
             local=inode.local,
-            moved=ino in state.moved_parked
-            if state.local(ino) & Local.PARKED
-            else is_where_coworker_moved_it(state, inode),
+            moved=ino in state.moved_parked,
         )
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:

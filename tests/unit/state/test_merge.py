@@ -40,7 +40,6 @@ class LocalView:
         self.locals: dict[int, Local] = {}
         self.doubtful: set[str] = set()
         self.orphans: list[int] = []
-        self.moves: list[tuple[int, str | None, str]] = []
 
     def local(self, ino: int) -> Local:
         return self.locals.get(ino, Local.NOTHING)
@@ -53,9 +52,6 @@ class LocalView:
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Ignore the place; no file of these tests is parked."""
-
-    def moved_to(self, inode: Inode, folder: str | None, name: str) -> None:
-        self.moves.append((inode.ino, folder, name))
 
     def left(self, folder: Inode) -> None:
         """Ignore the folder; no file of these tests is parked."""

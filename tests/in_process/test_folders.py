@@ -2,6 +2,7 @@
 
 import errno
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
+from tests.in_process.test_refused_names import refusing
 
 
 def test_a_folder_is_made_and_removed(desk: Mounted) -> None:
@@ -73,6 +75,33 @@ def test_a_renamed_folder_counts_for_its_files(desk: Mounted) -> None:
     desk.command("pause")
     assert desk.command("send", paths=paths, timeout=60)["exit"] == 0
     assert "papers/report.md" in desk.zone.tree()
+
+
+@pytest.mark.parametrize("what", ["papers", "papers/report.md"])
+def test_a_refused_rename_of_a_folder_is_reported_for_its_files(desk: Mounted, what: str) -> None:
+    """The service does not have the file at the path that was given to `sync`."""
+    desk.allow("refused")
+    folder = desk.zone.entry_id("docs")
+    (desk.root / "docs").rename(desk.root / "papers")
+    with refusing(desk, 403, "PUT", folder):
+        answer = desk.command("sync", paths=[f"{desk.root.name}/{what}"], timeout=20)
+    assert answer["exit"] == 1 and len(answer["taken_back"]) == 1
+
+
+def test_a_new_folder_that_has_become_a_folder_above_on_the_service(desk: Mounted) -> None:
+    """Its file is sent, although no program lists the folders in between."""
+    desk.allow("planned again")
+    desk.zone.make_folder("outer")
+    desk.zone.make_folder("outer/middle")
+    eventually(lambda: (desk.root / "outer/middle").exists(), what="the folders show")
+    desk.command("pause")
+    (desk.root / "outer/middle/new").mkdir()
+    (desk.root / "outer/middle/new/file").write_bytes(b"x")
+    desk.zone.move("outer/middle", "middle")
+    desk.zone.move("outer", "middle/new")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("middle/new/file") == b"x"
 
 
 def test_a_file_is_deleted(desk: Mounted) -> None:
@@ -208,6 +237,23 @@ def test_a_removed_file_is_read_to_its_end(tmp_path: Path, place: str) -> None:
         assert mount.complaints() == []
     finally:
         mount.close()
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_removed_file_that_cannot_be_read_makes_room(desk: Mounted, status: int) -> None:
+    """A folder has its name, and the service always refuses the content of the file."""
+    desk.zone.write("large.bin", random.Random(0).randbytes(24 << 20))
+    path = desk.root / "large.bin"
+    eventually(path.exists, what="the file shows")
+    with path.open("rb", buffering=0) as reader:
+        assert len(reader.read(1000)) == 1000
+        time.sleep(5)
+        desk.deployment.fault(path="/content$", status=status)
+        path.unlink()
+        path.mkdir()
+        (path / "in").write_bytes(b"x")
+        assert desk.command("sync", timeout=600)["exit"] == 0
+    assert desk.zone.read("large.bin/in") == b"x"
 
 
 @pytest.mark.parametrize("removed", [False, True])

@@ -28,7 +28,7 @@ from zonedrive.state.names import aside_name, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import keep_readable
-from zonedrive.sync.reconcile import Reconciler, current_entry
+from zonedrive.sync.reconcile import COMPARISONS, Reconciler, current_entry
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class RemoteNamespace:
                 if not planned.is_current:
                     return
                 if found.folder:
-                    remote_binding.adopt_folder(state, intent, inode, found)
+                    await self._adopt(intent, inode, found)
                 else:
                     conflicts.rename_local_aside(state, inode, found)
                     await reconciler.make_durable()
@@ -77,6 +77,20 @@ class RemoteNamespace:
             # If the response cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)
             self._folders.known_empty(inode)
+
+    async def _adopt(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """Bind a new folder to the remote folder `found`.
+
+        If `found` is a folder above it in the local tree, list the folders above again, because
+        they were moved on the service, and raise Changed.
+        """
+        try:
+            remote_binding.adopt_folder(self._state, intent, inode, found)
+        except Changed:
+            above = list(self._state.inodes.and_above(inode))
+            for folder in reversed(above[1:-1]):
+                await self._folders.refresh(folder, time.monotonic_ns())
+            raise
 
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
@@ -257,7 +271,7 @@ class RemoteNamespace:
         if inode.is_folder:
             changed = await self._others_in(inode)
         else:
-            await keep_readable(self._state, self._service, inode)
+            await self._keep_readable(intent, inode)
             changed = await self._has_other_version(intent, inode)
         if not planned.is_current:
             return  # another inode may represent the entry now
@@ -288,6 +302,19 @@ class RemoteNamespace:
                 raise _unsupported_endpoint_error(unknown) from unknown
         reached(Place.DELETE_DONE)
         await self._deleted(inode)
+
+    async def _keep_readable(self, intent: Intent, inode: Inode) -> None:
+        """Copy the content of a file that a program has open, see `keep_readable`.
+
+        After COMPARISONS failed attempts, the file is deleted without the copy, because its place
+        may be needed, and some errors recur in every attempt.
+        """
+        try:
+            await keep_readable(self._state, self._service, inode)
+        except (ZonedriveError, OSError) as wrong:
+            if intent.attempts < COMPARISONS:
+                raise
+            log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
         """Rename an entry from a temporary name to its own name, or to `instead` if this is taken.

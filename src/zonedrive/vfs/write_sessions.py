@@ -94,7 +94,7 @@ class WriteSessions:
                 return
             try:
                 await self._begin(opened, truncate)
-            except Changed as again:
+            except (Changed, NotFound) as again:
                 raise OSError(errno.ESTALE, "changed on the service") from again
 
     async def _begin(self, opened: OpenFile, truncate: bool) -> None:

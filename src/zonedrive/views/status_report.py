@@ -327,13 +327,16 @@ class StatusReport:
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
         """Return path and error of each unreported change that was rejected and rolled back.
 
-        Only changes of the inodes `roots` and below them are returned. A returned change counts as
-        reported afterwards. If `roots` contains ROOT, this also works on closed stores.
+        Only changes of the inodes `roots`, below them and of the folders above them are returned. A
+        returned change counts as reported afterwards. If `roots` contains ROOT, this also works on
+        closed stores.
         """
         below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:
-            asked = [*self._state.inodes.get_all(roots)]
-            entries = {(each.zone, each.remote_id) for each in asked}
+            inodes = self._state.inodes
+            asked = [*inodes.get_all(roots)]
+            every = [above for each in asked for above in inodes.and_above(each)]
+            entries = {(each.zone, each.remote_id) for each in every}
             inside = tuple(f"{self.path(each.ino)}/" for each in asked)
             below = [
                 each

@@ -334,7 +334,12 @@ class Namespace:
         inode = self.named(old_folder, source)
         target = state.inodes.child(new_folder.ino, wanted)
         names = Snapshot(
-            lambda: (inode.parent, inode.name, state.inodes.child(new_folder.ino, wanted))
+            lambda: (
+                inode.parent,
+                inode.name,
+                state.inodes.child(new_folder.ino, wanted),
+                state.inodes.is_below(new_folder, inode),
+            )
         )
         if flags & NOREPLACE and target is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")

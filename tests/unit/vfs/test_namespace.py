@@ -1,10 +1,15 @@
 """Names that change while an operation on them waits for the service."""
 
+import errno
+from pathlib import Path
 from typing import cast
 
 import pytest
+import trio
+import trio.testing
 
 from tests.unit.state.disk import SILENT, zone_of
+from tests.unit.sync.account import Account
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -46,3 +51,37 @@ async def test_an_entry_that_was_renamed_meanwhile_is_not_removed(
         await remove(zone.ino, b"plans")
     assert state.inodes.child(zone.ino, "kept") is entry
     assert state.intents.get(entry.ino) is None
+
+
+async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path) -> None:
+    """A coworker's move of the target folder arrives while the rename waits for a listing."""
+    account = Account(tmp_path, refresh="600")
+    for path in ("moved", "target", "target/empty"):
+        account.bob.make_folder(path)
+    async with account.running():
+        state, moved, target = account.state, account.at("moved"), account.at("target")
+        for folder in (moved, target):
+            await account.folders.ensure(folder)
+        dispatcher = cast(Dispatcher, None)
+        files = Files(state, account.service, account.folders, dispatcher, CallerPolicy(()))
+        names = Namespace(state, account.service, account.folders, files, dispatcher)
+        wrong = list[OSError]()
+
+        async def rename() -> None:
+            try:
+                await names.rename(account.zone.ino, b"moved", target.ino, b"empty", 0)
+            except OSError as refused:
+                wrong.append(refused)
+
+        empty = account.bob.entry_id("target/empty")
+        account.bob.move("target", "moved/target")
+        async with trio.open_nursery() as nursery:
+            account.world.fault(stall=600, path=f"/folder/{empty}$")
+            nursery.start_soon(rename)
+            await trio.testing.wait_all_tasks_blocked()
+            await account.list("moved")
+            account.world.heal()
+        assert [each.errno for each in wrong] == [errno.EBUSY]
+        assert (moved.parent, target.parent) == (account.zone.ino, moved.ino)
+        assert state.inodes.rows.unreachable() == []
+        assert account.left() == {}

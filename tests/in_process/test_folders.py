@@ -1,6 +1,7 @@
 """Folders and names: created, renamed, moved, removed and copied, with any name."""
 
 import errno
+import os
 import random
 import time
 from pathlib import Path
@@ -254,6 +255,29 @@ def test_a_removed_file_that_cannot_be_read_makes_room(desk: Mounted, status: in
         (path / "in").write_bytes(b"x")
         assert desk.command("sync", timeout=600)["exit"] == 0
     assert desk.zone.read("large.bin/in") == b"x"
+
+
+def test_a_file_in_a_trashed_folder_is_read_to_its_end(tmp_path: Path) -> None:
+    """Only its beginning is here when the folder is moved into the desktop's trash."""
+    mount = VirtualMount(tmp_path)
+    mount.mount()
+    try:
+        content = random.Random(0).randbytes(24 << 20)
+        mount.zone.make_folder("folder")
+        mount.zone.make_folder("folder/inner")
+        mount.zone.write("folder/inner/large.bin", content)
+        mount.loop.run(trio.sleep, 20)
+        with (mount.root / "folder/inner/large.bin").open("rb", buffering=0) as reader:
+            assert reader.read(1000) == content[:1000]
+            (mount.root / "folder").rename(mount.path / f".Trash-{os.getuid()}/files/folder")
+            mount.sync()
+            assert mount.zone.find("folder") is None
+            reader.seek(20 << 20)
+            assert reader.read(1000) == content[20 << 20 :][:1000]
+        assert mount.outgoing() == []
+        assert mount.complaints() == []
+    finally:
+        mount.close()
 
 
 @pytest.mark.parametrize("removed", [False, True])

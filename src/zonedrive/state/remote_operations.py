@@ -301,13 +301,15 @@ def create_parents(state: LocalState) -> None:
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
     """Remove the given descendants of a folder that was deleted on the service.
 
-    Their intents, pending requests and local bytes are deleted, too.
+    Their intents, pending requests and local bytes are deleted, too. The bytes of an open file are
+    deleted after its last close.
     """
     with state.transaction():
         for inode in inodes:
             state.intents.drop(inode.ino)
             state.requests.drop(inode.ino)
-            state.discard_bytes(inode)
+            if inode.ino not in state.opened:
+                state.discard_bytes(inode)
             state.inodes.unlink(inode)
     reached(Place.FOLDER_EMPTIED)
     for inode in inodes:

@@ -43,18 +43,20 @@ async def materialize(
             state.spool.delete(inode.ino, generation)
 
 
-async def keep_readable(state: LocalState, service: Service, inode: Inode) -> None:
-    """Copy the content of a file that is about to be deleted, if a program has the file open.
+async def keep_readable(state: LocalState, service: Service, removed: Inode) -> None:
+    """Copy the content of open files that are about to be deleted: `removed`, or all below it.
 
-    Does nothing if the content is complete in the cache, or if the service does not have it or
-    rejects the request: reads then fail in any case. Raises the other errors of `materialize`.
+    Does nothing for a file whose content is complete in the cache, or if the service does not have
+    the content or rejects the request: reads then fail in any case. Raises the other errors of
+    `materialize`.
     """
-    opened = state.opened.get(inode.ino)
-    if opened is None or opened.session is not None:
-        return
-    if opened.reader is None or not opened.reader[1].kept:
-        with suppress(Changed, NotFound, Forbidden, Rejected, NotSupported):
-            await materialize(state, service, inode, tries=1)
+    for inode in list(state.inodes.get_all(list(state.opened))):
+        opened = state.opened.get(inode.ino)
+        if opened is None or opened.session or not state.inodes.is_below(inode, removed):
+            continue
+        if opened.reader is None or not opened.reader[1].kept:
+            with suppress(Changed, NotFound, Forbidden, Rejected, NotSupported):
+                await materialize(state, service, inode, tries=1)
 
 
 async def bring_bytes(

@@ -268,10 +268,10 @@ class RemoteNamespace:
             return True
 
     async def _delete(self, intent: Intent, inode: Inode, planned: Snapshot[object]) -> None:
+        await self._keep_readable(intent, inode)
         if inode.is_folder:
             changed = await self._others_in(inode)
         else:
-            await self._keep_readable(intent, inode)
             changed = await self._has_other_version(intent, inode)
         if not planned.is_current:
             return  # another inode may represent the entry now
@@ -304,9 +304,9 @@ class RemoteNamespace:
         await self._deleted(inode)
 
     async def _keep_readable(self, intent: Intent, inode: Inode) -> None:
-        """Copy the content of a file that a program has open, see `keep_readable`.
+        """Copy the content of files that programs have open, see `keep_readable`.
 
-        After COMPARISONS failed attempts, the file is deleted without the copy, because its place
+        After COMPARISONS failed attempts, the entry is deleted without the copies, because its place
         may be needed, and some errors recur in every attempt.
         """
         try:

@@ -38,9 +38,14 @@ class Rollback:
     def keep(self, inode: Inode, copy: Entry | None = None) -> None:
         """Undo the local removal of an entry; the next listing shows the entry again.
 
-        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once.
+        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once. Copies
+        that were made because a folder was to be deleted with the files in it are dropped.
         """
         state = self._state
+        if inode.is_folder:
+            for each in state.inodes.get_all(state.inodes.rows.with_bytes()):
+                if state.inodes.is_below(each, inode):
+                    state.revert_to_remote(each)
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
         if copy is None or above is None or above.parent == NOWHERE:
             local_operations.forget(state, inode)

@@ -13,6 +13,7 @@ from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
+from zonedrive.sync.materialize import materialize
 
 ENTRY = r"GET /api/zones/\w+/files/\w+$"
 LISTING = r"GET .*/folder/"
@@ -603,6 +604,50 @@ async def test_a_removal_of_a_whole_folder(
         if not stays:
             assert account.state.inodes.find(inner.ino) is None
             assert not account.state.inodes.rows.has_unreachable()
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+@pytest.mark.parametrize(
+    ("happened", "stays"), [(nothing, False), (new_file, True), (all_is_gone, False)]
+)
+async def test_files_in_use_in_a_whole_folder(
+    tmp_path: Path, happened: Callable[[Account], None], stays: bool, is_copied: bool
+) -> None:
+    """They stay readable until the close; if the folder stays, as the service has them."""
+    account = Account(tmp_path)
+    for path in ("f", "f/g"):
+        account.bob.make_folder(path)
+    for path in ("f/a", "f/g/b", "f/g/closed"):
+        account.bob.write(path, b"old")
+    async with account.running():
+        for path in ("f", "f/g"):
+            await account.folders.ensure(account.at(path))
+        state, folder = account.state, account.at("f")
+        inodes = [account.at(path) for path in ("f/a", "f/g/b")]
+        if is_copied:
+            for inode in (*inodes, account.at("f/g/closed")):
+                await materialize(state, account.service, inode)
+        opened = [state.new_open_file(inode) for inode in inodes]
+        local_operations.remove_whole(state, folder)
+        happened(account)
+        await delete(account, folder)
+        assert tree(account) == (
+            {"f", "f/a", "f/g", "f/g/b", "f/g/closed", "f/new"} if stays else set()
+        )
+        copied = not stays and (is_copied or happened is nothing)
+        assert [isinstance(each.content, int) for each in opened] == [copied, copied]
+        for inode in inodes if copied else ():
+            file = state.spool.open(inode.ino, inode.generation)
+            assert file.pread(0, 9) == b"old"
+            file.close()
+        for inode in inodes:
+            del state.opened[inode.ino]
+            state.release_if_unreferenced(inode)
+        if stays:
+            for path in ("", "f", "f/g"):
+                await account.list(path)
+            assert {account.bytes_of(path) for path in ("f/a", "f/g/b", "f/g/closed")} == {None}
+        assert state.spool.stored() == []
 
 
 async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> None:

@@ -290,6 +290,7 @@ class Cache:
         """Wait GATHER_S seconds, then write the small contents that were added until then."""
         try:
             await trio.sleep(GATHER_S)
+            await self._quota.shrink()  # in steps, unlike `write`
         finally:
             self._gathering = False
         self._small.write(self._in_use)
@@ -314,14 +315,12 @@ class Cache:
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
-        granted, victims = self._quota.claim(taken, taken) if taken else (0, [])
+        granted = await self._quota.claim(taken, taken) if taken else 0
         name = self._new_name(ino)
         target = self._directory / name
         self._quota.leaving += granted  # until the row counts
         self._adding.add(name)
         try:
-            if victims:
-                await trio.to_thread.run_sync(remove, victims)
             if granted and not _renamed(path, target):
                 await trio.to_thread.run_sync(_copied, path, target)
         except OSError as wrong:
@@ -372,8 +371,7 @@ class Cache:
         """Evict content down to the size limit, then run downloads until `aclose` is called."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
-            if victims := self._quota.excess():
-                await trio.to_thread.run_sync(remove, victims)
+            await self._quota.shrink()
             task_status.started()
             try:
                 await self._closing.wait()

@@ -12,8 +12,9 @@ INVARIANT: an entry in use or a pinned inode is never evicted.
 import errno
 import logging
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container, Generator, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import trio
 
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
 _BATCH = 64  # rows that are evicted in one transaction
+_Steps: TypeAlias = Generator[list[Path], None, int]  # see `Quota._claim`
 
 
 class Quota:
@@ -58,54 +60,71 @@ class Quota:
 
         Evicted files are removed before this method returns. Call this in a thread.
         """
-        granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
-        remove(victims)
-        return granted
+        steps, granted = self._claim(need, want), None
+        while granted is None:
+            granted, victims = trio.from_thread.run_sync(self._grant, entry, need, steps)
+            remove(victims)
+        return granted > 0
 
-    def _grant(self, entry: CacheEntry, need: int, want: int) -> tuple[bool, list[Path]]:
+    def _grant(self, entry: CacheEntry, need: int, steps: _Steps) -> tuple[int | None, list[Path]]:
         entry.recount()
-        granted, victims = self.claim(need, want)
-        entry.grant(granted, need)
-        return granted > 0, victims
+        granted, victims = _next(steps)
+        if granted is not None:
+            entry.grant(granted, need)
+        return granted, victims
 
-    def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Grant between `need` and `want` bytes, or 0 if there is no space.
+    async def claim(self, need: int, want: int) -> int:
+        """Grant between `need` and `want` bytes, or 0 if there is no space; return the number.
+
+        Evicted files are removed before this method returns, and other tasks run between two
+        batches. The caller counts the granted bytes as used before its next checkpoint.
+        """
+        steps = self._claim(need, want)
+        while True:
+            granted, victims = _next(steps)
+            if granted is not None:
+                return granted
+            if victims:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(remove, victims)
+            await trio.lowlevel.checkpoint()
+
+    def claim_at_once(self, need: int) -> tuple[int, list[Path]]:
+        """Grant `need` bytes, or 0 if there is no space, in one step.
 
         Returns the number of granted bytes and the evicted files. The caller counts the granted
         bytes as used, and removes the evicted files before it writes.
         """
-        free, victims = self._evict(need, want) if need <= self.limit else self._evict(0, 0)
-        granted = want if free >= want else free if free >= need else 0
-        if not granted:
-            self._say_full()
-        return granted, victims
+        steps, victims = self._claim(need, need), list[Path]()
+        while True:
+            granted, more = _next(steps)
+            if granted is not None:
+                return granted, victims
+            victims += more
 
-    def _say_full(self) -> None:
-        # Do not warn again each time that a small file found space in between.
-        if time.monotonic() - self._said_s >= SAID_S:
-            self._said_s = time.monotonic()
-            log.warning("there is no room left to cache file content; reads continue uncached")
+    async def shrink(self) -> None:
+        """Evict rows until the usage is within the limit; other tasks run between two batches."""
+        await self.claim(0, 0)
 
-    def excess(self) -> list[Path]:
-        """Evict rows until the usage is within the limit; return the evicted files to remove."""
-        return self._evict(0, 0)[1]
+    def _claim(self, need: int, want: int) -> _Steps:
+        """Evict rows in steps, least recently used first; return the number of granted bytes.
 
-    def _evict(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Evict rows, least recently used first; return the free bytes and the evicted files.
-
-        Rows are evicted until `need` bytes are free, or `want` bytes if one batch is enough.
-        Content in the index is not evicted while the index cannot delete content, because that
-        would free no space.
+        After each batch of rows, the evicted files are yielded, and the caller removes them. Other
+        operations may run between two steps. Rows are evicted until `need` bytes are free, or
+        `want` bytes if one batch is enough. Content in the index is not evicted while the index
+        cannot delete content, because that would free no space.
         """
         self._index.delete(())  # rows that an earlier call could not delete
-        most, evicted = self._most(), list[Row]()
-        busy = {entry.path.name for entry in self.entries}
+        # Computed once, because the disk space of evicted content becomes free later.
+        most, evicted = self._most(), 0
+        least, ample = (need, want) if need <= self.limit else (0, 0)
         epoch, after, size = self._index.epoch, (-1, ""), _BATCH
         while (
-            (missing := (want if len(evicted) < _BATCH else need) - most + self.usage()) > 0
+            (missing := (ample if evicted < _BATCH else least) - most + self.usage()) > 0
             and self._index.epoch == epoch
             and (rows := self._index.oldest(_BATCH, after))
         ):
+            busy = {entry.path.name for entry in self.entries}
             batch, last = list[Row](), after
             for row in rows:
                 if missing <= 0 or len(batch) == size:
@@ -125,13 +144,34 @@ class Quota:
                 size = 1  # a full disk may still have space for a short transaction
                 continue
             after = last
-            evicted += batch
-        files = [self._directory / row.name for row in evicted if not row.in_index]
-        return most - self.usage(), files  # negative bytes: too much is used
+            evicted += len(batch)
+            yield [self._directory / row.name for row in batch if not row.in_index]
+        free = most - self.usage()  # negative: too much is used
+        granted = want if free >= want else free if free >= need else 0
+        if need and not granted:
+            self._say_full()
+        return granted
+
+    def _say_full(self) -> None:
+        # Do not warn again each time that a small file found space in between.
+        if time.monotonic() - self._said_s >= SAID_S:
+            self._said_s = time.monotonic()
+            log.warning("there is no room left to cache file content; reads continue uncached")
 
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
+
+
+def _next(steps: _Steps) -> tuple[int | None, list[Path]]:
+    """Make the next step of a claim; return the granted bytes after the last one, else None.
+
+    Also returns the evicted files.
+    """
+    try:
+        return None, next(steps)
+    except StopIteration as end:
+        return end.value, []
 
 
 def remove(paths: Iterable[Path]) -> None:

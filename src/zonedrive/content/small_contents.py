@@ -152,7 +152,7 @@ class SmallContents:
         The space counts as used from now on. Evicted files, which the caller must remove before
         writing, are appended to `victims`.
         """
-        granted, more = self._quota.claim(need, need) if need else (0, [])
+        granted, more = self._quota.claim_at_once(need) if need else (0, [])
         victims += more
         self._quota.leaving += granted  # until the rows count
         return granted >= need

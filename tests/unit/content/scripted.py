@@ -26,7 +26,7 @@ def content(size: int, seed: int = 0) -> bytes:
 def limit(cache: Cache, size: int) -> None:
     """Set the limit of a cache, and evict what is above it, as its start does."""
     cache._quota.limit = size
-    remove(cache._quota.excess())
+    remove(cache._quota.claim_at_once(0)[1])
 
 
 async def until(condition: Callable[[], object]) -> None:

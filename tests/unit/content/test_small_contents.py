@@ -325,16 +325,40 @@ def test_many_contents_are_evicted_in_few_transactions(tmp_path: Path) -> None:
     assert statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") == 4
 
 
-def test_few_contents_are_evicted_for_a_large_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["start", "download"])
+async def test_other_tasks_run_between_two_batches(tmp_path: Path, by: str) -> None:
+    """Many contents are evicted at the next start, or after other programs have filled the disk."""
+    cache = Cache(tmp_path, KEY, 1 << 30).start()
+    for ino in range(1, 801):
+        assert cache.put(ino, "r", small(ino))
+    each, known, most = cost(4 * KIB + 28), len(cache.inos()), 0
+    async with trio.open_nursery() as nursery:
+        if by == "download":
+            await nursery.start(cache.run)
+        cache._quota.limit = 40 * each
+        async with trio.open_nursery() as download:
+            if by == "start":
+                nursery.start_soon(cache.run)
+            else:
+                download.start_soon(fetched, cache, 1000, Script(content(64 * KIB)))
+            while (left := len(cache.inos())) > 40:
+                most, known = max(most, known - left), left
+                await trio.lowlevel.checkpoint()
+        await cache.aclose()
+    # The number of contents that were evicted between two turns of this task.
+    assert max(most, known - left) <= 2 * 64
+
+
+async def test_few_contents_are_evicted_for_a_large_file(tmp_path: Path) -> None:
     """Space that a download may need later is not made by the eviction of many contents."""
     cache = Cache(tmp_path, KEY, 1 << 30).start()
     for ino in range(1, 401):
         assert cache.put(ino, "r", small(ino))
     cache._quota.limit = cache.usage()
     each = cost(4 * KIB + 28)
-    assert cache._quota.claim(each, 50 * each) == (50 * each, [])
+    assert await cache._quota.claim(each, 50 * each) == 50 * each
     assert len(cache.inos()) == 350
-    granted, _ = cache._quota.claim(51 * each, 400 * each)
+    granted = await cache._quota.claim(51 * each, 400 * each)
     assert 51 * each <= granted < 150 * each
     assert len(cache.inos()) == 400 - granted // each
 

@@ -306,8 +306,8 @@ class RemoteNamespace:
     async def _keep_readable(self, intent: Intent, inode: Inode) -> None:
         """Copy the content of files that programs have open, see `keep_readable`.
 
-        After COMPARISONS failed attempts, the entry is deleted without the copies, because its place
-        may be needed, and some errors recur in every attempt.
+        After COMPARISONS failed attempts, the entry is deleted without the copies: its place may be
+        needed, and some errors recur in every attempt.
         """
         try:
             await keep_readable(self._state, self._service, inode)

@@ -169,11 +169,6 @@ class Unavailable(RemoteError):
         """True if the service rejected the request because of overload."""
         return self.status in OVERLOADED
 
-    @property
-    def is_from_gateway(self) -> bool:
-        """True if the response may come from a gateway in front of a service that is down."""
-        return self.status in (502, 503, 504)
-
 
 class BadAnswer(RemoteError):
     """Error for a response that violates the API, such as malformed JSON or a truncated body."""

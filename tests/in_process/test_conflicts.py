@@ -1,6 +1,7 @@
 """Conflicting edits of two users: both versions are kept and reported."""
 
 import errno
+import os
 import re
 import time
 from collections.abc import Callable
@@ -521,3 +522,48 @@ def test_a_write_to_a_file_that_a_coworker_has_saved_and_moved(desk: Mounted) ->
         desk.zone.move("notes.txt", "docs/notes.txt")
         with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
             file.write(b"Alice's version\n")
+
+
+@pytest.mark.parametrize("what", ["docs/report.md", "docs"])
+@pytest.mark.mount("settle=60", "refresh=600")
+def test_a_version_that_was_not_seen_is_not_moved_to_the_trash(desk: Mounted, what: str) -> None:
+    """An unsent edit finds the coworker's version, and the entry stays."""
+    desk.allow(SAID)
+    trash = desk.path / f".Trash-{os.getuid()}/files"
+    path = desk.root / "docs/report.md"
+    path.write_bytes(b"Alice's version\n")
+    desk.zone.write("docs/report.md", b"Bob's version\n")
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.EBUSY):
+        (desk.root / what).rename(trash / "gone")
+    desk.sync()
+    assert desk.zone.read("docs/report.md") == b"Bob's version\n"
+    (conflict,) = desk.conflicts()
+    assert (desk.path / conflict["path"]).read_bytes() == b"Alice's version\n"
+    (desk.root / what).rename(trash / "gone")  # both versions can be seen now
+    desk.sync()
+    assert desk.zone.find(what) is None
+
+
+@pytest.mark.parametrize("name", ["report.md~", ".report.md.swp"])
+@pytest.mark.mount("refresh=1")
+def test_a_file_that_never_leaves_this_machine_brings_no_folder_back(
+    desk: Mounted, name: str
+) -> None:
+    """A coworker deletes the folder: it is deleted, and the file can still be read here."""
+    (desk.root / "docs/2026" / name).write_bytes(b"a backup")
+    desk.sync()
+    desk.zone.delete("docs")
+    eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
+    time.sleep(60)
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
+    assert desk.names(desk.root / "docs") == ["2026"]
+    desk.restart()
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
+    desk.allow("deleted on the service while edited")
+    (desk.root / "docs/2026/new.txt").write_bytes(b"new")  # somebody works in it again
+    desk.sync()
+    assert desk.zone.read("docs/2026/new.txt") == b"new"

@@ -55,8 +55,6 @@ def exit_code(error: Exception) -> int:
         return NOT_LOGGED_ON
     if isinstance(error, BadOption):
         return USAGE
-    if isinstance(error, Unavailable) and error.is_from_gateway:
-        return UNREACHABLE  # as it is if the mount has noticed
     return UNREACHABLE if isinstance(error, Unreachable) else FAILED
 
 

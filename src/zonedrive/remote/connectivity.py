@@ -133,7 +133,7 @@ class Connectivity:
                 self._become("logon-required")
                 return
             if isinstance(error, Unavailable):
-                weight = 0.2 if error.is_from_gateway else 0.0
+                weight = 0.2 if error.status in (502, 503, 504) else 0.0
             else:
                 weight = next(each for kind, each in _WEIGHTS if isinstance(error, kind))
             if weight == 0.0:

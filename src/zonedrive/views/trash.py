@@ -62,7 +62,8 @@ class TrashOperations:
 
         - EXDEV: the entry or anything below it exists only locally, or was rejected by the service.
           Programs then offer to delete the entry permanently.
-        - EBUSY: a program is writing to one of these files, or has just renamed the entry.
+        - EBUSY: a program is writing to one of these files, or has just renamed the entry; or the
+          upload of one of them found a coworker's version, which this machine had not seen.
         - ENETUNREACH or EBUSY: the upload of one of these files does not end soon.
         """
         names = self._names
@@ -75,8 +76,11 @@ class TrashOperations:
         require_changeable(self._state.rules, inode)
         if inode.is_folder:
             await self._folders.ensure(inode)
+        conflicts = Snapshot(lambda: self._conflicts(inode))
         await self._all_sent(inode)
         names.require_removable(inode)
+        if not conflicts.is_current:
+            raise OSError(errno.EBUSY, "a coworker has just saved it, or a file in it")
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program has just renamed it")
         gone = TrashedEntry(inode.ino, inode.name, _entry(inode))
@@ -86,6 +90,15 @@ class TrashOperations:
             await names.unlink(parent, name.encode(), final=True)
         self._dispatcher.expedite([inode.ino])
         return gone
+
+    def _conflicts(self, inode: Inode) -> set[int]:
+        """Return the conflict copies of the entry and of everything below it."""
+        state = self._state
+        return {
+            copy
+            for copy, original in state.intents.conflicts.originals()
+            if (file := state.inodes.find(original)) and state.inodes.is_below(file, inode)
+        }
 
     async def _all_sent(self, inode: Inode) -> None:
         """Wait up to PATIENCE_S seconds until the entry and everything below it is uploaded.

@@ -130,8 +130,6 @@ def test_exit_codes_follow_the_kind_of_error() -> None:
             expected = 2
         if kind.__module__ == "zonedrive.errors":
             assert exit_code(kind("x")) == expected, kind
-    assert exit_code(errors.Unavailable("x", status=503)) == 4
-    assert exit_code(errors.Unavailable("x", status=500)) == 1
 
 
 @pytest.mark.parametrize(

@@ -343,7 +343,14 @@ async def test_a_release_that_waits_for_the_disk_counts_its_writer_once(
     session = state.session(office.inode.ino)
     assert session is not None
     session.changed(0)
-    monkeypatch.setattr(type(session.file), "sync", lambda _: go_on.wait(60))
+    waiting = [go_on]
+
+    def sync(file: ContentFile) -> int:
+        while waiting:  # only the first call
+            waiting.pop().wait(60)
+        return file.changes
+
+    monkeypatch.setattr(type(session.file), "sync", sync)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(files.release, slow)
         await trio.testing.wait_all_tasks_blocked()

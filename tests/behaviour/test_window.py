@@ -324,6 +324,28 @@ def test_a_conflict_is_decided(
     assert not mounted.conflicts()
 
 
+def test_a_copy_that_is_not_uploaded_is_kept(mounted: Mounted, window: Window) -> None:
+    """A copy that only this computer has cannot be given up for the other version."""
+    mounted.allow("a conflict copy", "503")
+    path = mounted.root / "notes.txt"
+    assert path.read_bytes()
+    file = path.open("r+b", buffering=0)
+    file.truncate()
+    file.write(b"mine\n")
+    mounted.zone.write("notes.txt", b"theirs\n")
+    with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        file.close()
+        (copy,) = eventually(mounted.conflicts, what="there is a conflict copy")
+        window.go("/a/default/conflicts")
+        window.chromium.click("main a.button")
+        window.chromium.until("Keep mine")
+        window.chromium.click('button[value="theirs"]')
+        window.chromium.until("Your copy is not uploaded yet, and would be lost.")
+        assert (mounted.path / copy["path"]).read_bytes() == b"mine\n"
+    mounted.sync()
+    assert mounted.zone.read(Path(copy["path"]).name) == b"mine\n"
+
+
 @pytest.mark.mount(profile="published")
 def test_a_conflict_that_the_profile_cannot_end(mounted: Mounted, window: Window) -> None:
     """If files cannot be deleted or renamed, no decision is offered."""

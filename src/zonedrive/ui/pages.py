@@ -407,6 +407,11 @@ class Window:
             _replace(mine, theirs)
             said = translated("Your version is the newest version of {} now.").format(theirs.name)
         elif decision == "theirs":
+            if commands.listed("status", os.fspath(mine))["uploads"]:
+                text = translated(
+                    "Your copy is not uploaded yet, and would be lost. Decide later, or keep both."
+                )
+                return self._to(back, Problem(text))
             said = translated("Your copy was removed.")
         elif decision == "both":
             name = _unused(mine.parent, theirs)

@@ -243,6 +243,7 @@ class Window:
             done = commands.run("send", "--timeout", SEND_SECONDS, "--", os.fspath(path))
             return self._told("/", done, translated("Sent."), name)
         if what == "unmount":
+            account.require_mount()
             done = commands.run("unmount", account.mountpoint)
             return self._told("/", done, translated("Unmounted."), name)
         return self._to("/", Problem(translated("There is no such page.")))

@@ -5,9 +5,11 @@ import errno
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -20,6 +22,33 @@ from zonedrive.paths import AccountPaths
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.serve import Presence
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """Return the paths of the account `work`, which is logged on but not mounted."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("STATE_HOME", "CACHE_HOME", "CONFIG_HOME", "RUNTIME_DIR"):
+        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name))
+    paths = AccountPaths("work")
+    Account(name="work", base_url="https://service.example", username="a").save(paths)
+    return paths
+
+
+async def answered(
+    window: pages.Window, path: str, form: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """Request a page, or post a form, and return the response."""
+    transport = httpx.ASGITransport(app=window.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://window") as client:
+        return await client.request("GET" if form is None else "POST", path, data=form)
+
+
+async def test_an_account_without_a_mount_unmounts_nothing(work: AccountPaths) -> None:
+    """A button on a page that is out of date does not unmount the current folder."""
+    response = await answered(pages.Window(nullcontext), "/a/work/do/unmount", {})
+    assert response.status_code == 409
+    assert "This account is not mounted." in response.text
 
 
 def test_every_setting_has_a_meaning() -> None:

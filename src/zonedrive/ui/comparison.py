@@ -1,11 +1,13 @@
 """Comparison of two versions of a text, side by side."""
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import Match
 from pathlib import Path
 from typing import NamedTuple
 
 LARGEST = 512 * 1024  # bytes of a text that is compared
+MOST_STEPS = 20_000_000  # steps of a comparison; some seconds
 CONTEXT = 3  # equal lines shown around a difference
 
 
@@ -34,18 +36,47 @@ def text_of(path: Path) -> str | None:
         return None
 
 
-def rows(left: str, right: str) -> Iterator[Row]:
-    """Yield the rows of a comparison; a row of kind gap replaces equal lines between differences.
+def rows(left: str, right: str) -> list[Row] | None:
+    """Return the rows of a comparison; a row of kind gap replaces equal lines between differences.
 
-    At most CONTEXT equal lines are kept before and after each difference.
+    At most CONTEXT equal lines are kept before and after each difference. Return None if the
+    comparison takes more than MOST_STEPS steps, because many lines are equal to many others.
     """
     ours, theirs = left.splitlines(), right.splitlines()
-    matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
-    for number, group in enumerate(matcher.get_grouped_opcodes(CONTEXT)):
-        if number:
-            yield Row("gap", None, "", None, "")
-        for tag, i1, i2, j1, j2 in group:
-            yield from _pairs(tag, range(i1, i2), range(j1, j2), ours, theirs)
+    found = list[Row]()
+    try:
+        for group in _Matcher(ours, theirs).get_grouped_opcodes(CONTEXT):
+            if found:
+                found.append(Row("gap", None, "", None, ""))
+            for tag, i1, i2, j1, j2 in group:
+                found += _pairs(tag, range(i1, i2), range(j1, j2), ours, theirs)
+    except _TooLong:
+        return None
+    return found
+
+
+class _TooLong(Exception):
+    pass
+
+
+class _Matcher(difflib.SequenceMatcher[str]):
+    """Matcher that raises _TooLong after MOST_STEPS lines and pairs of equal lines."""
+
+    a: Sequence[str]
+    b2j: Mapping[str, Sequence[int]]  # indexes of each line of `theirs`
+
+    def __init__(self, ours: Sequence[str], theirs: Sequence[str]) -> None:
+        self._rest = MOST_STEPS
+        super().__init__(None, ours, theirs, autojunk=False)
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        lines = self.a[alo:ahi]
+        self._rest -= sum(1 + len(self.b2j.get(line, ())) for line in lines)
+        if self._rest < 0:
+            raise _TooLong
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def _pairs(

@@ -383,8 +383,8 @@ class Window:
         account = self._view(request)
         given = request.query_params
         mine, theirs = (accounts.inside(account, given.get(name, "")) for name in ("path", "other"))
-        texts = comparison.text_of(mine), comparison.text_of(theirs)
-        rows = None if None in texts else [*comparison.rows(str(texts[0]), str(texts[1]))]
+        left, right = comparison.text_of(mine), comparison.text_of(theirs)
+        rows = None if left is None or right is None else comparison.rows(left, right)
         return self._page(
             request, "compare.html", account=account, path=given["path"], other=given["other"],
             rows=rows, stamp=_stamp(mine, theirs), removes=account.can("delete"),

@@ -90,12 +90,18 @@ def test_a_comparison_shows_differences() -> None:
     same = [f"line {number}\n" for number in range(20)]
     left = "".join(["mine\n", *same, "removed\n"])
     right = "".join(["theirs\n", *same, "added\n", "added too\n"])
-    rows = [*comparison.rows(left, right)]
+    rows = comparison.rows(left, right) or []
     assert (rows[0].kind, rows[0].left, rows[0].right) == ("changed", "mine", "theirs")
     kinds = [row.kind for row in rows]
     assert kinds.count("gap") == 1 and kinds.count("same") == 2 * comparison.CONTEXT
     assert (rows[-1].kind, rows[-1].left, rows[-1].right) == ("added", "", "added too")
-    assert not [*comparison.rows(left, left)]
+    assert comparison.rows(left, left) == []
+
+
+def test_texts_that_repeat_their_lines_are_compared_up_to_a_limit() -> None:
+    """The time depends on the pairs of equal lines."""
+    assert comparison.rows("same\n" * 100, "same\n" * 101)
+    assert comparison.rows("same\n" * 5000, "same\n" * 5001) is None
 
 
 def test_a_pause_is_a_sentence_with_its_end() -> None:

@@ -3,7 +3,8 @@
 A clause of a message that names a command or an option is replaced by a sentence. If the window can
 do the same as the command, there is also a button.
 
-`_rows` returns the patterns of such clauses with their sentences; the first match is used.
+`_rows` returns the patterns of such clauses with their sentences; the first match is used. A clause
+can contain the name of a file, in which the patterns must not find a command.
 """
 
 import re
@@ -18,6 +19,8 @@ AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
 
 Row = tuple[str, str, tuple[str, ...]]
 """Pattern of a clause, the sentence that replaces a matching clause, and the sentence's buttons."""
+
+_END = r"(?![-/\w]|\.\w)"  # of a word
 
 
 def in_window(text: str) -> tuple[str, tuple[str, ...]]:
@@ -44,50 +47,66 @@ def replaced(clause: str) -> Row | None:
     return next((row for row in _rows() if re.search(row[0], clause)), None)
 
 
+def _command(names: str) -> str:
+    """Return the pattern of a command, in quotes or after a word such as "run"."""
+    return rf"(^|'|(run:?|see|with) )zonedrive ({names}){_END}"
+
+
+def _option(names: str) -> str:
+    """Return the pattern of an option that is a separate word."""
+    return rf"(?<!\S)--({names}){_END}"
+
+
 def _rows() -> list[Row]:
+    discard = _option("discard")
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [
-        (r"resume.*--discard", _("Let the uploads continue.") + f" {rest}", (RESUME,)),
-        (r"logon.*--discard", f"{log_on} {rest}", (LOG_ON,)),
-        (r"mount (it|and).*--discard",
+        (rf"resume.*{discard}", _("Let the uploads continue.") + f" {rest}", (RESUME,)),
+        (rf"logon.*{discard}", f"{log_on} {rest}", (LOG_ON,)),
+        (rf"mount (it|and).*{discard}",
          _("Mount it, and copy what you need or wait until it is uploaded.") + f" {rest}",
          (MOUNT,)),
-        (r"(logoff|off with) --discard",
+        (rf"(logoff|off with) {discard}",
          _("Log off, and log on again; what was not uploaded is then lost."), (LOG_OFF,)),
-        (r"--discard", _("Wait until everything is on the service.") + f" {rest}", (OVERVIEW,)),
+        (discard, _("Wait until everything is on the service.") + f" {rest}", (OVERVIEW,)),
         (r"^to change it,",
          _("To change it, wait until everything is on the service, log off, change it and log on"
            " again."), (LOG_OFF,)),
-        (r"--ca-file",
+        (_option("ca-file"),
          _("Ask your IT department for its certificate file, log on again, and choose the file"
            " under “More choices”."), (LOG_ON,)),
-        (r"--profile", _("Ask your administrator for the profile of this service, and log on again"
-                         " with it, under “More choices”."), (LOG_ON,)),
-        (r"--idp", _("Give the name of the identity provider under “More choices”."), ()),
-        (r"--(timeout|session-only)", log_on, (LOG_ON,)),
-        (r"'zonedrive logoff",
+        (_option("profile"),
+         _("Ask your administrator for the profile of this service, and log on again with it, under"
+           " “More choices”."), (LOG_ON,)),
+        (_option("idp"), _("Give the name of the identity provider under “More choices”."), ()),
+        (_option("timeout|session-only"), log_on, (LOG_ON,)),
+        (_command("logoff"),
          _("Wait until everything is on the service, then log off and log on again."), (LOG_OFF,)),
-        (r"zonedrive unmount .* first$", _("Unmount it first."), (OVERVIEW,)),
-        (r"zonedrive unmount|unmount(ing)? and mount", _("Start it again."), (RESTART,)),
-        (r"zonedrive mount", _("Mount it."), (MOUNT,)),
-        (r"zonedrive resume", _("Let the uploads continue."), (RESUME,)),
-        (r"address that was given", _("Check the address that you gave for the logon."), ()),
-        (r"zonedrive logon|zonedrive tokens", log_on, (LOG_ON,)),
-        (r"zonedrive conflicts", _("Decide about the conflicts."), (CONFLICTS,)),
-        (r"zonedrive trash", _("The page of the trash shows what is in it."), (TRASH,)),
-        (r"zonedrive zones", _("The page of the zones shows their names."), (ZONES,)),
-        (r"zonedrive members", _("The page of the members shows who is in it."), ()),
+        (r"'zonedrive unmount .* first$", _("Unmount it first."), (OVERVIEW,)),
+        (_command("unmount") + r"|(?<!\S)unmount(ing)? and mount(ing)? again",
+         _("Start it again."), (RESTART,)),
+        (_command("mount"), _("Mount it."), (MOUNT,)),
+        (_command("resume"), _("Let the uploads continue."), (RESUME,)),
+        (r"^check the address that was given",
+         _("Check the address that you gave for the logon."), ()),
+        (_command("logon|tokens"), log_on, (LOG_ON,)),
+        (_command("conflicts"), _("Decide about the conflicts."), (CONFLICTS,)),
+        (_command("trash"), _("The page of the trash shows what is in it."), (TRASH,)),
+        (_command("zones"), _("The page of the zones shows their names."), (ZONES,)),
+        (_command("members"), _("The page of the members shows who is in it."), ()),
         (r"'zonedrive status', and try again", _("Try again."), (AGAIN,)),
-        (r"zonedrive status'( for which.*)?$", _("The overview shows which and why."), (OVERVIEW,)),
-        (r"zonedrive (status|sync|send)", _("The overview shows more."), (OVERVIEW,)),
-        (r"doctor --report", _("Save a report, and send it to your support."), (REPORT,)),
-        (r"doctor", _("The page Help finds the cause."), (HELP,)),
+        (r"'zonedrive status'( for which.*)?$",
+         _("The overview shows which and why."), (OVERVIEW,)),
+        (_command("status|sync|send"), _("The overview shows more."), (OVERVIEW,)),
+        (r"'zonedrive doctor --report",
+         _("Save a report, and send it to your support."), (REPORT,)),
+        (_command("doctor"), _("The page Help finds the cause."), (HELP,)),
         (r"^there is no room for it: cache_size",
          _("There is no room for it. Allow more in the settings, or free room on the disk."), ()),
         (r"^a program still has it open", _("A program still has it open for writing."), ()),
-        (r"timedatectl", _("Turn on the automatic time of this computer."), ()),
+        (r"'timedatectl ", _("Turn on the automatic time of this computer."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),
          (EDIT,)),
-        (r"(another|with) --account", _("Give the account another name."), ()),
+        (r"(another|with) " + _option("account"), _("Give the account another name."), ()),
     ]  # fmt: skip

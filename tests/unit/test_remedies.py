@@ -73,6 +73,17 @@ def test_no_text_of_the_window_names_a_command() -> None:
     [
         ("the disk is full", "the disk is full", ()),
         ("a.txt is open; close it", "a.txt is open; close it", ()),
+        *(
+            (f"{name}: no such file", f"{name}: no such file", ())
+            for name in (
+                "Board/doctor.txt",
+                "to the doctor.odt",
+                "'x--discard.txt'",
+                "a/zonedrive mount.txt",
+                "a/zonedrive logon",
+                "timedatectl.log",
+            )
+        ),
         (
             "account x is not mounted; run 'zonedrive mount DIR --account x'",
             "account x is not mounted. Mount it.",

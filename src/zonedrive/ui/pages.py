@@ -44,6 +44,7 @@ from zonedrive.ui.problems import Problem
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
+MOST_STREAMS = 4  # a browser opens at most six connections to a server
 MOST_ENTRIES = 2000  # maximum number of entries shown of one folder
 MOST_CHANGES = 100  # maximum number of changes shown, until older ones are requested
 WEEK = "7d"  # default period of the log of the whole mount
@@ -67,6 +68,7 @@ class Window:
         self._logons = Logons()
         self._at_login: set[str] = set()  # accounts that are mounted at login, at the last overview
         self._said: dict[str, str | Problem] = {}
+        self._streams: list[object] = []  # one object for each open stream of events
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -196,11 +198,12 @@ class Window:
     ) -> AsyncIterator[str]:
         """Yield the live part of a page whenever it changes, until the page is closed.
 
-        The pause between two updates is at least `rest` times as long as an update takes.
+        The pause between two updates is at least `rest` times as long as an update takes. Also end
+        if MOST_STREAMS newer streams are open; the page then requests a new stream.
         """
-        with self._present():
+        with self._present(), self._counted() as this:
             former = ""
-            while not await request.is_disconnected():
+            while this in self._streams[-MOST_STREAMS:] and not await request.is_disconnected():
                 began, text = time.monotonic(), former
                 with contextlib.suppress(ZonedriveError, OSError):  # the page stays unchanged
                     text = await anyio.to_thread.run_sync(live, abandon_on_cancel=True)
@@ -211,6 +214,15 @@ class Window:
                 else:
                     yield ":\n\n"  # a comment, whose sending detects a closed connection
                 await asyncio.sleep(max(EVENT_SECONDS, rest * (time.monotonic() - began)))
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[object]:
+        this = object()
+        self._streams.append(this)
+        try:
+            yield this
+        finally:
+            self._streams.remove(this)
 
     def _live(self) -> str:
         template = self._environment.get_template("accounts.html")

@@ -1,14 +1,16 @@
 """Parts of the window that need no browser and no mount."""
 
+import asyncio
 import configparser
 import errno
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 from starlette.requests import Request
@@ -287,3 +289,30 @@ def test_a_command_passes_the_class_of_its_error_on(
     wrong = commands.run("zones", "--nonsense")
     assert type(wrong.failure) is ZonedriveError and "--nonsense" in wrong.failure.message
     assert commands.run("--version").failure.message.startswith("zonedrive ")
+
+
+def test_open_pages_leave_connections_for_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest stream of events ends when too many are open, and its page may open a new one."""
+    monkeypatch.setattr(pages, "EVENT_SECONDS", 0.0)
+    window = pages.Window(nullcontext)
+
+    async def check() -> None:
+        def stream() -> AsyncGenerator[str]:
+            request = Request({"type": "http"}, anyio.sleep_forever)
+            return window._stream(request, lambda: "text", 0.0)
+
+        async def still_open() -> list[bool]:
+            return [bool(await anext(each, "")) for each in streams]
+
+        streams = [stream() for _ in range(pages.MOST_STREAMS)]
+        assert all(await still_open())
+        streams.append(stream())
+        assert await anext(streams[-1])
+        assert await still_open() == [False, *[True] * pages.MOST_STREAMS]
+        streams[0] = stream()
+        assert await anext(streams[0])
+        assert await still_open() == [True, False, *[True] * (pages.MOST_STREAMS - 1)]
+        for each in streams:
+            await each.aclose()
+
+    asyncio.run(check())

@@ -10,11 +10,16 @@ events.addEventListener("live", event => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) document.getElementById(focused)?.focus();
 });
+// The server may end the request of a page, so one error says nothing; the browser connects again.
+let errors = 0;
 events.addEventListener("error", () => {
-  document.getElementById("away").hidden = events.readyState !== EventSource.CLOSED &&
-    events.readyState !== EventSource.CONNECTING;
+  errors += 1;
+  document.getElementById("away").hidden = events.readyState !== EventSource.CLOSED && errors < 2;
 });
-events.addEventListener("open", () => { document.getElementById("away").hidden = true; });
+events.addEventListener("open", () => {
+  errors = 0;
+  document.getElementById("away").hidden = true;
+});
 
 // Load the page of a logon again when the logon has gone on.
 const waiting = document.querySelector("[data-wait]");

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives.twofactor.hotp import HOTP
 
 from tests.harness import intruder, world
 from tests.harness.chromium import Chromium
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.waiting import eventually
 from tests.harness.window import Window
@@ -650,6 +651,24 @@ def test_a_logon_with_a_one_time_code(
         machine.run("unmount", folder, "--now")
         window.close()
         deployment.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_the_page_that_leads_to_the_window_is_removed(machine: Machine, number: int) -> None:
+    """However the window ends, the page with its start address does not stay."""
+    asked, browser = machine.folder / "asked", machine.folder / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {asked}.new\nmv {asked}.new {asked}\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [COMMAND, "ui"], env=machine.environment | {"BROWSER": str(browser)}, cwd=machine.folder,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    eventually(asked.exists, what="the browser is started")
+    page = Path(urlsplit(asked.read_text().strip()).path)
+    assert page.exists()
+    process.send_signal(number)
+    process.wait(60)
+    assert not page.parent.exists()
 
 
 def test_another_user_of_the_machine_gets_nothing(mounted: Mounted, window: Window) -> None:

@@ -1,6 +1,7 @@
 """Pages of the window. Most pages show the output of a command, or run a command for a form."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import re
@@ -783,9 +784,10 @@ def _lines(text: str) -> str:
 def _kept(pem: bytes) -> Path:
     """Store uploaded certificates in a temporary file for the logon, and return its path.
 
-    The logon copies the file.
+    The logon copies the file. The file is removed at the latest when the process exits.
     """
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".pem")
+    atexit.register(Path(name).unlink, missing_ok=True)
     with os.fdopen(descriptor, "wb") as file:
         file.write(pem)
     return Path(name)

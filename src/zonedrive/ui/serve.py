@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import uvicorn
 
@@ -47,7 +50,7 @@ def run(page: str, *, browser: bool) -> str:
             _serve(folder / "ui.sock", page, browser)
             return ""
     address = _asked(folder / "ui.sock", page)
-    _open(address, browser, wait=5.0)
+    _open(address, browser, threading.Event(), wait=5.0)
     return "the window is open already"
 
 
@@ -103,22 +106,34 @@ def _serve(path: Path, page: str, browser: bool) -> None:
     )  # fmt: skip
     address = f"http://{host}{keys.start(page)}"
     failures = list[OSError]()
+    ended = threading.Event()
 
     def open_first() -> None:
         try:
-            _open(address, browser)
+            _open(address, browser, ended)
         except OSError as wrong:  # nobody knows the address
             failures.append(wrong)
             server.should_exit = True
 
-    threading.Thread(target=open_first, daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
     path.unlink(missing_ok=True)
+    opening = threading.Thread(target=open_first, daemon=True)
+    opening.start()
     try:
         asyncio.run(_until_closed(server, listening, path, keys, host, presence))
     finally:
         path.unlink(missing_ok=True)
+        ended.set()
+        opening.join()
     if failures:
         raise failures[0]
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Exit because of a signal, and remove the temporary files first."""
+    sys.exit(128 + number)
 
 
 async def _until_closed(
@@ -187,18 +202,18 @@ class Presence:
         return not self._open and time.monotonic() > self._end
 
 
-def _open(address: str, browser: bool, wait: float = 60.0) -> None:
+def _open(address: str, browser: bool, ended: threading.Event, wait: float = 60.0) -> None:
     """Open an address in the user's browser; print the address if no browser starts.
 
     If `browser` is False, only print the address. `wait` is the number of seconds that the browser
-    has to read the temporary page, which leads to the address. Raises OSError if the address cannot
-    be printed.
+    has to read the temporary page, which leads to the address. The page is removed earlier if
+    `ended` is set. Raises OSError if the address cannot be printed.
     """
     commands = browser_commands(os.environ) if browser else []
     # All users can read the arguments of a command, so these do not contain the address.
     with leading_to(address) as page:
         if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
-            time.sleep(wait)
+            ended.wait(wait)
             return
     text_output.say(f"Open this address in a browser of this machine: {address}")
     if browser and shutil.which("notify-send") and not sys.stdout.isatty():

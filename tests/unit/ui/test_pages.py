@@ -5,6 +5,8 @@ import configparser
 import errno
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import nullcontext
@@ -316,3 +318,12 @@ def test_open_pages_leave_connections_for_requests(monkeypatch: pytest.MonkeyPat
             await each.aclose()
 
     asyncio.run(check())
+
+
+def test_uploaded_certificates_are_removed_at_the_exit(tmp_path: Path) -> None:
+    """A logon that is not finished when the window ends leaves no file."""
+    code = "from zonedrive.ui import pages; print(pages._kept(b'x').read_bytes())"
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    assert subprocess.check_output(command, env=environment) == b"b'x'\n"
+    assert not [*tmp_path.iterdir()]

@@ -606,9 +606,17 @@ class Window:
         )
 
     def _settings(
-        self, request: Request, tried: dict[str, str] | None = None, error: Problem | None = None
+        self,
+        request: Request,
+        tried: dict[str, str] | None = None,
+        former: dict[str, str] | None = None,
+        error: Problem | None = None,
     ) -> Response:
-        """Show the settings; `tried` has the user's input if it was rejected with `error`."""
+        """Show the settings.
+
+        If the user's input was rejected with `error`, `tried` has the input, and `former` has the
+        values that the form showed first.
+        """
         account = self._view(request)
         shared = config.organization(account.name)
         found = config.load(config_file(), account.name, system=shared)
@@ -616,27 +624,24 @@ class Window:
         texts = {name: config.as_text(getattr(found, name)) for name in config.NAMES}
         return self._page(
             request, "settings.html", 400 if error else 200, account=account,
-            names=config.NAMES, texts=texts | (tried or {}), fixed=fixed, error=error,
+            names=config.NAMES, texts=texts | (tried or {}), former=texts | (former or {}),
+            fixed=fixed, error=error,
             defaults={name: config.as_text(getattr(config.Settings(), name)) for name in texts},
             choices=CHOICES, lists=config.LISTS, file=config_file(), meanings=meanings(),
             labels=labels(),
         )  # fmt: skip
 
     def _change_settings(self, request: Request, form: FormData) -> Response:
-        """Save the settings that the form changes; an empty field removes a setting."""
+        """Save the settings that differ from what the form showed; "" removes a setting."""
         account = self._view(request)
-        found = config.load(config_file(), account.name)
         given = {name: _lines(_text(form, name)) for name in config.NAMES if name in form}
-        changed = {
-            name: text or None
-            for name, text in given.items()
-            if text != config.as_text(getattr(found, name))
-        }
+        former = {name: _lines(_text(form, f"former-{name}")) for name in given}
+        changed = {name: text or None for name, text in given.items() if text != former[name]}
         try:
             if changed:
                 config.change(config_file(), account.name, changed)
         except ZonedriveError as wrong:
-            return self._settings(request, given, problems.of(wrong))
+            return self._settings(request, given, former, problems.of(wrong))
         text = translated(
             "Saved. The settings take effect at the next mount: unmount and mount on the overview."
         )

@@ -22,21 +22,20 @@ from zonedrive import config, errors
 from zonedrive.cli import control_client, text_output
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, config_file
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.serve import Presence
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return the paths of the account `work`, which is logged on but not mounted."""
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store the account `work`, which is logged on but not mounted."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("STATE_HOME", "CACHE_HOME", "CONFIG_HOME", "RUNTIME_DIR"):
         monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name))
-    paths = AccountPaths("work")
-    Account(name="work", base_url="https://service.example", username="a").save(paths)
-    return paths
+    account = Account(name="work", base_url="https://service.example", username="a")
+    account.save(AccountPaths("work"))
 
 
 async def answered(
@@ -48,11 +47,28 @@ async def answered(
         return await client.request("GET" if form is None else "POST", path, data=form)
 
 
-async def test_an_account_without_a_mount_unmounts_nothing(work: AccountPaths) -> None:
+@pytest.mark.usefixtures("work")
+async def test_an_account_without_a_mount_unmounts_nothing() -> None:
     """A button on a page that is out of date does not unmount the current folder."""
     response = await answered(pages.Window(nullcontext), "/a/work/do/unmount", {})
     assert response.status_code == 409
     assert "This account is not mounted." in response.text
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_form_keeps_what_another_window_saved() -> None:
+    """Only the settings that the user changes in the form are saved."""
+    window = pages.Window(nullcontext)
+    text = (await answered(window, "/a/work/settings")).text
+    fields = r'name="(former-\w+|settle|refresh)"[^>]* value="([^"]*)"'
+    form = dict(re.findall(fields, text))
+    config.change(config_file(), "work", {"settle": "7"})
+    for refresh, status in (("often", 400), ("20", 303)):
+        response = await answered(window, "/a/work/settings", form | {"refresh": refresh})
+        assert response.status_code == status
+        form = dict(re.findall(fields, response.text)) or form
+    found = config.load(config_file(), "work")
+    assert (found.settle, found.refresh) == (7.0, 20.0)
 
 
 def test_every_setting_has_a_meaning() -> None:

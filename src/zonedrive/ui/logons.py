@@ -53,6 +53,7 @@ class Question:
     text: str
     choices: Sequence[str] = ()
     address: str = ""  # of a sign-on
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(8))
 
 
 @dataclass(eq=False)
@@ -97,9 +98,9 @@ class Dialogue:
         return "done" if self.done else "error" if self.error else ""
 
     def answer(self, fields: Mapping[str, str]) -> None:
-        """Pass the fields of the page to the logon, if the logon waits for an answer."""
+        """Pass the fields of a page to the logon, if the page shows the current question."""
         with self._changed:
-            if self.question is not None and self.question.kind != "sign-on":
+            if self.question is not None and self.question.id == fields.get("question"):
                 self.question = None
                 self._answers.put(dict(fields))
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,9 +23,12 @@ from zonedrive import config, errors
 from zonedrive.cli import control_client, text_output
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.account import Account
+from zonedrive.logon.logon import LogonRequest
+from zonedrive.logon.secrets import Secret
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
+from zonedrive.ui.logons import Dialogue
 from zonedrive.ui.serve import Presence
 
 
@@ -86,6 +90,27 @@ def test_the_remedy_for_an_unknown_authority_needs_no_terminal() -> None:
     assert (found.reason, found.buttons) == ("its issuer is unknown", ())
     other = errors.OtherHost("it is for x", remedy="check the address")
     assert logons.problem_of(other).remedy.startswith("Check the address")
+
+
+def test_a_page_answers_only_its_own_question() -> None:
+    """A password that is sent again does not become the one-time code."""
+    dialogue = Dialogue("work", LogonRequest(url="https://service.example", username="a"))
+    given = list[Secret]()
+
+    def ask() -> None:
+        given.extend((dialogue.password(), dialogue.code("HOTP")))
+
+    logon = threading.Thread(target=ask, daemon=True)
+    logon.start()
+    shown = list[str]()
+    for kind in ("password", "code"):
+        dialogue.wait(60)
+        assert dialogue.question is not None and dialogue.at == kind
+        shown.append(dialogue.question.id)
+        for number, page in enumerate(shown):
+            dialogue.answer({"question": page, "password": "secret", "code": f"{number}"})
+    logon.join(60)
+    assert [each.reveal() for each in given] == ["secret", "1"]
 
 
 def test_an_error_has_its_remedy_once() -> None:

@@ -174,6 +174,7 @@ class Presence:
     def __init__(self) -> None:
         self._open = 0
         self._end = time.monotonic() + FIRST_SECONDS
+        self._expected = 0.0  # time until which a page is expected, although others are closed
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -183,7 +184,7 @@ class Presence:
             yield
         finally:
             self._open -= 1
-            self._end = time.monotonic() + CLOSED_SECONDS
+            self._end = max(self._expected, time.monotonic() + CLOSED_SECONDS)
 
     def used(self) -> None:
         """Keep the server running for at least QUIET_SECONDS seconds after a request.
@@ -195,7 +196,8 @@ class Presence:
 
     def expect(self) -> None:
         """Keep the server running for at least FIRST_SECONDS seconds, so that a page can open."""
-        self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
+        self._expected = time.monotonic() + FIRST_SECONDS
+        self._end = max(self._end, self._expected)
 
     def is_over(self) -> bool:
         """Return True if all pages are closed and the time to open another page has passed."""

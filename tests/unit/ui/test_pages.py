@@ -29,7 +29,7 @@ from zonedrive.paths import AccountPaths, config_file
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Dialogue
-from zonedrive.ui.serve import Presence
+from zonedrive.ui.serve import FIRST_SECONDS, Presence
 
 
 @pytest.fixture
@@ -290,6 +290,19 @@ def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) ->
     with presence.open():
         pass
     now += 11
+    assert presence.is_over()
+
+
+def test_the_window_waits_for_a_page_that_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last page may be closed while the browser opens another one."""
+    now = 1000.0
+    monkeypatch.setattr("zonedrive.ui.serve.time.monotonic", lambda: now)
+    presence = Presence()
+    with presence.open():
+        presence.expect()
+    now += FIRST_SECONDS - 1
+    assert not presence.is_over()
+    now += 2
     assert presence.is_over()
 
 

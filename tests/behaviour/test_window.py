@@ -689,6 +689,18 @@ def test_a_second_start_opens_the_same_window(mounted: Mounted, window: Window) 
     assert window.chromium.address == f"{window.base}/a/default/trash"
 
 
+def test_a_second_start_takes_a_long_path(mounted: Mounted, window: Window) -> None:
+    """A path of any length that the system accepts is opened in the same window."""
+    path = mounted.root.joinpath(*["文" * 80] * 6, "a.txt")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x")
+    said = mounted.machine.done("ui", "--no-browser", "--page", "share", path)
+    found = re.search(r"http://\S+", said)
+    assert found is not None and urlsplit(found[0]).port == window.port
+    window.chromium.go(found[0])
+    window.chromium.until("a.txt")
+
+
 def test_the_window_ends_with_its_page(mounted: Mounted, window: Window) -> None:
     """Some seconds after the last page is closed, the process ends; the mount stays."""
     window.chromium.go("about:blank")

@@ -33,7 +33,7 @@ from zonedrive.ui.pages import Window
 FIRST_SECONDS = 120.0  # until the first page is open
 CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
 QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not report that it is open
-REQUEST = 4096  # bytes
+REQUEST = 64 * 1024  # bytes; an address has up to three for each byte of a path
 
 
 def run(page: str, *, browser: bool) -> str:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import httpx
@@ -353,9 +354,10 @@ def test_open_pages_leave_connections_for_requests(monkeypatch: pytest.MonkeyPat
     window = pages.Window(nullcontext)
 
     async def check() -> None:
-        def stream() -> AsyncGenerator[str]:
-            request = Request({"type": "http"}, anyio.sleep_forever)
-            return window._stream(request, lambda: "text", 0.0)
+        def stream() -> AsyncGenerator[str, None]:
+            request = Request({"type": "http"}, cast(Any, anyio.sleep_forever))
+            events = window._stream(request, lambda: "text", 0.0)
+            return cast(AsyncGenerator[str, None], events)
 
         async def still_open() -> list[bool]:
             return [bool(await anext(each, "")) for each in streams]

@@ -542,28 +542,3 @@ def test_a_version_that_was_not_seen_is_not_moved_to_the_trash(desk: Mounted, wh
     (desk.root / what).rename(trash / "gone")  # both versions can be seen now
     desk.sync()
     assert desk.zone.find(what) is None
-
-
-@pytest.mark.parametrize("name", ["report.md~", ".report.md.swp"])
-@pytest.mark.mount("refresh=1")
-def test_a_file_that_never_leaves_this_machine_brings_no_folder_back(
-    desk: Mounted, name: str
-) -> None:
-    """A coworker deletes the folder: it is deleted, and the file can still be read here."""
-    (desk.root / "docs/2026" / name).write_bytes(b"a backup")
-    desk.sync()
-    desk.zone.delete("docs")
-    eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
-    time.sleep(60)
-    desk.sync()
-    assert desk.zone.find("docs") is None
-    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
-    assert desk.names(desk.root / "docs") == ["2026"]
-    desk.restart()
-    desk.sync()
-    assert desk.zone.find("docs") is None
-    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
-    desk.allow("deleted on the service while edited")
-    (desk.root / "docs/2026/new.txt").write_bytes(b"new")  # somebody works in it again
-    desk.sync()
-    assert desk.zone.read("docs/2026/new.txt") == b"new"

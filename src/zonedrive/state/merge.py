@@ -109,6 +109,12 @@ class LocalView(Protocol):
     def left(self, folder: Inode) -> None:
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
+    def orphaned(self, ino: int) -> None:
+        """Record that the folder `ino` was deleted on the service but has local changes below it.
+
+        The folder is kept for these changes. Called in a transaction.
+        """
+
 
 class Merge:
     """Merge of one listing into one folder.
@@ -499,7 +505,7 @@ class Merge:
         """Keep a folder that the service no longer has, and the local changes below it.
 
         Unbind the folder from its remote entry, and remove all inodes below it that have no local
-        changes. The first upload into the folder creates it again on the service.
+        changes.
         """
         ahead = [(folder, self._inside(folder))]
         while ahead:
@@ -517,6 +523,7 @@ class Merge:
             self._inodes.update(
                 each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
             )
+            self._ours.orphaned(each.ino)
 
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or local changes."""

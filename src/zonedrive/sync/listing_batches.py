@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
@@ -33,8 +34,9 @@ ROWS = 500  # rows changed since the last checkpoint: about half of the pages of
 class LocalChanges:
     """Local changes that the service does not know yet, for the merge of a listing."""
 
-    def __init__(self, state: LocalState) -> None:
+    def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
+        self._service = service
         self.local = state.local
 
     def with_local_changes(self) -> Iterable[int]:
@@ -69,6 +71,17 @@ class LocalChanges:
             inode = state.inodes.find(intent.ino)
             if inode is not None and (inode.zone, inode.remote_parent) == place:
                 state.inodes.update(inode, remote_parent=None)
+
+    def orphaned(self, ino: int) -> None:
+        """Schedule the creation of the folder `ino`, which was deleted on the service.
+
+        The folder is needed again, because a file in it was edited locally. If the service cannot
+        create folders, do nothing. Call within a transaction.
+        """
+        state = self._state
+        log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
+        if self._service.can("make_folder"):
+            state.intents.place(ino, state.due())
 
 
 @dataclass(eq=False)

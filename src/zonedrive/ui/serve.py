@@ -120,13 +120,14 @@ def _serve(path: Path, page: str, browser: bool) -> None:
             signal.signal(number, _leave)
     path.unlink(missing_ok=True)
     opening = threading.Thread(target=open_first, daemon=True)
-    opening.start()
     try:
+        opening.start()
         asyncio.run(_until_closed(server, listening, path, keys, host, presence))
     finally:
         path.unlink(missing_ok=True)
         ended.set()
-        opening.join()
+        with contextlib.suppress(RuntimeError):  # a signal came before the start
+            opening.join()
     if failures:
         raise failures[0]
 

@@ -676,7 +676,7 @@ async def test_long_downloads_do_not_block_other_files(
     cache: Cache, mock_clock: trio.testing.MockClock, others: int
 ) -> None:
     """Files are read although long downloads use all threads; these continue where they were."""
-    cache._engine.stall = 10.0
+    cache._engine.stall = 600.0  # seconds, which pass for real at the end
     long = [Stepped(MIB, ino) for ino in range(8)]
     readers = [cache.open(ino, "r", MIB, source) for ino, source in enumerate(long)]
     results: list[bytes] = []

@@ -516,7 +516,7 @@ def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted
 
 @pytest.mark.mount("refresh=600")
 def test_a_write_to_a_file_that_a_coworker_has_saved_and_moved(desk: Mounted) -> None:
-    """It fails with ESTALE, as after a save alone."""
+    """The write fails with ESTALE, as after a save alone."""
     with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
         desk.zone.write("notes.txt", b"Bob's version\n")
         desk.zone.move("notes.txt", "docs/notes.txt")

@@ -360,7 +360,7 @@ def test_a_token_from_a_secret(here: Here, deployment: Deployment, token: str) -
 def test_a_logoff_with_a_token_that_was_revoked(
     here: Here, deployment: Deployment, token: str
 ) -> None:
-    """It is not said to remain valid."""
+    """The logoff does not say that the token remains valid."""
     assert with_token(here, deployment, token).returncode == 0
     listed = json.loads(here.done("tokens", "list", "--json", "--account", "elsewhere"))
     for each in listed:

@@ -34,6 +34,7 @@ _ERRNO = {
 }
 
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL)
 
 _READS = ("SELECT", "WITH", "PRAGMA")
 """First words of statements that change nothing."""
@@ -366,7 +367,9 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     index, and creates log and index if they are missing. With `readonly_shm`, SQLite builds the
     index in memory. If there is no log, SQLite needs no index (`immutable`). If a daemon has the
     database open, SQLite uses the daemon's index and has to lock that index. If the index is
-    missing or needs a repair, the connection reads a temporary copy of the database.
+    missing or needs a repair, the connection reads a temporary copy of the database. The same holds
+    if the daemon keeps the index locked for seconds, because it was stopped in the middle of a
+    commit; nothing changes during the copy then.
     """
     log, index = sibling(path, "-wal"), sibling(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -378,7 +381,7 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
         return _looked_at(f"{uri}&readonly_shm=1", stack)
     except sqlite3.OperationalError as wrong:
         code = getattr(wrong, "sqlite_errorcode", 0)
-        if code & 0xFF != sqlite3.SQLITE_READONLY:
+        if code & 0xFF not in (sqlite3.SQLITE_READONLY, *_LOCKED):
             raise
         stack.close()
         if code == sqlite3.SQLITE_READONLY_CANTLOCK:

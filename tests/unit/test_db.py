@@ -124,12 +124,18 @@ def _failing(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [sqlite3.SQLITE_READONLY_CANTINIT, sqlite3.SQLITE_READONLY_RECOVERY]
+    "code",
+    [
+        sqlite3.SQLITE_READONLY_CANTINIT,
+        sqlite3.SQLITE_READONLY_RECOVERY,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_PROTOCOL,
+    ],
 )
-def test_a_log_whose_index_needs_a_repair_is_read_from_a_copy(
+def test_a_log_whose_index_cannot_be_used_is_read_from_a_copy(
     database: Database, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """SQLite refuses to read such a log without writing to its index."""
+    """The index needs a repair, or a daemon that was stopped in a commit keeps it locked."""
     add(database, "in the log")
     looked_at = db._looked_at
 

@@ -7,34 +7,27 @@ queried the service.
 """
 
 import logging
-import re
-import socket
 import time
 
 from zonedrive.errors import Changed
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.state import local_operations
+from zonedrive.state.conflict_copies import (
+    copy_name,
+    record_conflict,
+    remove_mark,
+    rename_to_copy,
+)
 from zonedrive.state.inode import NOWHERE, Inode, Kind
-from zonedrive.state.intents import Conflict, Intent
+from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Local, fields_of
-from zonedrive.state.names import safe, with_mark
+from zonedrive.state.names import safe
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
-
-_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
-
-
-def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
-    """Record that the inode `copy` is a conflict copy of the inode `original`.
-
-    `by` is the user id of the other version's author, or "" if there is no other version.
-    """
-    with state.transaction():
-        state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
 
 
 def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
@@ -46,6 +39,7 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
     with state.transaction():
         if request is not None:
             state.requests.note(request)
+        remove_mark(state, inode)
         state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.set_base(inode.ino, None)
         record_conflict(state, inode.ino, inode.ino, "")
@@ -119,20 +113,14 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
 def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name."""
     log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
-    parent, old, name = inode.parent, inode.name, copy_name(state, inode)
-    now = time.time_ns()
+    parent, old = inode.parent, inode.name
     with state.transaction():
-        state.inodes.move(inode, parent, name)
+        rename_to_copy(state, inode, parent)
         other = parent if found.unsure else _show(state, found, parent, old).ino
         record_conflict(state, inode.ino, other, found.modified_by)
-        intent = state.intents.get(inode.ino)
-        if intent is not None and inode.is_new and not inode.is_folder:
-            state.send_content(inode, None, held=intent.held, due_ns=now)
-        elif intent is not None:
-            state.intents.place(inode.ino, now)
     reached(Place.WAY_GIVEN)
     state.listing_outdated.notify(parent)
-    for changed in (old, name):
+    for changed in (old, inode.name):
         state.invalidations.put(EntryChanged(parent, changed.encode()))
 
 
@@ -164,20 +152,3 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
         state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
         state.inodes.move(theirs, parent, name)
     return theirs
-
-
-def copy_name(state: LocalState, inode: Inode) -> str:
-    """Return a free conflict-copy name for an inode, with the user, the host and the time."""
-    when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
-    mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
-    plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
-    taken, name, number = state.inodes.children(inode.parent), with_mark(plain, mark), 1
-    while name in taken:
-        number += 1
-        name = with_mark(plain, f"{mark} {number}")
-    return name
-
-
-def is_copy_name(name: str, original: str) -> bool:
-    """Return True if `name` is the conflict-copy name of a file with the name `original`."""
-    return any(with_mark(original, mark[0]) == name for mark in _MARK.finditer(name))

@@ -112,7 +112,8 @@ class LocalView(Protocol):
     def orphaned(self, ino: int) -> None:
         """Record that the folder `ino` was deleted on the service but has local changes below it.
 
-        The folder is kept for these changes. Called in a transaction.
+        The folder is kept for these changes. Called in a transaction, before the folder loses its
+        remote entry.
         """
 
 
@@ -520,10 +521,10 @@ class Merge:
             if each.remote_id is None:
                 continue
             self._ours.left(each)
+            self._ours.orphaned(each.ino)
             self._inodes.update(
                 each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
             )
-            self._ours.orphaned(each.ino)
 
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or local changes."""

@@ -20,6 +20,7 @@ import trio
 
 from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
+from zonedrive.state.conflict_copies import remove_mark
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged, RawListing
@@ -76,9 +77,10 @@ class LocalChanges:
         """Schedule the creation of the folder `ino`, which was deleted on the service.
 
         The folder is needed again, because a file in it was edited locally. If the service cannot
-        create folders, do nothing. Call within a transaction.
+        create folders, only remove the mark from its name. Call within a transaction.
         """
         state = self._state
+        remove_mark(state, state.inodes.get(ino))
         log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
         if self._service.can("make_folder"):
             state.intents.place(ino, state.due())

@@ -39,7 +39,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, Version
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
-from zonedrive.state import conflicts, local_operations, remote_operations
+from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
@@ -486,7 +486,7 @@ class Reconciler:
             await self._folders.refresh(folder, time.monotonic_ns())
         copy = state.inodes.by_remote(request.zone, entry.id)
         if copy is not None and copy is not inode:
-            conflicts.record_conflict(state, copy.ino, inode.ino, current.modified_by)
+            conflict_copies.record_conflict(state, copy.ino, inode.ino, current.modified_by)
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.

@@ -19,7 +19,13 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflicts, local_operations, remote_binding, remote_operations
+from zonedrive.state import (
+    conflict_copies,
+    conflicts,
+    local_operations,
+    remote_binding,
+    remote_operations,
+)
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -283,7 +289,7 @@ class RemoteNamespace:
                 inode.ino,
             )
             entry = await self._name_again(inode)
-            is_copy = conflicts.is_copy_name(inode.remote_name or "", inode.name)
+            is_copy = conflict_copies.is_copy_name(inode.remote_name or "", inode.name)
             if is_copy and entry is None:  # renamed before the client was restarted
                 entry = await current_entry(self._service, inode.zone, inode.entry_id)
             if planned.is_current:
@@ -325,7 +331,7 @@ class RemoteNamespace:
         if not is_aside(inode.remote_name):
             return None
         state, above = self._state, inode.remote_parent or ""
-        names = (inode.name, instead or conflicts.copy_name(state, inode))
+        names = (inode.name, instead or conflict_copies.copy_name(state, inode))
         for name in names:
             while await self._reconciler.wait_for(above, safe(name)):
                 pass

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.state.disk import zone_of
 from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
-from zonedrive.state import conflicts
+from zonedrive.state import conflict_copies, conflicts
 from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.status import state_of
@@ -94,4 +94,4 @@ def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalSt
     ],
 )
 def test_a_name_of_a_conflict_copy(name: str, original: str, *, is_copy: bool) -> None:
-    assert conflicts.is_copy_name(name, original) == is_copy
+    assert conflict_copies.is_copy_name(name, original) == is_copy

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.causes import Cause
 from zonedrive.model import Revision
-from zonedrive.state import conflicts, local_operations
+from zonedrive.state import conflict_copies, conflicts, local_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 from zonedrive.state.local_state import LocalState
@@ -237,7 +237,7 @@ def test_copies_have_names_of_their_own(machine: Machine, monkeypatch: pytest.Mo
         state.inodes.move(file, machine.zone.ino, shown)
     groups: dict[str, list[str]] = {}
     for number in range(5):
-        name = conflicts.copy_name(state, file)
+        name = conflict_copies.copy_name(state, file)
         with state.transaction():
             state.inodes.add(machine.zone.ino, name, Kind.FILE, zone="z", remote_id=str(number))
         stem, mark, rest = name.partition(")")

@@ -1,0 +1,75 @@
+"""Names and records of conflict copies."""
+
+import re
+import socket
+import time
+
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.intents import Conflict
+from zonedrive.state.invalidation import EntryChanged
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import fits, safe, with_mark
+
+_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
+
+
+def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
+    """Record that the inode `copy` is a conflict copy of the inode `original`.
+
+    `by` is the user id of the other version's author, or "" if there is no other version.
+    """
+    with state.transaction():
+        state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
+
+
+def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str:
+    """Return a free conflict-copy name for an inode, with the user, the host and the time.
+
+    The name is free in the folder `parent`, by default that of the inode.
+    """
+    when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
+    mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
+    plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
+    taken = state.inodes.children(inode.parent if parent is None else parent)
+    name, number = with_mark(plain, mark), 1
+    while name in taken:
+        number += 1
+        name = with_mark(plain, f"{mark} {number}")
+    return name
+
+
+def is_copy_name(name: str, original: str) -> bool:
+    """Return True if `name` is the conflict-copy name of a file with the name `original`."""
+    return any(with_mark(original, mark[0]) == name for mark in _MARK.finditer(name))
+
+
+def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
+    """Move the inode to a conflict-copy name in the folder `parent`; send pending changes at once.
+
+    Call within a transaction.
+    """
+    state.inodes.move(inode, parent, copy_name(state, inode, parent))
+    intent, now = state.intents.get(inode.ino), time.time_ns()
+    if intent is None or inode.local:
+        return
+    if inode.is_new and not inode.is_folder:
+        state.send_content(inode, None, held=intent.held, due_ns=now)
+    else:
+        state.intents.place(inode.ino, now)
+
+
+def remove_mark(state: LocalState, inode: Inode) -> None:
+    """Remove the mark from the local name of an inode that is about to lose its remote entry.
+
+    The inode becomes new, and its local name is sent to the service. If the name without the mark
+    is taken, the inode gets the name of a conflict copy. Call within a transaction.
+    """
+    parent, old = inode.parent, inode.name
+    name = safe(state.remote_name(inode))
+    if old == name or not fits(name) or parent == NOWHERE:
+        return
+    if state.inodes.has_name(parent, name):
+        name = copy_name(state, inode)
+    state.inodes.move(inode, parent, name)
+    for changed in (old, name):
+        state.invalidations.put(EntryChanged(parent, changed.encode()))

@@ -1,0 +1,89 @@
+"""Names with a mark, which a folder shows for the second of two entries of one name."""
+
+import re
+import time
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
+
+
+def copy_of(desk: Mounted, name: str, folder: str = "") -> str:
+    """Return the only conflict copy of a name on the service."""
+    mark = re.compile(re.escape(name) + r" \(conflict, alice@acme\.example on .+\)")
+    (copy,) = (each for each in desk.zone.listing(folder) if mark.fullmatch(each))
+    return copy
+
+
+def marked(desk: Mounted, name: str) -> str:
+    """Wait until a second entry of the name is shown; return the name with the mark."""
+    found: list[str] = []
+
+    def shows() -> bool:
+        found[:] = [each for each in desk.names(desk.root) if each.startswith(f"{name}~")]
+        return bool(found)
+
+    eventually(shows, what="the second entry shows")
+    return found[0]
+
+
+def without_marks(desk: Mounted) -> bool:
+    """Return True if no entry on the service has a name with a mark."""
+    return not [path for path in desk.zone.tree() if "~" in path]
+
+
+@pytest.mark.parametrize("is_free", [False, True], ids=["taken", "free"])
+def test_a_deleted_file_that_was_edited_under_a_name_with_a_mark(
+    desk: Mounted, is_free: bool
+) -> None:
+    """Its edit gets the name without the mark, or that of a conflict copy."""
+    desk.allow("deleted on the service")
+    before = desk.zone.read("notes.txt")
+    desk.command("pause")
+    (desk.root / "notes.txt").rename(desk.root / "C")
+    desk.zone.write("C", b"by Bob")
+    with (desk.root / marked(desk, "C")).open("ab") as file:
+        file.write(b", by Alice")
+    desk.zone.delete("C")
+    if is_free:
+        (desk.root / "C").unlink()
+    desk.command("resume")
+    desk.sync()
+    name = "C" if is_free else copy_of(desk, "C")
+    assert desk.zone.read(name) == (desk.root / name).read_bytes() == b"by Bob, by Alice"
+    if not is_free:
+        assert desk.zone.read("C") == (desk.root / "C").read_bytes() == before
+    assert without_marks(desk)
+    assert not [each for each in desk.names(desk.root) if "~" in each]
+    (told,) = desk.conflicts()
+    assert told["path"].endswith(name)
+
+
+@pytest.mark.parametrize("is_free", [False, True], ids=["taken", "free"])
+def test_a_file_that_was_edited_in_a_deleted_folder_with_a_mark(
+    desk: Mounted, is_free: bool
+) -> None:
+    """Its folder is created again without the mark, or as a conflict copy."""
+    desk.allow("deleted on the service")
+    desk.command("pause")
+    (desk.root / "docs").rename(desk.root / "C")
+    desk.zone.make_folder("C")
+    desk.zone.write("C/file", b"by Bob")
+    with (desk.root / marked(desk, "C") / "file").open("ab") as file:
+        file.write(b", by Alice")
+    if is_free:
+        desk.remove_tree(desk.root / "C")
+    desk.zone.delete("C")
+    time.sleep(5)
+    desk.names(desk.root)
+    desk.command("resume")
+    desk.sync()
+    name = "C" if is_free else copy_of(desk, "C")
+    assert desk.zone.read(f"{name}/file") == b"by Bob, by Alice"
+    assert (desk.root / name / "file").read_bytes() == b"by Bob, by Alice"
+    assert is_free or desk.zone.find("C/report.md")
+    assert without_marks(desk)
+    assert not [each for each in desk.names(desk.root) if "~" in each]

@@ -87,3 +87,36 @@ def test_a_file_that_was_edited_in_a_deleted_folder_with_a_mark(
     assert is_free or desk.zone.find("C/report.md")
     assert without_marks(desk)
     assert not [each for each in desk.names(desk.root) if "~" in each]
+
+
+def test_a_folder_and_its_restored_former_entry_are_united(desk: Mounted) -> None:
+    """Files that both contain become conflict copies; folders that both contain are united."""
+    desk.allow("deleted on the service", "taken in the united folder")
+    folder = desk.root / "docs"
+    (folder / ".report.swp").write_bytes(b"stays here")
+    desk.sync()
+    former = desk.zone.entry_id("docs")
+    desk.zone.delete("docs")
+    time.sleep(5)
+    assert desk.names(folder) == [".report.swp"]
+    eventually(lambda: desk.zone.find("docs"), what="created again")
+    desk.command("pause")
+    desk.zone.delete("docs")
+    desk.zone.restore(former)
+    other = desk.root / marked(desk, "docs")
+    for place, text in (folder, b"one"), (other, b"two"):
+        (place / "q").write_bytes(text)
+        (place / "new").mkdir()
+        (place / "new" / text.decode()).write_bytes(text)
+        (place / "new" / "in both").write_bytes(text)
+    desk.command("resume")
+    desk.sync()
+    copy = copy_of(desk, "q", "docs")
+    inner = copy_of(desk, "in both", "docs/new")
+    assert {desk.zone.read("docs/q"), desk.zone.read(f"docs/{copy}")} == {b"one", b"two"}
+    wanted = {"in both", inner, "one", "two"}
+    assert set(desk.zone.listing("docs/new")) == set(desk.names(folder / "new")) == wanted
+    assert without_marks(desk)
+    assert {told["path"].removeprefix("/").partition("/")[2] for told in desk.conflicts()} == {
+        f"docs/{copy}", f"docs/new/{inner}"
+    }  # fmt: skip

@@ -11,11 +11,12 @@ import logging
 from zonedrive.errors import Changed, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
+from zonedrive.state.conflict_copies import record_conflict, rename_to_copy
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import local_name, with_mark
+from zonedrive.state.names import local_name
 
 log = logging.getLogger(__name__)
 
@@ -174,24 +175,35 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
             inodes.move(child, folder.ino, child.name)
         elif not state.holds_local_changes(child):
             _drop(state, child)  # the listing adds it again once the name is free
-        elif twin.is_folder and child.is_folder and not state.in_use(child):
+        elif twin.is_folder and child.is_folder and _can_merge(state, child):
             _unite(state, twin, child)
+            state.intents.drop(child.ino)
             _drop(state, child)
         else:
             log.warning("inode %d: its name is taken in the united folder: renamed", child.ino)
-            inodes.move(child, folder.ino, _beside(state, child, folder))
+            _move_beside(state, child, folder, twin)
 
 
-def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
-    """Return a free name in `folder` for `child`, because another inode has the child's name."""
-    taken = state.inodes.children(folder.ino)
-    if child.remote_id is not None and child.remote_name is not None:
-        return local_name(child.remote_name, child.remote_id, taken)
-    name, number = with_mark(child.name, f"~{child.ino}"), 0
-    while name in taken:
-        number += 1
-        name = with_mark(child.name, f"~{child.ino}-{number}")
-    return name
+def _can_merge(state: LocalState, folder: Inode) -> bool:
+    """Return True if the folder has no local change, except that it is to be created."""
+    is_sent = folder.ino in state.in_flight or state.requests.get(folder.ino) is not None
+    return not state.in_use(folder) or (folder.is_new and not is_sent)
+
+
+def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) -> None:
+    """Move `child` into `folder` under another name, because `twin` has its name there.
+
+    If the name comes from the service, it gets a mark, as in a listing. Otherwise `child` becomes a
+    conflict copy.
+    """
+    name = state.remote_name(child)
+    if child.remote_id is not None and name == child.remote_name:
+        taken = state.inodes.children(folder.ino)
+        state.inodes.move(child, folder.ino, local_name(name, child.remote_id, taken))
+    else:
+        rename_to_copy(state, child, folder.ino)
+        author = state.user if twin.is_new else twin.modified_by
+        record_conflict(state, child.ino, twin.ino, author)
 
 
 def _drop(state: LocalState, inode: Inode) -> None:

@@ -113,20 +113,38 @@ def test_a_new_folder_and_a_coworkers_one_of_its_name_are_one(machine: Machine) 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
-def test_two_local_files_of_one_name_get_a_number(machine: Machine, number: int) -> None:
-    """A file that the service does not have is marked with its inode, as often as needed."""
+@pytest.mark.parametrize("what", ["new file", "renamed file", "new folder", "sent folder"])
+def test_two_local_entries_of_one_name(machine: Machine, what: str) -> None:
+    """Folders are united; a file, and a folder that is being created, become conflict copies."""
     state, zone = machine.state, machine.zone
     ours = local_operations.make_folder(state, zone, "f", 0o700)
     theirs = known(machine, zone, "f~", Kind.FOLDER)
-    file = local_operations.create_file(state, theirs, "a.txt", 0o600)
-    machine.save(file)
-    local_operations.create_file(state, ours, "a.txt", 0o600)
-    names = [f"a~{file.ino}.txt", *(f"a~{file.ino}-{each}.txt" for each in (1, 2, 3))]
-    for name in names[:number]:
-        local_operations.create_file(state, ours, name, 0o600)
+    if what.endswith("folder"):
+        twin = local_operations.make_folder(state, ours, "a", 0o700)
+        child = local_operations.make_folder(state, theirs, "a", 0o700)
+        deep = local_operations.create_file(state, child, "deep", 0o600)
+        machine.save(deep)
+    else:
+        twin = local_operations.create_file(state, ours, "a", 0o600)
+        if what == "new file":
+            child = local_operations.create_file(state, theirs, "a", 0o600)
+            machine.save(child)
+        else:
+            child = known(machine, theirs, "former")
+            local_operations.rename(state, child, theirs, "a", None)
+    if what == "sent folder":
+        machine.send(child)
     remote_binding.adopt_folder(state, machine.intent(ours), ours, found("f", f"{zone.ino}/f~"))
-    assert file.name == names[number]
+    assert state.inodes.child(ours.ino, "a") is twin
+    if what == "new folder":
+        assert below(machine, ours) == {"a": twin.ino, "a/deep": deep.ino}
+        assert state.intents.get(child.ino) is None
+        return
+    assert child.parent == ours.ino
+    assert child.name.startswith("a (conflict, alice on ")
+    (conflict,) = state.intents.conflicts.all()
+    assert (conflict.ino, conflict.original, conflict.by) == (child.ino, twin.ino, "alice")
+    assert machine.intent(child).place == (what != "new file")
 
 
 @pytest.mark.parametrize("other", ["none", "same", "free", "in use", "another kind"])

@@ -3,6 +3,9 @@
 In every case the service ends up with exactly the local files, once.
 """
 
+import errno
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -280,3 +283,29 @@ def test_a_coworkers_version_after_a_lost_reply(desk: Mounted, name: str, number
     eventually(lambda: path.read_bytes() == b"by bob, later\n", what="it shows")
     assert both(desk)[name] == b"by bob, later\n"
     assert len(desk.zone.versions(name)) == number
+
+
+@pytest.mark.parametrize(("name", "is_away"), [("docs", False), ("back", False), ("back", True)])
+def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool) -> None:
+    """The entry gets the wanted name, at the latest in the second attempt."""
+    desk.allow(*LOG)
+    trashed = desk.path / f".Trash-{os.getuid()}/files/docs"
+    before = desk.zone.entry_id("docs")
+    content = desk.zone.tree("docs")
+    (desk.root / "docs").rename(trashed)
+    desk.sync()
+    desk.deployment.fault(drop_reply=True, times=1, path="restore$")
+    if is_away:
+        desk.deployment.fault(status=503, method="GET", path=f"/files/{before}$")
+        with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.EREMOTEIO):
+            trashed.rename(desk.root / name)
+        desk.deployment.heal()
+        time.sleep(20)  # in virtual time, until the connection is checked again
+    trashed.rename(desk.root / name)
+    desk.sync()
+    assert desk.zone.entry_id(name) == before
+    assert set(desk.names(desk.root)) == SEEDED - {"docs"} | {name}
+    assert {path.partition("/")[2] for path in desk.zone.tree(name)} == {
+        path.partition("/")[2] for path in content
+    }
+    assert not trashed.exists()

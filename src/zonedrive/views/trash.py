@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from zonedrive.errors import AlreadyExists, NotSupported
+from zonedrive.errors import AlreadyExists, NotSupported, Rejected
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
@@ -28,6 +28,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.sync.reconcile import MAY_HAVE_ARRIVED, current_entry
 from zonedrive.vfs.namespace import NOREPLACE, Namespace
 from zonedrive.vfs.open_checks import require_changeable, require_writable
 
@@ -177,9 +178,10 @@ class TrashOperations:
             raise NotSupported("the deployment's profile cannot restore")
         await self._deletion_sent(entry)
         above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
-        if above is not None and state.inodes.child(above.ino, gone.name) is not None:
+        is_taken = above is not None and state.inodes.child(above.ino, gone.name) is not None
+        if is_taken and not self.is_back(gone):
             raise FileExistsError(errno.EEXIST, "its former name is in use")
-        restored = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
+        restored = await self._restore(entry)
         above = state.inodes.by_remote(entry.zone_id, restored.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
         inode = self._present(entry)
@@ -189,6 +191,19 @@ class TrashOperations:
             await self._names.rename(
                 inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
             )
+
+    async def _restore(self, entry: Entry) -> Entry:
+        """Restore the entry on the service, unless it is present there; return its new state.
+
+        If the reply to the request is lost, the entry is present although the request has failed.
+        """
+        try:
+            return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
+        except (*MAY_HAVE_ARRIVED, Rejected):
+            present = await current_entry(self._service, entry.zone_id, entry.id)
+            if present is None:
+                raise
+            return present
 
     async def _deletion_sent(self, entry: Entry) -> None:
         """Wait until the service has received all pending changes that free the name of `entry`.

@@ -5,6 +5,7 @@ and becomes its next version, or the file gets another name.
 """
 
 import errno
+import time
 
 import pytest
 
@@ -246,3 +247,55 @@ def test_a_coworker_renames_a_file_that_was_saved_beside_a_backup(desk: Mounted)
     assert (desk.root / "plan.txt").read_bytes() == b"saved\n"
     assert not (desk.root / "notes.txt").exists()
     assert (desk.root / "notes.txt~").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["report.md~", ".report.md.swp"])
+@pytest.mark.mount("refresh=1")
+def test_a_file_that_never_leaves_this_machine_brings_no_folder_back(
+    desk: Mounted, name: str
+) -> None:
+    """A coworker deletes the folder: it is deleted, and the file can still be read here."""
+    (desk.root / "docs/2026" / name).write_bytes(b"a backup")
+    desk.sync()
+    desk.zone.delete("docs")
+    eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
+    time.sleep(60)
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
+    assert desk.names(desk.root / "docs") == ["2026"]
+    desk.restart()
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert (desk.root / "docs/2026" / name).read_bytes() == b"a backup"
+    desk.allow("deleted on the service while edited")
+    (desk.root / "docs/2026/new.txt").write_bytes(b"new")  # somebody works in it again
+    desk.sync()
+    assert desk.zone.read("docs/2026/new.txt") == b"new"
+
+
+@pytest.mark.parametrize("other", ["new folder", "renamed folder", "file"])
+@pytest.mark.mount("refresh=1")
+def test_a_name_of_a_deleted_folder_is_used_again(desk: Mounted, other: str) -> None:
+    """The folder here holds only a backup; a coworker's entry of its name is shown as it is."""
+    desk.allow("deleted on the service", "a coworker uses the name")
+    desk.zone.make_folder("other")
+    (desk.root / "docs/report.md~").write_bytes(b"a backup")
+    desk.sync()
+    desk.names(desk.root)
+    desk.zone.delete("docs")
+    eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
+    if other == "file":
+        desk.zone.write("docs", b"by Bob")
+        eventually(lambda: (desk.root / "docs").is_file(), what="the file shows")
+        assert (desk.root / "docs").read_bytes() == b"by Bob"
+    else:
+        if other == "new folder":
+            desk.zone.make_folder("docs")
+        else:
+            desk.zone.move("other", "docs")
+        desk.zone.write("docs/q", b"by Bob")
+        eventually(lambda: (desk.root / "docs/q").exists(), what="the folder shows")
+        assert (desk.root / "docs/report.md~").read_bytes() == b"a backup"
+    desk.sync()
+    assert not [name for name in desk.names(desk.root) if "~" in name]

@@ -99,7 +99,8 @@ def test_a_folder_and_its_restored_former_entry_are_united(desk: Mounted) -> Non
     desk.zone.delete("docs")
     time.sleep(5)
     assert desk.names(folder) == [".report.swp"]
-    eventually(lambda: desk.zone.find("docs"), what="created again")
+    (folder / "report.md").write_bytes(b"written again")
+    eventually(lambda: desk.zone.find("docs/report.md"), what="created again")
     desk.command("pause")
     desk.zone.delete("docs")
     desk.zone.restore(former)

@@ -109,11 +109,17 @@ class LocalView(Protocol):
     def left(self, folder: Inode) -> None:
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
-    def orphaned(self, ino: int) -> None:
-        """Record that the folder `ino` was deleted on the service but has local changes below it.
+    def unbind(self, folder: Inode) -> None:
+        """Prepare `folder` to lose its remote entry. Called in a transaction.
 
-        The folder is kept for these changes. Called in a transaction, before the folder loses its
-        remote entry.
+        The entry was deleted on the service, but the folder has local changes below it.
+        """
+
+    def create_again(self, folder: Inode) -> None:
+        """Schedule the creation of `folder`, whose name another entry has on the service.
+
+        The folder exists only because of local changes below it. When the service refuses the
+        creation, the folder is united with the other one, or renamed. Called in a transaction.
         """
 
 
@@ -281,8 +287,8 @@ class Merge:
         rows = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         present = {inode.ino: inode for inode in inodes.get_all(row[0] for row in rows.values())}
         new = [] if empty else list(inodes.new_in(folder.ino))
-        ours = {child.remote_name or child.name for child in new}
         kept = {child.name: child for child in new if self._is_kept(child)}
+        ours = {child.remote_name or child.name for child in new if child.name not in kept}
         pending_names = self._ours.pending_names(folder.remote_id or "")
         for number in numbers:
             entry = answer.entry(number)
@@ -383,7 +389,10 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove marks (see `names`) from display names if the plain name is free in the folder."""
+        """Remove marks (see `names`) from display names if the plain name is free in the folder.
+
+        A folder that is kept for local changes gives the name up, see `LocalView.create_again`.
+        """
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -392,10 +401,12 @@ class Merge:
             if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
                 continue
             plain = safe(name)
-            if plain == inode.name or not fits(plain) or inodes.has_name(parent, plain):
+            if plain == inode.name or not fits(plain) or not shows(inode.name, name, entry_id):
                 continue
-            if shows(inode.name, name, entry_id):
+            if (holder := inodes.child(parent, plain)) is None:
                 alone.append((inode, name, entry_id))
+            elif self._is_kept(holder):
+                self._ours.create_again(holder)
         self._give_names(alone, self._take_names(alone))
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
@@ -506,7 +517,7 @@ class Merge:
         """Keep a folder that the service no longer has, and the local changes below it.
 
         Unbind the folder from its remote entry, and remove all inodes below it that have no local
-        changes.
+        changes. The first upload into the folder creates it again on the service.
         """
         ahead = [(folder, self._inside(folder))]
         while ahead:
@@ -521,7 +532,7 @@ class Merge:
             if each.remote_id is None:
                 continue
             self._ours.left(each)
-            self._ours.orphaned(each.ino)
+            self._ours.unbind(each)
             self._inodes.update(
                 each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
             )

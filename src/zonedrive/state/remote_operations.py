@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.state import remote_binding
-from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
@@ -282,20 +282,18 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
     return folder
 
 
-def create_parents(state: LocalState) -> None:
-    """Schedule the creation of folders that pending files need and that the service has lost.
+def create_lost_folder(state: LocalState, folder: Inode) -> None:
+    """Schedule the creation of a folder that the service has lost, and of those above it.
 
-    If the profile in use could not create folders when these were lost, nothing was scheduled then.
-    Call this at the start, if the current profile can create folders.
+    The folder is needed again, because something in it is to be sent. Does nothing if the creation
+    is scheduled already.
     """
     with state.transaction():
-        for intent in state.intents.pending():
-            inode = state.inodes.find(intent.ino)
-            while inode is not None and inode.parent not in (NOWHERE, ROOT):
-                inode = state.inodes.get(inode.parent)
-                if not inode.is_new or inode.local or state.intents.get(inode.ino) is not None:
-                    break
-                state.intents.place(inode.ino, state.due())
+        for each in state.inodes.and_above(folder):
+            if not each.is_new or each.local or state.intents.get(each.ino) is not None:
+                break
+            log.warning("inode %d: deleted on the service while edited, created again", each.ino)
+            state.intents.place(each.ino, state.due())
 
 
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:

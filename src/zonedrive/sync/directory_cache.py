@@ -36,6 +36,7 @@ from zonedrive.formatting import count, verb
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
+from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged
@@ -228,11 +229,13 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        If the folder has no id, raises Changed if the outbox will create it, else StoreError.
+        If the folder has no id, raises Changed if the outbox will create it, else StoreError. If
+        the service has lost the folder, the creation is scheduled.
         """
         if folder.remote_id is not None:
             return folder.remote_id
         if self._service.can("make_folder"):
+            remote_operations.create_lost_folder(self._state, folder)
             raise Changed("the parent folder is not on the service yet and is created first")
         raise StoreError(
             "the parent folder was deleted on the service",

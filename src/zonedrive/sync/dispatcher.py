@@ -265,7 +265,6 @@ class Dispatcher:
             await self._state.supervisor.keep(Task.UPLOAD_QUEUE, self._work)
 
     async def _work(self) -> None:
-        self._executor.begin()
         while True:
             self._wake = trio.Event()
             try:

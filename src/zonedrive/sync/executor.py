@@ -7,7 +7,7 @@ from zonedrive.causes import Cause, cause_of
 from zonedrive.errors import Forbidden, NotFound, Rejected
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflicts, remote_binding, remote_operations
+from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -33,11 +33,6 @@ class Executor:
         self._reconciler = Reconciler(state, service, folders)
         self._names = RemoteNamespace(state, service, folders, self._reconciler)
         self.uploads = Uploader(state, service, folders, self._reconciler)
-
-    def begin(self) -> None:
-        """Schedule the creation of missing folders that an earlier profile could not create."""
-        if self._service.can("make_folder"):
-            remote_operations.create_parents(self._state)
 
     async def ready(self) -> bool:
         """Wait until the service can be reached; return True if the call had to wait."""

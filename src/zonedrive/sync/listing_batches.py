@@ -73,17 +73,17 @@ class LocalChanges:
             if inode is not None and (inode.zone, inode.remote_parent) == place:
                 state.inodes.update(inode, remote_parent=None)
 
-    def orphaned(self, ino: int) -> None:
-        """Schedule the creation of the folder `ino`, which was deleted on the service.
+    def unbind(self, folder: Inode) -> None:
+        """Remove the mark from the name of `folder`, which was deleted on the service.
 
-        The folder is needed again, because a file in it was edited locally. If the service cannot
-        create folders, only remove the mark from its name. Call within a transaction.
+        The folder is kept for a local change below it, and is created again if the change is sent.
         """
-        state = self._state
-        remove_mark(state, state.inodes.get(ino))
-        log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
+        remove_mark(self._state, folder)
+
+    def create_again(self, folder: Inode) -> None:
+        """Schedule the creation of `folder`, if the service can create folders."""
         if self._service.can("make_folder"):
-            state.intents.place(ino, state.due())
+            self._state.intents.place(folder.ino, self._state.due())
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ class LocalView:
     def __init__(self) -> None:
         self.locals: dict[int, Local] = {}
         self.doubtful: set[str] = set()
-        self.orphans: list[int] = []
+        self.again: list[int] = []
 
     def local(self, ino: int) -> Local:
         return self.locals.get(ino, Local.NOTHING)
@@ -56,8 +56,11 @@ class LocalView:
     def left(self, folder: Inode) -> None:
         """Ignore the folder; no file of these tests is parked."""
 
-    def orphaned(self, ino: int) -> None:
-        self.orphans.append(ino)
+    def unbind(self, folder: Inode) -> None:
+        """Ignore the folder; its name has no mark."""
+
+    def create_again(self, folder: Inode) -> None:
+        self.again.append(folder.ino)
 
 
 class Folder:
@@ -182,7 +185,6 @@ def test_a_folder_whose_local_changes_have_ended_is_removed(tmp_path: Path, firs
     folder.local[file.ino] = Local.CONTENT
     folder.list()
     assert folder.names == {"f"}
-    assert folder.ours.orphans == [inner.ino]
     folder.tree = Inodes.open(folder.database, Clear())
     folder.zone = folder.tree.get(folder.zone.ino)
     folder.local.clear()
@@ -457,7 +459,6 @@ def test_a_large_folder_is_removed_in_steps(folder: Folder) -> None:
     assert len(list(folder.merging([]))) >= 3
     assert folder.names == {"other"}
     assert set(folder.tree.children(folder.inode("other").ino)) == {"file 1499"}
-    assert folder.ours.orphans == [folder.inode("other").ino]
 
 
 def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:

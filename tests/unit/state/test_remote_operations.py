@@ -46,22 +46,16 @@ def test_a_moved_file_without_edits_has_the_revision_of_the_move(
     assert inode.revision == (entry.revision if follows else Revision("1"))
 
 
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_only_folders_that_pending_files_need_are_created(
-    machine: Machine, *, is_removed: bool
-) -> None:
-    """The service has lost two nested folders; a file in the inner one is edited, or removed."""
+def test_a_lost_folder_is_created_with_the_folders_above_it(machine: Machine) -> None:
+    """The service has lost two nested folders; a second call changes nothing."""
     state, inode = machine.state, machine.file(new=True)
-    machine.save(inode)
     with state.transaction():
         outer = state.inodes.add(inode.parent, "outer", Kind.FOLDER, zone="z", listed=True)
         inner = state.inodes.add(outer.ino, "inner", Kind.FOLDER, zone="z", listed=True)
-        state.inodes.move(inode, inner.ino, inode.name)
-    if is_removed:
-        local_operations.remove(state, inode)
-    remote_operations.create_parents(state)
-    created = {ino for ino in (outer.ino, inner.ino) if state.intents.get(ino) is not None}
-    assert created == (set() if is_removed else {outer.ino, inner.ino})
+    for _ in range(2):
+        remote_operations.create_lost_folder(state, inner)
+        scheduled = {intent.ino for intent in state.intents.all()}
+        assert scheduled == {outer.ino, inner.ino}
 
 
 def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine) -> None:

@@ -517,7 +517,8 @@ class Merge:
         """Keep a folder that the service no longer has, and the local changes below it.
 
         Unbind the folder from its remote entry, and remove all inodes below it that have no local
-        changes. The first upload into the folder creates it again on the service.
+        changes. The first upload into the folder creates it again on the service. A folder that was
+        moved here locally stays as it is, because the service has it in another place.
         """
         ahead = [(folder, self._inside(folder))]
         while ahead:
@@ -525,7 +526,11 @@ class Merge:
             if (child := next(inside, None)) is not None:
                 if not self._busy(child):
                     self._remove(child)
-                elif child.is_folder and child.ino not in self._seen:
+                elif (
+                    child.is_folder
+                    and child.ino not in self._seen
+                    and not self._is_moved_into(each, child)
+                ):
                     ahead.append((child, self._inside(child)))
                 continue
             ahead.pop()
@@ -536,6 +541,11 @@ class Merge:
             self._inodes.update(
                 each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
             )
+
+    def _is_moved_into(self, folder: Inode, child: Inode) -> bool:
+        """Return True if the service has `child`, which is now in `folder`, in another folder."""
+        is_elsewhere = child.remote_parent not in (None, folder.remote_id)
+        return is_elsewhere and bool(self._ours.local(child.ino) & Local.PLACE)
 
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or local changes."""

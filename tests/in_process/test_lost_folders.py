@@ -1,0 +1,58 @@
+"""Folders that a coworker has deleted, and that stay here for a file that is never sent."""
+
+import time
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.mount("settle=0", "refresh=1")
+
+
+@pytest.fixture
+def lost(desk: Mounted) -> str:
+    """Return the path of `docs`, which a coworker has deleted, and which holds only a backup."""
+    (desk.root / "docs/2026/report.md~").write_bytes(b"a backup")
+    desk.sync()
+    desk.names(desk.root)
+    desk.zone.delete("docs")
+    eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
+    desk.allow("deleted on the service")
+    return "docs"
+
+
+def list_again(desk: Mounted) -> None:
+    """Let the listings expire, and list the zone."""
+    time.sleep(5)
+    desk.names(desk.root)
+    time.sleep(5)
+
+
+@pytest.mark.parametrize("is_edited", [False, True], ids=["unchanged", "edited"])
+def test_a_folder_that_is_moved_into_a_lost_folder_stays_whole(
+    desk: Mounted, lost: str, is_edited: bool
+) -> None:
+    """The zone is listed before the move is sent; the folder keeps its content and identity."""
+    desk.zone.make_folder("e")
+    desk.zone.make_folder("e/other")
+    desk.zone.make_folder("e/other/in")
+    desk.zone.write("e/other/f", b"f")
+    desk.zone.write("e/other/in/g", b"g")
+    former = desk.zone.entry_id("e/other")
+    eventually(lambda: (desk.root / "e/other/in/g").exists(), what="the folder shows")
+    other = desk.root / lost / "other"
+    desk.command("pause")
+    if is_edited:
+        (desk.root / "e/other/f").write_bytes(b"edited")
+    (desk.root / "e/other").rename(other)
+    list_again(desk)
+    assert ({*desk.names(other)}, desk.names(other / "in")) == ({"f", "in"}, ["g"])
+    desk.command("resume")
+    desk.sync()
+    list_again(desk)
+    assert ({*desk.names(other)}, desk.names(other / "in")) == ({"f", "in"}, ["g"])
+    assert desk.zone.entry_id("docs/other") == former
+    assert desk.zone.read("docs/other/f") == (b"edited" if is_edited else b"f")
+    assert desk.zone.find("e/other") is None
+    assert not desk.conflicts()

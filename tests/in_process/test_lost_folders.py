@@ -56,3 +56,21 @@ def test_a_folder_that_is_moved_into_a_lost_folder_stays_whole(
     assert desk.zone.read("docs/other/f") == (b"edited" if is_edited else b"f")
     assert desk.zone.find("e/other") is None
     assert not desk.conflicts()
+
+
+def test_a_moved_folder_that_a_coworker_deletes_before_the_move_is_sent(
+    desk: Mounted, lost: str
+) -> None:
+    """The edit in the folder is sent, and creates both folders again."""
+    desk.zone.make_folder("other")
+    desk.zone.write("other/f", b"f")
+    desk.zone.write("other/g", b"g")
+    eventually(lambda: (desk.root / "other/f").exists(), what="the folder shows")
+    desk.command("pause")
+    (desk.root / "other").rename(desk.root / lost / "other")
+    (desk.root / lost / "other/f").write_bytes(b"edited")
+    desk.zone.delete("other")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("docs/other/f") == b"edited"
+    assert [*desk.zone.listing("docs/other")] == desk.names(desk.root / lost / "other") == ["f"]

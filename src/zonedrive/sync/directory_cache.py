@@ -201,6 +201,8 @@ class DirectoryCache:
                 if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                     lost.append((folder, remote_id, flight.error, newer_than_ns))
                     folder, newer_than_ns = self._state.inodes.get(folder.parent), flight.asked_ns
+                    while folder.is_new and folder.parent != NOWHERE:  # it has no listing
+                        folder = self._state.inodes.get(folder.parent)
                 elif flight.error is not None:
                     raise flight.error
             elif lost:

@@ -74,3 +74,26 @@ def test_a_moved_folder_that_a_coworker_deletes_before_the_move_is_sent(
     desk.sync()
     assert desk.zone.read("docs/other/f") == b"edited"
     assert [*desk.zone.listing("docs/other")] == desk.names(desk.root / lost / "other") == ["f"]
+
+
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_a_new_entry_that_is_moved_into_a_lost_folder_while_it_is_sent(
+    desk: Mounted, lost: str, is_folder: bool
+) -> None:
+    """The move is sent afterwards, and the folder is created again."""
+    new = desk.root / "new"
+    with desk.deployment.faulty(stall=5, times=1, method="POST"):
+        if is_folder:
+            new.mkdir()
+        else:
+            new.write_bytes(b"new")
+        time.sleep(1)
+        (sending,) = desk.status()["uploads"]
+        assert sending["state"] == "uploading"
+        new.rename(desk.root / lost / "new")
+        time.sleep(10)
+    desk.sync()
+    list_again(desk)
+    assert "new" in desk.names(desk.root / lost)
+    assert desk.zone.find("docs/new") is not None
+    assert desk.zone.find("new") is None

@@ -46,7 +46,7 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
             state.same_bytes(inode, entry.revision)
         _identify(state, inode, request, entry, **({"generation": 0} if bytes_go else {}))
         if intent is not None and not intent.gone:
-            record_place(state, inode)
+            record_place(state, inode, created=request.remote_id is None)
         elif intent is None and inode.parent == NOWHERE:
             state.intents.gone(inode.ino, due_in(0))
         reached(Place.ARRIVAL_INSIDE)
@@ -141,16 +141,17 @@ def is_elsewhere(state: LocalState, inode: Inode) -> bool:
     return here != (inode.remote_parent, inode.remote_name)
 
 
-def record_place(state: LocalState, inode: Inode) -> None:
+def record_place(state: LocalState, inode: Inode, *, created: bool = False) -> None:
     """Schedule a move if the inode's local place now differs from its place on the service.
 
-    Called after a request during which the inode may have been renamed. Call within a transaction.
+    Called after a request during which the inode may have been renamed. `created` means that the
+    request has created the inode's entry. Call within a transaction.
     """
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return
     folder = state.inodes.get(inode.parent)
-    if folder.is_new and state.intents.get(folder.ino) is None:
+    if not created and folder.is_new and state.intents.get(folder.ino) is None:
         return  # the service lost the folder or moved it: a listing shows where the file is now
     if is_elsewhere(state, inode):
         state.intents.place(inode.ino, due_in(0))

@@ -1,5 +1,7 @@
 """Folders that a coworker has deleted, and that stay here for a file that is never sent."""
 
+import errno
+import os
 import time
 
 import pytest
@@ -97,3 +99,27 @@ def test_a_new_entry_that_is_moved_into_a_lost_folder_while_it_is_sent(
     assert "new" in desk.names(desk.root / lost)
     assert desk.zone.find("docs/new") is not None
     assert desk.zone.find("new") is None
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["above", "lost"])
+def test_a_lost_folder_without_content_is_moved_to_the_trash(desk: Mounted, is_lost: bool) -> None:
+    """The folder above it moves to the trash at once; the lost folder is only on this machine."""
+    desk.zone.make_folder("docs/2026/x")
+    desk.zone.write("docs/2026/x/f", b"f")
+    backup = desk.root / "docs/2026/x/f~"
+    backup.write_bytes(b"a backup")
+    desk.sync()
+    desk.zone.delete("docs/2026/x")
+    eventually(lambda: not (desk.root / "docs/2026/x/f").exists(), what="the folder is gone")
+    backup.unlink()
+    trash = desk.path / f".Trash-{os.getuid()}/files"
+    if is_lost:
+        with pytest.raises(OSError) as caught:
+            (desk.root / "docs/2026/x").rename(trash / "x")
+        assert caught.value.errno == errno.EXDEV
+        return
+    (desk.root / "docs").rename(trash / "docs")
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert "docs" in [each["name"] for each in desk.zone.trash()]
+    assert "docs" not in desk.names(desk.root)

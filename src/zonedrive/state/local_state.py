@@ -27,7 +27,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
-from zonedrive.state.merge import Local, Merged
+from zonedrive.state.merge import Local, Merged, is_kept
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of
 from zonedrive.state.pause import PauseSwitch
@@ -133,6 +133,13 @@ class LocalState:
         if intent is not None and intent.gone:
             found |= Local.GONE
         return found
+
+    def is_kept(self, inode: Inode) -> bool:
+        """Return True if the inode is a folder that exists only because of local changes inside it.
+
+        The folder was deleted on the service, and is created again when such a change is sent.
+        """
+        return is_kept(inode, self.local)
 
     def session(self, ino: int) -> Session | None:
         """Return the session in which programs write to the inode, or None."""

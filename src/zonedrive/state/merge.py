@@ -287,7 +287,7 @@ class Merge:
         rows = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         present = {inode.ino: inode for inode in inodes.get_all(row[0] for row in rows.values())}
         new = [] if empty else list(inodes.new_in(folder.ino))
-        kept = {child.name: child for child in new if self._is_kept(child)}
+        kept = {child.name: child for child in new if is_kept(child, self._ours.local)}
         ours = {child.remote_name or child.name for child in new if child.name not in kept}
         pending_names = self._ours.pending_names(folder.remote_id or "")
         for number in numbers:
@@ -405,7 +405,7 @@ class Merge:
                 continue
             if (holder := inodes.child(parent, plain)) is None:
                 alone.append((inode, name, entry_id))
-            elif self._is_kept(holder):
+            elif is_kept(holder, self._ours.local):
                 self._ours.create_again(holder)
         self._give_names(alone, self._take_names(alone))
 
@@ -484,7 +484,7 @@ class Merge:
         Return False for inodes that were created, moved or changed by this client since the listing
         was requested.
         """
-        if self._is_kept(child):
+        if is_kept(child, self._ours.local):
             return child.parent == self._folder.ino
         return not (
             child.is_new
@@ -492,14 +492,6 @@ class Merge:
             or self._ours.local(child.ino) & Local.PLACE  # moved here, not on the service yet
             or self._inodes.recent_writes.since(child.zone, child.remote_id or "", self._asked_ns)
         )
-
-    def _is_kept(self, inode: Inode) -> bool:
-        """Return True if the folder exists only because of local changes inside it.
-
-        The folder was deleted on the service, see `_keep_ours`.
-        """
-        is_new_folder = inode.is_folder and inode.is_new and not inode.local
-        return is_new_folder and not self._ours.local(inode.ino)
 
     def _remove_unnamed(self, child: Inode) -> None:
         """Remove an inode that the listing does not contain, unless the inode has local changes.
@@ -665,6 +657,15 @@ class _Names(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.given or self._inodes.has_name(self._folder, str(name))
+
+
+def is_kept(inode: Inode, local: Callable[[int], Local]) -> bool:
+    """Return True if the inode is a folder that exists only because of local changes inside it.
+
+    The folder was deleted on the service, see `Merge`. `local` returns the local changes of an
+    inode.
+    """
+    return inode.is_folder and inode.is_new and not (inode.local or local(inode.ino))
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class TrashOperations:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """Return the inodes of the entry and everything below it that are not uploaded.
+        """Return the inodes of the entry and everything below it that are to be uploaded.
 
         Raises OSError as described in `delete`.
         """
@@ -142,11 +142,12 @@ class TrashOperations:
             for each in state.inodes.get_all(suspects | written)
             if state.inodes.is_below(each, inode)
         ]
-        if any(each.local for each in found):
+        unsent = [each for each in found if not state.is_kept(each)]
+        if any(each.local for each in found) or (state.is_kept(inode) and not unsent):
             raise OSError(errno.EXDEV, "a part of the entry is only on this computer")
         if any(each.ino in written for each in found):
             raise OSError(errno.EBUSY, "a program has a part of the entry open for writing")
-        return found
+        return unsent
 
     def is_back(self, gone: TrashedEntry) -> bool:
         """Return True if the deleted entry exists in the tree again."""

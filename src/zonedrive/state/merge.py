@@ -334,6 +334,8 @@ class Merge:
         added, names = dict[str, dict[str, Any]](), _Names(inodes, folder.ino)
         for number, entry in fresh:
             name = local_name(entry.name, entry.id, names)
+            if name != safe(entry.name):
+                self._take_back(safe(entry.name))
             names.given.add(name)
             added[name] = fields_of(entry, folder)
             added[name]["seen"] = inodes.rows.mark(answer.said(number))
@@ -380,6 +382,8 @@ class Merge:
         inodes, parent = self._inodes, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
             shown = local_name(name, entry_id, _Names(inodes, parent), show=show)
+            if shown != show(name):
+                self._take_back(show(name))
             inodes.move(inode, parent, shown)
             if (parent, shown) != old:
                 if inode.is_folder:
@@ -389,10 +393,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove marks (see `names`) from display names if the plain name is free in the folder.
-
-        A folder that is kept for local changes gives the name up, see `LocalView.create_again`.
-        """
+        """Remove marks (see `names`) from display names if the plain name is free in the folder."""
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -403,11 +404,19 @@ class Merge:
             plain = safe(name)
             if plain == inode.name or not fits(plain) or not shows(inode.name, name, entry_id):
                 continue
-            if (holder := inodes.child(parent, plain)) is None:
+            self._take_back(plain)
+            if not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
-            elif is_kept(holder, self._ours.local):
-                self._ours.create_again(holder)
         self._give_names(alone, self._take_names(alone))
+
+    def _take_back(self, name: str) -> None:
+        """Make a folder that is kept for local changes give up its display name `name`.
+
+        An entry on the service has the name. See `LocalView.create_again`.
+        """
+        holder = self._inodes.child(self._folder.ino, name)
+        if holder is not None and is_kept(holder, self._ours.local):
+            self._ours.create_again(holder)
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)

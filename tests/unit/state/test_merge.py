@@ -14,7 +14,7 @@ from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge import STEP, Local, Merge, Merged
+from zonedrive.state.merge import SORTED, STEP, Local, Merge, Merged
 from zonedrive.state.names import aside_name
 
 
@@ -592,3 +592,20 @@ def test_an_id_of_another_kind_is_another_entry(
         assert now.is_folder != folder_first
         assert now.remote_id == "1"
         assert former.parent == NOWHERE
+
+
+@pytest.mark.parametrize("more", [0, SORTED])
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "renamed"])
+def test_a_kept_folder_gives_its_name_up(folder: Folder, more: int, is_known: bool) -> None:
+    """A folder that was deleted on the service is kept for a local change; the name is used."""
+    others = [entry(f"{number:05}", f"n{number}") for number in range(more)]
+    other = [entry("F", "other")] if is_known else []
+    folder.list(*others, *other, entry("K", "kept", folder=True))
+    kept = folder.inode("kept")
+    with folder.tree.transaction():
+        file = folder.tree.add(kept.ino, "f", Kind.FILE, zone="z")
+    folder.local[file.ino] = Local.CONTENT
+    folder.list(*others, *other)
+    assert folder.inode("kept") is kept
+    folder.list(*others, entry("F", "kept"))
+    assert {*folder.ours.again} == {kept.ino}

@@ -36,6 +36,32 @@ def without_marks(desk: Mounted) -> bool:
 
 
 @pytest.mark.parametrize("is_free", [False, True], ids=["taken", "free"])
+@pytest.mark.parametrize("is_listed", [False, True], ids=["unseen", "seen"])
+def test_a_program_appends_to_a_deleted_file_under_a_name_with_a_mark(
+    desk: Mounted, is_free: bool, is_listed: bool
+) -> None:
+    """The file is created again without the mark, or as a conflict copy."""
+    desk.allow("deleted on the service")
+    desk.command("pause")
+    (desk.root / "notes.txt").rename(desk.root / "C")
+    desk.zone.write("C", b"by Bob")
+    with (desk.root / marked(desk, "C")).open("ab", buffering=0) as file:
+        if is_free:
+            (desk.root / "C").unlink()
+        desk.zone.delete("C")
+        if is_listed:
+            time.sleep(3)
+            desk.names(desk.root)
+        file.write(b"by Alice")
+    desk.command("resume")
+    desk.sync()
+    name = "C" if is_free else copy_of(desk, "C")
+    assert desk.zone.read(name) == (desk.root / name).read_bytes() == b"by Alice"
+    assert without_marks(desk)
+    assert not [each for each in desk.names(desk.root) if "~" in each]
+
+
+@pytest.mark.parametrize("is_free", [False, True], ids=["taken", "free"])
 def test_a_deleted_file_that_was_edited_under_a_name_with_a_mark(
     desk: Mounted, is_free: bool
 ) -> None:

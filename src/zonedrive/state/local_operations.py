@@ -23,6 +23,7 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.state.attributes import MODE_BITS
+from zonedrive.state.conflict_copies import remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
@@ -71,11 +72,12 @@ def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str) -> None:
     """Turn an open file that was just deleted on the service into a new, empty file.
 
-    The new file gets the name `name` in `folder`.
+    The new file gets the name `name` in `folder`, without a mark (see `names`).
     """
     inode = state.inodes.get(opened.ino)
     with state.transaction():
         state.inodes.move(inode, folder.ino, name)
+        remove_mark(state, inode)
         state.inodes.update(
             inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
         )

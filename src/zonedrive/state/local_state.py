@@ -309,7 +309,7 @@ class LocalState:
     def remote_name(self, inode: Inode) -> str:
         """Return the name that the inode is to have on the service."""
         known = inode.remote_name
-        if known is not None and shows(inode.name, known, inode.remote_id or ""):
+        if known is not None and shows(inode.name, known, inode.remote_id):
             return known
         return inode.name
 

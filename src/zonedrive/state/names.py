@@ -135,17 +135,18 @@ def fits(name: str) -> bool:
     return len(name) * 4 <= MAX_BYTES or len(name.encode()) <= MAX_BYTES
 
 
-def shows(local: str, name: str, entry_id: str) -> bool:
+def shows(local: str, name: str, entry_id: str | None) -> bool:
     """Return True if `local` is a display name of `name`, now or in version 0.1.0.
 
-    `name` is the service's name, `entry_id` the id of the entry.
+    `name` is the service's name, `entry_id` the id of the entry. If the id is None, the mark of any
+    entry counts.
     """
     shown = safe(name)
-    return (
-        local == shown
-        or local in _marked(shown, entry_id)
-        or (shown != name and local == name.translate(_FORMER))
-    )
+    if entry_id is None:
+        marked = [with_mark(shown, mark[0]) for mark in _MARK.finditer(local)]
+    else:
+        marked = _marked(shown, entry_id)
+    return local == shown or local in marked or (shown != name and local == name.translate(_FORMER))
 
 
 def may_show(name: str) -> Callable[[str], bool]:
@@ -173,6 +174,9 @@ def local_name(
         if marked not in taken:
             return marked
     raise AssertionError("two entries of one id")
+
+
+_MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64})(?=\.|$)")
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:

@@ -43,6 +43,8 @@ def test_two_entries_that_look_alike_are_both_shown(name: str) -> None:
     """Two files with the same name in one folder have two different, permanent local names."""
     first = local_name(name, "1", ())
     second = local_name(name, "2", {first})
+    assert shows(first, name, None)
+    assert shows(second, name, None)
     assert is_safe(second)
     assert second != first
     assert local_name(name, "2", {first}) == second
@@ -136,6 +138,7 @@ def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
 def test_another_name_is_no_shown_form(local: str, name: str) -> None:
     """A local rename to such a name is sent to the service."""
     assert not shows(local, name, "1")
+    assert not shows(local, name, None)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_a_file_that_never_leaves_this_machine_brings_no_folder_back(
 @pytest.mark.mount("refresh=1")
 def test_a_name_of_a_deleted_folder_is_used_again(desk: Mounted, other: str) -> None:
     """The folder here holds only a backup; a coworker's entry of its name is shown as it is."""
-    desk.allow("deleted on the service", "a coworker uses the name")
+    desk.allow("deleted on the service")
     desk.zone.make_folder("other")
     (desk.root / "docs/report.md~").write_bytes(b"a backup")
     desk.sync()
@@ -289,6 +289,11 @@ def test_a_name_of_a_deleted_folder_is_used_again(desk: Mounted, other: str) -> 
         desk.zone.write("docs", b"by Bob")
         eventually(lambda: (desk.root / "docs").is_file(), what="the file shows")
         assert (desk.root / "docs").read_bytes() == b"by Bob"
+        (folder,) = (name for name in desk.names(desk.root) if name.startswith("docs ("))
+        assert (desk.root / folder / "report.md~").read_bytes() == b"a backup"
+        desk.sync()
+        assert not desk.conflicts()
+        assert not [name for name in desk.zone.listing() if name.startswith("docs (")]
     else:
         if other == "new folder":
             desk.zone.make_folder("docs")

@@ -115,11 +115,12 @@ class LocalView(Protocol):
         The entry was deleted on the service, but the folder has local changes below it.
         """
 
-    def create_again(self, folder: Inode) -> None:
-        """Schedule the creation of `folder`, whose name another entry has on the service.
+    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
+        """Make `folder`, whose name another entry has on the service, give up the name.
 
-        The folder exists only because of local changes below it. When the service refuses the
-        creation, the folder is united with the other one, or renamed. Called in a transaction.
+        The folder exists only because of local changes below it. If the other entry is a folder,
+        schedule the creation: when the service refuses it, the two folders are united. Otherwise,
+        rename the folder locally. Called in a transaction.
         """
 
 
@@ -335,7 +336,8 @@ class Merge:
         for number, entry in fresh:
             name = local_name(entry.name, entry.id, names)
             if name != safe(entry.name):
-                self._take_back(safe(entry.name))
+                self._take_back(safe(entry.name), to_folder=entry.folder)
+                name = local_name(entry.name, entry.id, names)
             names.given.add(name)
             added[name] = fields_of(entry, folder)
             added[name]["seen"] = inodes.rows.mark(answer.said(number))
@@ -383,7 +385,8 @@ class Merge:
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
             shown = local_name(name, entry_id, _Names(inodes, parent), show=show)
             if shown != show(name):
-                self._take_back(show(name))
+                self._take_back(show(name), to_folder=inode.is_folder)
+                shown = local_name(name, entry_id, _Names(inodes, parent), show=show)
             inodes.move(inode, parent, shown)
             if (parent, shown) != old:
                 if inode.is_folder:
@@ -404,19 +407,20 @@ class Merge:
             plain = safe(name)
             if plain == inode.name or not fits(plain) or not shows(inode.name, name, entry_id):
                 continue
-            self._take_back(plain)
+            self._take_back(plain, to_folder=inode.is_folder)
             if not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
         self._give_names(alone, self._take_names(alone))
 
-    def _take_back(self, name: str) -> None:
+    def _take_back(self, name: str, *, to_folder: bool) -> None:
         """Make a folder that is kept for local changes give up its display name `name`.
 
-        An entry on the service has the name. See `LocalView.create_again`.
+        An entry on the service has the name; `to_folder` tells whether it is a folder. See
+        `LocalView.give_way`.
         """
         holder = self._inodes.child(self._folder.ino, name)
         if holder is not None and is_kept(holder, self._ours.local):
-            self._ours.create_again(holder)
+            self._ours.give_way(holder, to_folder=to_folder)
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)

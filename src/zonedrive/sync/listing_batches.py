@@ -20,8 +20,9 @@ import trio
 
 from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
-from zonedrive.state.conflict_copies import remove_mark
+from zonedrive.state.conflict_copies import remove_mark, rename_to_copy
 from zonedrive.state.inode import Inode
+from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged, RawListing
 
@@ -80,10 +81,19 @@ class LocalChanges:
         """
         remove_mark(self._state, folder)
 
-    def create_again(self, folder: Inode) -> None:
-        """Schedule the creation of `folder`, if the service can create folders."""
-        if self._service.can("make_folder"):
-            self._state.intents.place(folder.ino, self._state.due())
+    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
+        """Make `folder` give up its name to an entry on the service.
+
+        If the entry is a folder, schedule the creation of `folder`, if the service can create
+        folders. Otherwise, rename `folder`. Call within a transaction.
+        """
+        state, parent, old = self._state, folder.parent, folder.name
+        if not to_folder:
+            rename_to_copy(state, folder, parent)
+            for changed in (old, folder.name):
+                state.invalidations.put(EntryChanged(parent, changed.encode()))
+        elif self._service.can("make_folder"):
+            state.intents.place(folder.ino, state.due())
 
 
 @dataclass(eq=False)

@@ -39,7 +39,7 @@ class LocalView:
     def __init__(self) -> None:
         self.locals: dict[int, Local] = {}
         self.doubtful: set[str] = set()
-        self.again: list[int] = []
+        self.way: list[tuple[int, bool]] = []
 
     def local(self, ino: int) -> Local:
         return self.locals.get(ino, Local.NOTHING)
@@ -59,8 +59,8 @@ class LocalView:
     def unbind(self, folder: Inode) -> None:
         """Ignore the folder; its name has no mark."""
 
-    def create_again(self, folder: Inode) -> None:
-        self.again.append(folder.ino)
+    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
+        self.way.append((folder.ino, to_folder))
 
 
 class Folder:
@@ -608,4 +608,4 @@ def test_a_kept_folder_gives_its_name_up(folder: Folder, more: int, is_known: bo
     folder.list(*others, *other)
     assert folder.inode("kept") is kept
     folder.list(*others, entry("F", "kept"))
-    assert {*folder.ours.again} == {kept.ino}
+    assert {*folder.ours.way} == {(kept.ino, False)}

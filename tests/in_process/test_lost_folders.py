@@ -123,3 +123,20 @@ def test_a_lost_folder_without_content_is_moved_to_the_trash(desk: Mounted, is_l
     assert desk.zone.find("docs") is None
     assert "docs" in [each["name"] for each in desk.zone.trash()]
     assert "docs" not in desk.names(desk.root)
+
+
+def test_a_swap_file_that_is_in_both_folders_that_become_one(desk: Mounted, lost: str) -> None:
+    """Both files stay on this machine, and the user has no conflict to decide."""
+    desk.allow("taken in the united folder")
+    (desk.root / lost / ".f.swp").write_bytes(b"first")
+    desk.zone.make_folder("x")
+    eventually(lambda: "x" in desk.names(desk.root), what="the folder shows")
+    (desk.root / "x/.f.swp").write_bytes(b"second")
+    desk.zone.move("x", "docs")
+    eventually(lambda: "x" not in desk.names(desk.root), what="the folder is renamed")
+    desk.sync()
+    folder = desk.root / "docs"
+    swaps = [name for name in desk.names(folder) if name.endswith(".swp")]
+    assert {(folder / name).read_bytes() for name in swaps} == {b"first", b"second"}
+    assert not desk.conflicts()
+    assert not desk.zone.listing("docs")

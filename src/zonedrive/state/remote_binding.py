@@ -194,7 +194,7 @@ def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) ->
     """Move `child` into `folder` under another name, because `twin` has its name there.
 
     If the name comes from the service, it gets a mark, as in a listing. Otherwise `child` becomes a
-    conflict copy.
+    conflict copy. The conflict is not recorded if `child` is never uploaded.
     """
     name = state.remote_name(child)
     if child.remote_id is not None and name == child.remote_name:
@@ -202,6 +202,8 @@ def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) ->
         state.inodes.move(child, folder.ino, local_name(name, child.remote_id, taken))
     else:
         rename_to_copy(state, child, folder.ino)
+        if child.local:
+            return
         author = state.user if twin.is_new else twin.modified_by
         record_conflict(state, child.ino, twin.ino, author)
 

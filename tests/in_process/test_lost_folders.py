@@ -8,6 +8,7 @@ import pytest
 
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import state
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=1")
 
@@ -140,3 +141,17 @@ def test_a_swap_file_that_is_in_both_folders_that_become_one(desk: Mounted, lost
     assert {(folder / name).read_bytes() for name in swaps} == {b"first", b"second"}
     assert not desk.conflicts()
     assert not desk.zone.listing("docs")
+
+
+def test_a_lost_folder_has_the_state_of_a_file_of_this_machine(desk: Mounted, lost: str) -> None:
+    """Once a file in it is to be sent, the folder has the state of any other folder."""
+    folder, path = desk.root / lost, f"{desk.root.name}/{lost}"
+    assert desk.xattr(folder, "user.zonedrive.state") == "local"
+    assert state(desk, path) == state(desk, f"{path}/2026") == "local"
+    desk.command("pause")
+    (folder / "new").write_bytes(b"new")
+    assert state(desk, path) == "pending"
+    desk.command("resume")
+    desk.sync()
+    assert desk.xattr(folder, "user.zonedrive.state") == "cached"
+    assert state(desk, path) == "synced"

@@ -35,6 +35,8 @@ def state_of(state: LocalState, inode: Inode) -> str:
     own = own_state(state, inode, state.intents.conflicts.copies())
     if own is not None:
         return own
+    if state.is_kept(inode):
+        return "local"
     if inode.kind is not Kind.FILE:
         return "cached" if inode.listed else "remote"
     complete = inode.size == 0 or state.cache.is_complete(inode.ino, inode.revision)

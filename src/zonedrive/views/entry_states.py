@@ -30,7 +30,7 @@ WRITABLE = 0o222
 class EntryState(msgspec.Struct, frozen=True):
     """State of one entry, as file managers show it."""
 
-    state: str  # one of URGENCY, "synced", or "local" for an entry that is never uploaded
+    state: str  # one of URGENCY, "synced", or "local" for an entry that is not uploaded
     folder: bool
     kept: bool  # pinned, or below a pinned folder
     read_only: bool
@@ -143,8 +143,9 @@ class EntryStates:
         return None if parent is None else inodes.child(parent, typed(pure.name))
 
     def _described(self, inode: Inode, states: dict[int, str]) -> EntryState:
+        default = "local" if self._state.is_kept(inode) else "synced"
         return EntryState(
-            "local" if inode.local else states.get(inode.ino, "synced"),
+            "local" if inode.local else states.get(inode.ino, default),
             inode.is_folder,
             inode.ino in self._pins,
             inode.ino != ROOT and not permissions(inode, self._state.rules) & WRITABLE,

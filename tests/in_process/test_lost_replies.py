@@ -285,8 +285,17 @@ def test_a_coworkers_version_after_a_lost_reply(desk: Mounted, name: str, number
     assert len(desk.zone.versions(name)) == number
 
 
-@pytest.mark.parametrize(("name", "is_away"), [("docs", False), ("back", False), ("back", True)])
-def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_away", "is_shown"),
+    [
+        ("docs", False, False),
+        ("docs", True, True),
+        ("back", False, False),
+        ("back", True, False),
+        ("back", True, True),
+    ],
+)
+def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool, is_shown: bool) -> None:
     """The entry gets the wanted name, at the latest in the second attempt."""
     desk.allow(*LOG)
     trashed = desk.path / f".Trash-{os.getuid()}/files/docs"
@@ -301,6 +310,8 @@ def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool) -> Non
             trashed.rename(desk.root / name)
         desk.deployment.heal()
         time.sleep(20)  # in virtual time, until the connection is checked again
+    if is_shown:
+        eventually(lambda: "docs" in desk.names(desk.root), what="the restored folder shows")
     trashed.rename(desk.root / name)
     desk.sync()
     assert desk.zone.entry_id(name) == before

@@ -171,7 +171,9 @@ class TrashOperations:
         """
         state, entry = self._state, gone.entry
         folder = await self._names.folder(parent)
-        if state.inodes.child(folder.ino, name) is not None:
+        if (holder := state.inodes.child(folder.ino, name)) is not None:
+            if holder is self._present(entry):
+                return  # an earlier attempt has restored it, but its reply was lost
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if folder.zone != entry.zone_id:
             raise OSError(errno.EXDEV, "an entry cannot move to another zone")

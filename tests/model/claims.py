@@ -64,13 +64,15 @@ class Claims:
     copied: set[str] = field(default_factory=set)  # that may be there more than once
     moment_s: float = SAME_MOMENT_S  # between two saves that cannot know of each other
     late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
-    moved: set[str] = field(default_factory=set)  # ids of files whose versions may be, too
+    # id of a file: the names that programs took from it, and may have given to another file
+    moved: dict[str, set[str]] = field(default_factory=dict)
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     # who: path: a synced token and those saved there since
     _since: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     # who: path: the entry of `one_of` to which later saves there are added
     _after_cut: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     _inodes: dict[str, int] = field(default_factory=dict)  # by token
+    _places: dict[str, str] = field(default_factory=dict)  # by token: where it was saved
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
 
@@ -107,6 +109,7 @@ class Claims:
             self._since[who][path] = [*since, token]
         self._mine(who)[path] = token
         self._inodes[token] = number
+        self._places[token] = path
         self._seen.setdefault(who, {})[token] = self._number
 
     def flushed(self, who: str, path: str, token: str) -> None:
@@ -134,6 +137,8 @@ class Claims:
         mine = self._mine(who)
         moved = {path: mine[path] for path in mine if _is_in(path, old)}
         self._copy(old, new)
+        for paths in self.moved.values():  # of the files in a renamed folder
+            paths |= {new + path[len(old) :] for path in paths if _is_in(path, old)}
         self.removed(who, old)
         self.removed(who, new, replaced)
         if certain:
@@ -155,6 +160,13 @@ class Claims:
     def here(self, who: str) -> Mapping[str, str]:
         """Return the last save of a machine, by path."""
         return dict(self._mine(who))
+
+    def took(self, entry_id: str, path: str) -> None:
+        """Record that a program renames or removes a file.
+
+        Its content may become that of another file, and a new file at its path the next version.
+        """
+        self.moved.setdefault(entry_id, set()).add(path)
 
     def forget(self, who: str) -> None:
         """Record a power cut: the machine may have lost what was neither sent nor synced."""
@@ -207,7 +219,7 @@ class Claims:
             if not tokens & places.keys()
         ]
         for token, files in sorted(places.items()):
-            may_be_copied = token in self.copied or self.moved & {file.id for file in files}
+            may_be_copied = token in self.copied or self.moved.keys() & {file.id for file in files}
             if len(files) > 1 and not may_be_copied:
                 paths = [file.path for file in files]
                 found.append(f"{token} is on the service {len(files)} times: {paths}")
@@ -230,9 +242,11 @@ class Claims:
                 continue
             if save.token in self.late:
                 continue  # the request was on its way, and cannot say what it must not replace
-            if save.token in self.copied or history.id in self.moved:
-                continue  # renamed over another file, which need not have been read
             known = self._ancestors(save, places)
+            if (known | {save.token}) & self.copied:
+                continue  # renamed over another file, which need not have been read
+            if self._places.get(save.token) in self.moved.get(history.id, ()):
+                continue  # continues the history of the file that had the name before
             if under.token in known or self._has_seen(save, under):
                 continue
             found.append(f"{history.path}: {token} (read {save.saw}) overwrote {below} unseen")

@@ -79,6 +79,7 @@ class Program:
             self._trace.note(self.who, f"{verb} {path} {other}: {name}")
             self.done[name] += 1
             if verb in WRITING and refused.errno not in USUAL:
+                self._note_ids(path)
                 self._removed(path)  # what was not sent yet may have been replaced, or not
             usual = refused.errno in USUAL or (self.troubled and refused.errno in TROUBLE)
             if not usual:
@@ -198,7 +199,8 @@ class Program:
             with contextlib.suppress(OSError):
                 found = os.getxattr(self.folder / path, "user.zonedrive.id").decode()
                 with self._lock:
-                    self._claims.moved.add(found)
+                    for each in paths:
+                        self._claims.took(found, each)
 
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         with self._lock:

@@ -23,7 +23,7 @@ def test_confirmed_saves_must_exist_once() -> None:
     assert claims.findings(there[:1]) == [f"{third} is not on the service"]
     doubled = [*there, History("id of c", "c", (third, first))]
     assert claims.findings(doubled) == [f"{third} is on the service 2 times: ['x', 'c']"]
-    claims.moved.add("id of x")
+    claims.took("id of x", "x")
     assert claims.findings(doubled) == []
     claims.moved.clear()
     claims.renamed("A", "b", "c")
@@ -38,6 +38,9 @@ def test_overwritten_versions_are_found() -> None:
     assert claims.findings([History("id of a", "a", (theirs, blind))]) == [
         f"a: {blind} (read 0) overwrote {theirs} unseen"
     ]
+    for path, is_found in (("b", True), ("a", False)):
+        claims.took("id of a", path)
+        assert bool(claims.findings([History("id of a", "a", (theirs, blind))])) is is_found
     unsent = save(claims, "A", "b", theirs)
     later = save(claims, "A", "b", unsent)
     assert claims.findings([History("id of b", "b", (theirs, later))]) == []

@@ -248,7 +248,7 @@ class SimulatedProgram(Program):
         """Remove a file whose attributes can be read."""
         try:
             found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
-            self._claims.moved.add(found.decode())
+            self._claims.took(found.decode(), path)
         except OSError as wrong:
             if wrong.errno != errno.ENODATA:
                 raise
@@ -266,7 +266,8 @@ class SimulatedProgram(Program):
         for path in paths:
             try:
                 found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
-                self._claims.moved.add(found.decode())
+                for each in paths:
+                    self._claims.took(found.decode(), each)
             except OSError as wrong:
                 self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
 

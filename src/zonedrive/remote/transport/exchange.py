@@ -2,7 +2,8 @@
 
 This module knows nothing about connections.
 
-INVARIANT: at most `room` bytes and one chunk of a response wait for the consumer.
+INVARIANT: at most `room` bytes and one chunk of a successful response wait for the consumer, and at
+most ROOM bytes and one chunk of an error response.
 """
 
 import time
@@ -24,6 +25,7 @@ WHOLE: Final = "whole"
 EARLY: Final = "early"
 """Response extension: True if the response came before the request was sent completely."""
 
+ROOM: Final = 512 * 1024  # bytes of a response that wait for its reader
 HEADERS: Final = 200  # of a response
 HEAD_BYTES: Final = 128 * 1024  # of all headers and trailers of one response
 NOWHERE: Final = memoryview(bytearray())
@@ -39,11 +41,19 @@ _TIMEOUTS: Final[dict[str, type[httpx.TimeoutException]]] = {
 class Exchange:
     """One request and the received part of its response."""
 
-    def __init__(self, request: httpx.Request, content: Iterable[bytes], *, room: int) -> None:
+    def __init__(
+        self,
+        request: httpx.Request,
+        content: Iterable[bytes],
+        *,
+        room: int = ROOM,
+        may_pause: bool = True,
+    ) -> None:
         """Prepare to send `request` with the body `content`.
 
-        `room` is the number of received bytes that may wait for the consumer; at this limit, the
-        response is paused.
+        `room` is the number of received bytes of a successful response that may wait for the
+        consumer. At this limit, the response is paused if `may_pause` is True; otherwise it is
+        ended with an error.
         """
         self.request = request
         self.timeout: dict[str, float | None] = request.extensions.get("timeout", {})
@@ -73,7 +83,7 @@ class Exchange:
         self.easy: pycurl.Curl | None = None  # handle on a shared connection
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # the response came before the request
-        self._room = room
+        self._room, self._may_pause = room, may_pause
         self._head: list[bytes] = []  # received lines of incomplete headers
         self._head_bytes = 0
         self._is_ascii = True
@@ -200,6 +210,8 @@ class Exchange:
         if self.status < 200:
             self.headers.clear()
             return None
+        if self.status >= 300:
+            self._room = min(self._room, ROOM)
         self.has_head = True
         self.is_early = self.unsent > 0
         return -1 if self.is_early and self.status < 300 else None
@@ -212,6 +224,9 @@ class Exchange:
             self.into[self.filled : end] = part
             self.filled = end
         elif self.waiting > self._room:
+            if not self._may_pause:
+                self.wrong = httpx.RemoteProtocolError("the answer arrives faster than it is read")
+                return -1
             self.is_paused = True
             return int(pycurl.WRITEFUNC_PAUSE)
         else:

@@ -8,7 +8,6 @@ the consumer) does not count.
 """
 
 import ssl
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, Self
@@ -23,7 +22,11 @@ from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
 """Response extension: the response's `Body` object."""
-ROOM: Final = 512 * 1024  # bytes of a response that wait for its reader
+UNREAD: Final = 64 * 1024 * 1024
+"""Maximum of unread bytes of a successful response on a shared connection, which cannot be paused.
+
+Its consumer reads it at once. libcurl receives far less of one response in one step of the loop.
+"""
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
 LINGER: Final = 0.002  # seconds that `fill` waits for more bytes
@@ -164,7 +167,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         content: httpx.SyncByteStream,
         stall_seconds: float,
     ) -> None:
-        self.exchange = Exchange(request, content, room=ROOM)
+        self.exchange = Exchange(request, content)
         self._pool = pool
         self._content = content
         self._stall_seconds = stall_seconds
@@ -183,7 +186,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield from self._head(new=False)
         if self.exchange.may_repeat:
             self.exchange.end_content()
-            self.exchange = Exchange(self.exchange.request, self._content, room=ROOM)
+            self.exchange = Exchange(self.exchange.request, self._content)
             yield from self._head(new=True)
 
     def _head(self, *, new: bool) -> Iterator[float]:
@@ -320,7 +323,7 @@ class StreamBody(httpx.AsyncByteStream):
     """Body of a response on a shared connection."""
 
     def __init__(self, streams: Streams, request: httpx.Request) -> None:
-        self.exchange = Exchange(request, (), room=sys.maxsize)  # the consumer limits its size
+        self.exchange = Exchange(request, (), room=UNREAD, may_pause=False)
         self.streams = streams
 
     async def begin(self) -> None:

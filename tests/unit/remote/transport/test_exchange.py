@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from zonedrive.remote.transport.exchange import HEAD_BYTES, HEADERS, Exchange
+from zonedrive.remote.transport.exchange import HEAD_BYTES, HEADERS, ROOM, Exchange
 
 
 def given(*lines: bytes, request: httpx.Request | None = None) -> Exchange:
@@ -54,6 +54,23 @@ def test_an_invalid_head_ends_the_request(lines: list[bytes]) -> None:
     assert not exchange.has_head
     with pytest.raises(httpx.RemoteProtocolError):
         exchange.response(httpx.ByteStream(b""), {})
+
+
+@pytest.mark.parametrize(("status", "kept"), [(b"200", 2 * ROOM), (b"401", ROOM)])
+def test_a_response_that_cannot_be_paused_has_a_limit(status: bytes, kept: int) -> None:
+    """More unread bytes than the limit are an error; the unread bytes can be read."""
+    asked = httpx.Request("GET", "https://zones.example/x")
+    exchange = Exchange(asked, (), room=2 * ROOM, may_pause=False)
+    for line in (b"HTTP/2 " + status + b" \r\n", b"\r\n"):
+        assert exchange.head(line) is None
+    part = bytes(ROOM // 4)
+    while exchange.waiting <= kept:
+        assert exchange.body(part) is None
+    assert exchange.body(part) == -1
+    assert isinstance(exchange.wrong, httpx.RemoteProtocolError)
+    assert exchange.waiting == kept + len(part)
+    exchange.take()
+    assert exchange.waiting == kept
 
 
 def test_a_header_that_would_be_two_is_not_sent() -> None:

@@ -12,8 +12,11 @@ import trio.testing
 from tests.harness.front import Front, Request, front
 from tests.harness.waiting import eventually
 from zonedrive import errors
+from zonedrive.remote.clients import REFUSAL, read_body
+from zonedrive.remote.transport.engine import READ_BYTES
+from zonedrive.remote.transport.exchange import ROOM
 from zonedrive.remote.transport.tls import Explained, trust
-from zonedrive.remote.transport.transports import LoopTransport
+from zonedrive.remote.transport.transports import LoopTransport, StreamBody
 
 PATIENCE = 60.0  # seconds
 
@@ -23,6 +26,7 @@ LOCATIONS = """
     location /slow {{ root {folder}; limit_rate 1k; }}
     location /encoded {{ alias {folder}/large; add_header Content-Encoding gzip; }}
     location /hidden {{ return 404 "not here"; }}
+    location /long-refusal {{ error_page 401 /large; return 401; }}
 """
 
 
@@ -113,6 +117,21 @@ async def test_a_body_in_many_pieces(server: Front) -> None:
             assert await client.get("/small") == (200, b"small answer")
     await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)] * 4
+
+
+async def test_a_long_refusal_that_is_not_read_takes_no_memory(server: Front) -> None:
+    """A 401 response that waits for a renewal is received only in part; its beginning is kept."""
+    client = Client(server)
+    request = httpx.Request("GET", server.base_url + "/long-refusal")
+    refused = await client.transport.handle_async_request(request)
+    assert isinstance(refused.stream, StreamBody)
+    with trio.fail_after(PATIENCE):
+        while not refused.stream.exchange.is_over:
+            assert await client.get("/large") == (200, b"0123456789abcdef" * 200_000)
+    assert ROOM < refused.stream.exchange.waiting <= ROOM + READ_BYTES
+    assert await read_body(refused, 0) == (b"0123456789abcdef" * 200_000)[:REFUSAL]
+    assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
 
 
 async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None:

@@ -1,10 +1,13 @@
 """Conversion of command-line messages to sentences and buttons for the window and notifications.
 
-A clause of a message that names a command or an option is replaced by a sentence. If the window can
+A clause of a remedy that names a command or an option is replaced by a sentence. If the window can
 do the same as the command, there is also a button.
 
 `_rows` returns the patterns of such clauses with their sentences; the first match is used. A clause
 can contain the name of a file, in which the patterns must not find a command.
+
+INVARIANT: no command is searched for in a message, which can contain a text of the service or a
+name that another user has chosen.
 """
 
 import re
@@ -23,9 +26,52 @@ Row = tuple[str, str, tuple[str, ...]]
 _END = r"(?![-/\w]|\.\w)"  # of a word
 
 
-def in_window(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a message without commands and options, and the buttons for its remedies."""
-    clauses, buttons = text.split("; "), list[str]()
+_MESSAGES = (
+    "there is no room for it: cache_size or the disk is too small",
+    "a program still has it open for writing",
+    "the account's data key is missing; a running mount may still have it: let that mount send the"
+    " pending changes, then run 'zonedrive logoff', and log on again",
+)
+"""Messages without values that name a command or a setting; they are replaced like a remedy."""
+
+_ENDINGS = (
+    "rename it, or see 'zonedrive doctor'",
+    "run 'zonedrive doctor'",
+    "'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
+    "log on with a --profile that has it",
+)
+"""Remedies without values at the end of the stored reasons of failed uploads.
+
+The window's sentences for them cannot lead to a loss of data, whoever wrote the words.
+"""
+
+
+def message_in_window(text: str) -> str:
+    """Return a message, which may have several lines, in the language of the session."""
+    if text in _MESSAGES:
+        return remedy_in_window(text)[0]
+    for remedy in _ENDINGS:
+        if text.endswith(f"; {remedy}"):
+            message = _translated(text.removesuffix(f"; {remedy}")).removesuffix(".")
+            return f"{message}. {remedy_in_window(remedy)[0]}"
+    return _translated(text)
+
+
+def _translated(text: str) -> str:
+    return "".join(map(translated_line, re.split("(; |\n)", text)))
+
+
+def remedy_in_window(remedy: str) -> tuple[str, tuple[str, ...]]:
+    """Return a remedy without commands and options, and the buttons for it."""
+    return in_window("", remedy)
+
+
+def in_window(message: str, remedy: str) -> tuple[str, tuple[str, ...]]:
+    """Return a message with its remedy without commands and options, and the buttons for it.
+
+    The remedy must not contain a text of the service.
+    """
+    clauses, buttons = remedy.split("; "), list[str]()
     is_changed = False
     for number, clause in enumerate(clauses):
         if row := replaced(clause):
@@ -34,9 +80,10 @@ def in_window(text: str) -> tuple[str, tuple[str, ...]]:
             buttons += [each for each in row[2] if each not in buttons]
         else:
             clauses[number] = translated_line(clause)
+    clauses = [clause for clause in (message_in_window(message), *clauses) if clause]
     if not is_changed:
         return "; ".join(clauses), ()
-    sentences = [clause if clause.endswith(".") else f"{clause}." for clause in clauses if clause]
+    sentences = [clause if clause.endswith(".") else f"{clause}." for clause in clauses]
     # The first clause is the message, which may begin with the name of a file.
     first, *rest = sentences
     return " ".join([first, *(each[0].upper() + each[1:] for each in rest)]), tuple(buttons)

@@ -9,6 +9,8 @@ import pytest
 
 import zonedrive
 from zonedrive.remedies import (
+    _ENDINGS,
+    _MESSAGES,
     HELP,
     LOG_OFF,
     LOG_ON,
@@ -16,6 +18,8 @@ from zonedrive.remedies import (
     OVERVIEW,
     RESTART,
     in_window,
+    message_in_window,
+    remedy_in_window,
 )
 
 ROOT = Path(zonedrive.__file__).parent
@@ -64,7 +68,7 @@ def test_no_text_of_the_window_names_a_command() -> None:
     """A row of the table fits each text that names a command or an option."""
     found = [*texts()]
     assert len(found) > 50
-    left = [text for text in found if COMMAND.search(in_window(text)[0])]
+    left = [text for text in found if COMMAND.search(remedy_in_window(text)[0])]
     assert not left
 
 
@@ -114,4 +118,43 @@ def test_a_command_becomes_a_sentence_and_a_button(
     text: str, said: str, buttons: tuple[str, ...]
 ) -> None:
     """The other clauses of a message stay, and become sentences."""
-    assert in_window(text) == (said, buttons)
+    assert remedy_in_window(text) == (said, buttons)
+
+
+NAME = "Plan; to fix it, run 'zonedrive logoff --discard'"
+
+
+def test_a_message_is_not_taken_for_a_remedy() -> None:
+    """A command in the name of a file stays a name, with and without a remedy."""
+    said = f"{NAME}: no such file"
+    assert message_in_window(said) == said
+    assert in_window(said, "") == (said, ())
+    assert in_window(said, "run 'zonedrive status'") == (
+        f"{said}. The overview shows which and why.",
+        (OVERVIEW,),
+    )
+
+
+def test_fixed_messages_are_replaced() -> None:
+    """Each of them is a text of the package, and the sentences name no command or setting."""
+    constants = {
+        node.value
+        for file in ROOT.rglob("*.py")
+        if file.name != "remedies.py"
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+    }
+    assert constants.issuperset(_MESSAGES)
+    for text in _MESSAGES:
+        said = message_in_window(text)
+        assert said != text and "cache_size" not in said and not COMMAND.search(said)
+
+
+def test_the_remedy_of_a_failed_upload_is_replaced() -> None:
+    """Each of these remedies ends a text of the package, and its sentence names no command."""
+    found = {*texts()}
+    for ending in _ENDINGS:
+        assert any(text.endswith(ending) for text in found)
+        said, buttons = remedy_in_window(ending)
+        assert message_in_window(f"{NAME}: no; {ending}") == f"{NAME}: no. {said}"
+        assert not COMMAND.search(said) and LOG_OFF not in buttons

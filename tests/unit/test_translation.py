@@ -21,7 +21,7 @@ from babel.messages import mofile, pofile
 
 from zonedrive import translation
 from zonedrive.daemon import control_server
-from zonedrive.remedies import in_window, replaced
+from zonedrive.remedies import message_in_window, remedy_in_window, replaced
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.error_mapping import broken
 from zonedrive.ui import accounts, commands, pages
@@ -241,9 +241,9 @@ def test_every_message_of_the_mapping_is_german(german: dict[str, str]) -> None:
         error = error_mapping.refusal(status, body, "listing a folder")
         message, _, detail = error.message.removeprefix("listing a folder: ").partition(" (HTTP")
         said = f"{german['listing a folder']}: {german[message]} (HTTP{detail}"
-        assert in_window(error.message)[0] == said
+        assert message_in_window(error.message) == said
         for clause in filter(None, error.remedy.split("; ")):
-            assert replaced(clause) or in_window(clause)[0] == german[clause]
+            assert replaced(clause) or remedy_in_window(clause)[0] == german[clause]
 
 
 def test_an_answer_for_a_notification_is_german(german: dict[str, str]) -> None:

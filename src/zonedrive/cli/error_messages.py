@@ -59,16 +59,22 @@ def exit_code(error: Exception) -> int:
 
 
 def line(error: Exception) -> str:
-    """Return the error's cause and remedy in one line.
+    """Return the error's message and remedy in one line, as `parts` does."""
+    return "; ".join(filter(None, parts(error)))
 
-    Write the details of an unexpected error to a file for a bug report.
+
+def parts(error: Exception) -> tuple[str, str]:
+    """Return the error's message, and its remedy, "" for none.
+
+    The message may contain the name of a file or a text of the service. Write the details of an
+    unexpected error to a file for a bug report.
     """
     if isinstance(error, ZonedriveError):
         if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
             error.remedy = error.remedy or "try again later"
         if isinstance(error, Unreachable) and not isinstance(error, ReplyLost):
             error.message = error.bare  # the user knows the operation: it is the command
-        return error.line()
+        return error.message, error.remedy
     if isinstance(error, OSError):
         return _refused(error)
     return _unforeseen(error)
@@ -81,26 +87,26 @@ def pass_on(error: ZonedriveError, descriptor: int) -> None:
     os.write(descriptor, protocol.encode(protocol.refusal(error)))
 
 
-def _refused(wrong: OSError) -> str:
+def _refused(wrong: OSError) -> tuple[str, str]:
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
         process_setup.discard_output()
-        return unwritten(wrong)
+        return unwritten(wrong), ""
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
-        return f"{marked(paths.NO_FOLDER)}; {marked(paths.GO_ELSEWHERE)}"
+        return marked(paths.NO_FOLDER), marked(paths.GO_ELSEWHERE)
     is_ours = _is_of_ours(wrong.filename)
     remedy = _REMEDIES.get(wrong.errno or 0, "")
     if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):
         if found := paths.obstacle(Path(os.fsdecode(wrong.filename))):
-            return paths.no_folder(found).line()
+            return parts(paths.no_folder(found))
     elif is_ours and wrong.errno == errno.EROFS and [*paths.state_dir().glob("*/account.json")]:
         from zonedrive.daemon.local_data import READ_ONLY
 
-        return f"{wrong.filename}: {READ_ONLY}"
+        return f"{wrong.filename}: {READ_ONLY}", ""
     elif is_ours and wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         remedy = _OWN_FOLDERS
     name = f"{wrong.filename}: " if wrong.filename else ""
-    return f"{name}{wrong.strerror or wrong}" + (f"; {remedy}" if remedy else "")
+    return f"{name}{wrong.strerror or wrong}", remedy
 
 
 def unwritten(wrong: OSError) -> str:
@@ -128,12 +134,12 @@ def _is_of_ours(name: object) -> bool:
     return False
 
 
-def _unforeseen(error: Exception) -> str:
+def _unforeseen(error: Exception) -> tuple[str, str]:
     """Write an error's type and stack to a new file, which the user can send with a bug report.
 
-    Return a line for the user, which contains the path of the file if the file could be written.
+    Return the message, and a remedy with the path of the file if the file could be written.
     """
-    said = f"an internal error in zonedrive ({type(error).__name__}); {REPORT}"
+    said = f"an internal error in zonedrive ({type(error).__name__})"
     try:
         descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -142,5 +148,5 @@ def _unforeseen(error: Exception) -> str:
             file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
             file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
     except OSError:
-        return said
-    return f"{said}, and see {name}"
+        return said, REPORT
+    return said, f"{REPORT}, and see {name}"

@@ -123,7 +123,7 @@ def _version(found: list[dict[str, str]], wanted: str) -> str:
         if wanted in (one["version"], one["id"]):
             return one["version"]
     there = ", ".join(one["version"] for one in found) or "none"
-    raise NotFound(f"the file has no version {wanted!r}", remedy=f"there is: {there}")
+    raise NotFound(f"the file has no version {wanted!r}; there is: {there}")
 
 
 @click.command()

@@ -63,9 +63,8 @@ def _shareable(path: str, account: str | None) -> tuple[AccountPaths, dict[str, 
     if not place["zone"]:
         raise ZonedriveError(f"{path} is the folder of all zones", remedy="share a file or folder")
     if place["virtual"]:
-        raise ZonedriveError(
-            f"{path} cannot be shared by itself", remedy=f"share the file: {place['path']}"
-        )
+        file = place["path"]
+        raise ZonedriveError(f"{path} cannot be shared by itself; share the file: {file}")
     if not place["id"]:
         raise ZonedriveError(
             f"{path} is not on the service: {place['unknown']}",

@@ -21,7 +21,7 @@ from zonedrive.daemon import protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import MountEnded, ZonedriveError, first_of
 from zonedrive.paths import private_dir
-from zonedrive.remedies import in_window
+from zonedrive.remedies import in_window, message_in_window
 from zonedrive.supervisor import Supervisor, Task
 
 log = logging.getLogger(__name__)
@@ -206,10 +206,10 @@ def for_notification(answer: Message) -> Message:
     shown = dict(answer)
     for name in ("error", "reason"):
         if answer.get(name):
-            texts = filter(None, (answer[name], answer.get("remedy")))
-            shown |= {name: in_window("; ".join(texts))[0], "remedy": ""}
+            text, _ = in_window(answer[name], answer.get("remedy") or "")
+            shown |= {name: text, "remedy": ""}
     if failed := answer.get("failed"):
-        shown["failed"] = [{**one, "error": in_window(one["error"])[0]} for one in failed]
+        shown["failed"] = [{**one, "error": message_in_window(one["error"])} for one in failed]
     return shown
 
 

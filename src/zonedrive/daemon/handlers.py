@@ -108,8 +108,9 @@ class Commands:
 
         The request's `paths` and `most` limit the uploads in the object. If `most` is given, the
         object also has data about files that are never uploaded. If the service is not online,
-        `reason` says why. If a logon is required, `remedy` is the logon command. `failing` lists
-        the background tasks that fail, if any.
+        `reason` says why, and ends with the remedy `advice`, if there is one. If a logon is
+        required, `remedy` is the logon command. `failing` lists the background tasks that fail, if
+        any.
         """
         places = await self._places(request)
         roots = _inos(places) if places else None
@@ -151,7 +152,7 @@ class Commands:
         if link.state == "logon-required":
             return {**said, "remedy": logon_command(self._parts)}
         if link.remedy:
-            said["reason"] += f"; {link.remedy}"
+            said = {"reason": f"{link.reason}; {link.remedy}", "advice": link.remedy}
         return said
 
     async def _vitals(self, request: Request, say: Say) -> Message:

@@ -23,7 +23,7 @@ from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import StoreError
 from zonedrive.paths import AccountPaths
-from zonedrive.remedies import in_window
+from zonedrive.remedies import message_in_window
 from zonedrive.translation import translated, translated_count
 from zonedrive.views.status_report import StatusReport
 
@@ -122,7 +122,7 @@ class Alerts:
         """
         first = min(failures.keys() - self._failures.told)
         path, many = self._report.path(first), len(failures)
-        reason = in_window(failures[first])[0].removesuffix(".")
+        reason = message_in_window(failures[first]).removesuffix(".")
         text = f"{_short(path)}: {reason}."
         rolled_back = sum(number < 0 for number in failures)
         if rolled_back == many:

@@ -174,7 +174,7 @@ def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
         raise NotFound(f"there is no zone {wanted!r}", remedy="run 'zonedrive zones'")
     if len(found) > 1:
         ids = ", ".join(zone.id for zone in found)
-        raise ZonedriveError(f"several zones are called {wanted!r}", remedy=f"give an id: {ids}")
+        raise ZonedriveError(f"several zones are called {wanted!r}; give an id: {ids}")
     return found[0]
 
 

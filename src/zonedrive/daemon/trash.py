@@ -21,6 +21,7 @@ from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, Zo
 from zonedrive.formatting import amount, count, local_time, timestamp
 from zonedrive.model import Entry, Zone
 from zonedrive.remote.service import Service
+from zonedrive.translation import marked
 from zonedrive.views.trash import TrashOperations
 
 OFFERED = 5  # maximum number of ambiguous entries that an error lists
@@ -101,11 +102,13 @@ class Trash:
                     self._mount.require_vacant(entry)
                 found = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
             except AlreadyExists as taken:
-                taken.remedy = f"rename the {entry.name!r} that is there now, and restore again"
+                there = marked(f"rename the {entry.name!r} that is there now, and restore again")
+                taken.message, taken.remedy = f"{taken.message}; {there}", ""
                 raise
             except RemoteError as refused:
                 if any(each.entry.id == entry.parent_id for each in self._deleted):
-                    refused.remedy = f"its folder is deleted, too: restore {entry.parent_id} first"
+                    first = marked(f"its folder is deleted, too: restore {entry.parent_id} first")
+                    refused.message, refused.remedy = f"{refused.message}; {first}", ""
                 raise
             done[entry.id] = path
             if self._mount is not None:
@@ -210,8 +213,8 @@ class Trash:
             raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
         if len(found) > 1:
             raise ZonedriveError(
-                f"{count(len(found), 'entry', 'entries')} called {name!r} were deleted",
-                remedy=f"give an id: {await self._offer(found)}",
+                f"{count(len(found), 'entry', 'entries')} called {name!r} were deleted; give an"
+                f" id: {await self._offer(found)}"
             )
         return found[0]
 

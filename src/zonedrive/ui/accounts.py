@@ -14,7 +14,7 @@ from zonedrive.formatting import plain
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file, home, nearest_existing
-from zonedrive.remedies import in_window
+from zonedrive.remedies import in_window, message_in_window, remedy_in_window
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.translation import translated, translated_count, translated_line
 from zonedrive.ui import problems
@@ -75,14 +75,19 @@ class AccountView:
                 count=waiting, size=translated_line(text_output.amount(outbox["bytes"]))
             )
         if self.status.get("lost"):
-            return in_window(status.verdict(self.status, part=False))[0]
+            return message_in_window(status.verdict(self.status, part=False))
         return translated("Everything is on the service.")
 
     @property
     def notices(self) -> list[Problem]:
         """Notices about the connection and the mount, but not about a logon that has ended."""
-        reason = "" if self.state == "logon-required" else self.status.get("reason")
-        return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
+        reason = "" if self.state == "logon-required" else self.status.get("reason", "")
+        advice = self.status.get("advice", "")
+        found = (
+            in_window(reason.removesuffix(f"; {advice}"), advice if reason else ""),
+            remedy_in_window(self.status.get("notice", "")),
+        )
+        return [Problem(text, buttons=buttons) for text, buttons in found if text]
 
     @property
     def problem(self) -> Problem | None:

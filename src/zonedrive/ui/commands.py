@@ -15,7 +15,7 @@ from typing import Any
 from zonedrive.cli import error_messages
 from zonedrive.cli.control_client import DaemonTimeout
 from zonedrive.daemon import protocol
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.translation import translated
 
 READ_SECONDS = 30.0  # for lists
@@ -39,6 +39,8 @@ class Outcome:
     @property
     def failure(self) -> ZonedriveError:
         """Error that a failed command reported, or an error with the output of the command."""
+        if self.error is None and self.code == error_messages.NOT_LOGGED_ON:
+            return NotLoggedOn("")  # the window has its own text for the logon command
         said = "\n".join(filter(None, (self.output.strip(), self.said)))
         return self.error or ZonedriveError(said or translated("It failed."))
 

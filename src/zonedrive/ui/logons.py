@@ -21,7 +21,7 @@ from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders, require_moved
-from zonedrive.remedies import in_window
+from zonedrive.remedies import message_in_window
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
 from zonedrive.translation import translated_line
@@ -221,7 +221,7 @@ class Dialogue:
 
     def warn(self, text: str) -> None:
         """Add the warning `text` to the notes that the page shows."""
-        self.notes.append(in_window(text)[0])
+        self.notes.append(message_in_window(text))
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
         """Show the sign-on address `start` as a link on the page, until `led` returns."""

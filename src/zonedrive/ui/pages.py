@@ -36,7 +36,7 @@ from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import DEFAULT_ACCOUNT, LONGEST_NAME, config_file, name_remedy
-from zonedrive.remedies import in_window
+from zonedrive.remedies import message_in_window
 from zonedrive.translation import translated, translated_count, translated_line
 from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
 from zonedrive.ui.accounts import AccountView
@@ -85,7 +85,7 @@ class Window:
             "amount": lambda size: translated_line(text_output.amount(size)),
             "when": text_output.when,
             "shown": formatting.plain,
-            "in_window": lambda text: in_window(text)[0],
+            "in_window": lambda text: message_in_window(text),
         }
         of = "/a/{name}"
         self.app = Starlette(
@@ -354,7 +354,8 @@ class Window:
         said = [dialogue.done, *dialogue.notes]
         if not (account := accounts.view(dialogue.account)).mountpoint:
             done = _mounted(account.name, accounts.default_folder(account.name))
-            said.append(in_window(done.said)[0] or translated("Mounted."))
+            text = message_in_window(done.said) if done.ok else problems.of(done.failure).text
+            said.append(text or translated("Mounted."))
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
@@ -528,7 +529,7 @@ class Window:
         done = commands.run("share", whole)
         if not done.ok:
             raise done.failure
-        return self._share(request, link=done.output.strip(), note=in_window(done.said)[0])
+        return self._share(request, link=done.output.strip(), note=message_in_window(done.said))
 
     def _members(self, request: Request) -> Response:
         account, zone = self._view(request), request.query_params.get("zone", "")
@@ -756,7 +757,8 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
         if mountpoint.at(folder) is None:  # a dead mount cannot be asked
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
-        return commands.Outcome(1, "", error_messages.line(wrong))
+        message, remedy = error_messages.parts(wrong)
+        return commands.Outcome(1, "", "", ZonedriveError(message, remedy=remedy))
     return commands.run("mount", os.fspath(folder), *commands.option(name))
 
 

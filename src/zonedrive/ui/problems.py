@@ -12,7 +12,16 @@ from zonedrive import errors
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
 from zonedrive.paths import NO_ROOM
-from zonedrive.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
+from zonedrive.remedies import (
+    AGAIN,
+    HELP,
+    LOG_ON,
+    MOUNT,
+    RESTART,
+    in_window,
+    message_in_window,
+    remedy_in_window,
+)
 from zonedrive.remote.wire.error_mapping import BLOCKED
 from zonedrive.translation import translated as _
 
@@ -47,33 +56,33 @@ def of(error: Exception) -> Problem:
         known = _of_system(found).get(error.errno or 0)
         if known is None:
             return worded(error)
-        return replace(known, reason=in_window(error_messages.line(error))[0])
+        return replace(known, reason=worded(error).text)
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
     if known is None:
         return worded(error)
     if isinstance(error, errors.CredentialsRefused):
         known = replace(known, text=_of_code().get(error.code, known.text))
     if isinstance(error, ZonedriveError) and not isinstance(error, SAID):
-        remedy, more = in_window(error.remedy)
+        remedy, more = remedy_in_window(error.remedy)
         return replace(
             known, remedy=known.remedy or remedy[:1].upper() + remedy[1:],
-            reason=in_window(error.message)[0],
+            reason=message_in_window(error.message),
             buttons=tuple(dict.fromkeys((*known.buttons, *more))),
         )  # fmt: skip
     return known
 
 
-def worded(error: Exception | str) -> Problem:
-    """Return the problem for an error message, with sentences and buttons instead of commands."""
-    text, buttons = in_window(error if isinstance(error, str) else error_messages.line(error))
+def worded(error: Exception) -> Problem:
+    """Return the problem for an error, with sentences and buttons instead of commands."""
+    text, buttons = in_window(*error_messages.parts(error))
     return Problem(text, buttons=buttons)
 
 
 def of_check(check: Mapping[str, str]) -> Problem:
     """Return the problem for a failed check of `zonedrive doctor`."""
-    remedy, buttons = in_window(check["remedy"])
+    remedy, buttons = remedy_in_window(check["remedy"])
     detail = re.sub(r" \(findmnt [^)]*\)", "", check["detail"])
-    return Problem(in_window(detail)[0], remedy, buttons=buttons)
+    return Problem(message_in_window(detail), remedy, buttons=buttons)
 
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
@@ -87,7 +96,7 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
             "An error in zonedrive keeps it from being sent. Save a report under Help."
         ),
     }.get(upload.get("cause") or "", "")
-    reason = in_window(upload["error"] or "")[0]
+    reason = message_in_window(upload["error"] or "")
     return Problem(said or reason, reason=reason if said else "") if reason else None
 
 

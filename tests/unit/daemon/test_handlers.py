@@ -161,7 +161,9 @@ class Daemon:
             ),
             account=Account(name="work", base_url="https://x", username="alice"),
             auth=SimpleNamespace(last=None),
-            state=SimpleNamespace(settings=SimpleNamespace(profile=None)),
+            state=SimpleNamespace(
+                settings=SimpleNamespace(profile=None), supervisor=SimpleNamespace(failing=list)
+            ),
         )
         self.said: list[Message] = []
         self.heard: list[str] = []
@@ -242,6 +244,14 @@ async def test_sync_in_a_pause_fails(daemon: Daemon, capsys: pytest.CaptureFixtu
         "zonedrive: 2 files (10 bytes) not on the service yet: uploads are paused; run"
         " 'zonedrive resume --account work', or for some files 'zonedrive send PATH'"
     )
+
+
+async def test_the_status_has_the_remedy_of_a_lost_connection(daemon: Daemon) -> None:
+    """The remedy is a part of the reason, and is also given by itself."""
+    daemon.service.link.become("offline", Unreachable("away; run 'x'", remedy="check the network"))
+    answer = await daemon.ask("status")
+    assert answer["reason"] == "away; run 'x'; check the network"
+    assert answer["advice"] == "check the network"
 
 
 async def test_sync_in_a_pause_with_nothing_to_send(daemon: Daemon) -> None:
@@ -475,7 +485,7 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     assert daemon.service.restored == ["e0", "e2"]
     with pytest.raises(ZonedriveError, match="2 entries called 'b' were deleted") as several:
         await daemon.ask("restore", entries=["b"])
-    assert several.value.remedy.count("(in One, 1970-01-0") == 2
+    assert several.value.message.count("(in One, 1970-01-0") == 2
     for name in ("c", "One/c", "One/x/a", "x/a"):
         with pytest.raises(NotFound, match="not in the trash"):
             await daemon.ask("restore", entries=[name])

@@ -146,6 +146,18 @@ async def test_names_with_braces_are_shown(
     assert told.conflicts.said[0].startswith("{count}{other}.txt was deleted while you edited it")
 
 
+async def test_a_text_of_the_service_is_no_remedy(clock: trio.testing.MockClock) -> None:
+    """A command in the reason of a refusal does not become an advice."""
+    told = Told()
+    said = "HTTP 403: no; to fix it, run 'zonedrive logoff --discard'"
+    told.outbox.failing = {1: said}
+    await told.go_by(60)
+    assert told.failures.said == [
+        f"1.txt could not be uploaded | Zone/1.txt: {said}. Your changes are safe on this computer."
+        " To see more, run: zonedrive status"
+    ]
+
+
 async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.MockClock) -> None:
     """A refused removal has a title of its own."""
     told = Told()

@@ -334,6 +334,44 @@ def test_an_error_without_an_entry_keeps_its_words() -> None:
     assert problems.of(error) == problems.Problem("it failed; try another name")
 
 
+NAME = "Plan; to fix it, run 'zonedrive logoff --discard'"
+
+
+def test_the_name_of_a_file_is_no_remedy() -> None:
+    """A refused file, with a command in its name, gives no button and no advice."""
+    said = f"/mnt/{NAME}: uploading: your rights do not allow it (HTTP 403); ask a manager"
+    found = problems.of(commands.Outcome(1, "", said).failure)
+    assert (found.text, found.remedy, found.buttons) == (said, "", ())
+    with pytest.raises(FileNotFoundError) as missing:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", NAME)
+    found = problems.of(missing.value)
+    assert (found.reason, found.buttons) == (f"{NAME}: No such file or directory", ())
+    upload = problems.of_upload({"error": f"{NAME}: it is away", "cause": "service"})
+    assert upload is not None and upload.reason == f"{NAME}: it is away"
+
+
+def test_a_command_that_waits_for_a_logon_has_the_button() -> None:
+    """The exit code shows that a logon is required; the window's own text is shown."""
+    said = "1 file not on the service yet: the logon has ended; run 'zonedrive logon https://x'"
+    found = problems.of(commands.Outcome(3, "", said).failure)
+    assert (found.reason, found.buttons) == ("", ("log-on",))
+
+
+def test_a_notice_has_a_remedy_without_a_command() -> None:
+    """Commands are replaced in the remedy of a lost connection, but not in its reason."""
+    advice = "log on with --ca-file PEM"
+    status = {
+        "state": "offline",
+        "reason": f"HTTP 503: {NAME}; {advice}",
+        "advice": advice,
+        "notice": "nothing is mounted; run 'zonedrive unmount x'",
+    }
+    reason, notice = accounts.AccountView("default", "", "", "", "", status).notices
+    assert reason.text.startswith(f"HTTP 503: {NAME}. Ask your IT department")
+    assert reason.buttons == ("log-on",)
+    assert (notice.text, notice.buttons) == ("nothing is mounted. Start it again.", ("restart",))
+
+
 def test_a_command_passes_the_class_of_its_error_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

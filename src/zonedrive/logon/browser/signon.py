@@ -208,10 +208,10 @@ def _offered(requested: Offer, needs: Requirements) -> Offer:
             return offer
     what = {"idp": "identity provider", "personal-id": "personal identification"}[requested.kind]
     others = ", ".join(offer.name for offer in alike)
-    raise ConfigError(
-        f"the service offers no {what} {requested.name!r}",
-        remedy=f"there is {others}" if others else "log on with user name and password",
-    )
+    missing = f"the service offers no {what} {requested.name!r}"
+    if others:
+        raise ConfigError(f"{missing}; there is {others}")
+    raise ConfigError(missing, remedy="log on with user name and password")
 
 
 def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields:

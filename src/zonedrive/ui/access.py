@@ -66,7 +66,7 @@ class OwnProtocol(H11Protocol):
 
 
 class Keys:
-    """Session secret of the window, and the start addresses that have not been used yet."""
+    """Session secret of the window, and the start addresses that are still valid."""
 
     def __init__(self) -> None:
         self.session = secrets.token_urlsafe(32)  # stored in the session cookie
@@ -74,8 +74,9 @@ class Keys:
 
     def start(self, page: str) -> str:
         """Return the path of a new start address for `page`, valid for START_SECONDS seconds."""
-        token = secrets.token_urlsafe(32)
-        self._starts[token] = time.monotonic() + START_SECONDS, page
+        token, now = secrets.token_urlsafe(32), time.monotonic()
+        self._starts = {each: start for each, start in self._starts.items() if start[0] > now}
+        self._starts[token] = now + START_SECONDS, page
         return START + token
 
     def take(self, token: str) -> str | None:

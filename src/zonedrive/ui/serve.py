@@ -33,6 +33,11 @@ from zonedrive.ui.pages import Window
 FIRST_SECONDS = 120.0  # until the first page is open
 CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
 QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not report that it is open
+SOCKET = "ui.socket"
+"""Name of the window's socket in the runtime folder.
+
+Desktop extensions connect to each socket with the suffix `.sock`, as these belong to daemons.
+"""
 REQUEST = 64 * 1024  # bytes; an address has up to three for each byte of a path
 
 
@@ -47,9 +52,9 @@ def run(page: str, *, browser: bool) -> str:
     private_dir(folder)
     with _alone(folder / "ui.lock") as first:
         if first:
-            _serve(folder / "ui.sock", page, browser)
+            _serve(folder / SOCKET, page, browser)
             return ""
-    address = _asked(folder / "ui.sock", page)
+    address = _asked(folder / SOCKET, page)
     _open(address, browser, threading.Event(), wait=5.0)
     return "the window is open already"
 
@@ -148,9 +153,10 @@ async def _until_closed(
     async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             page = (await asyncio.wait_for(reader.readline(), 10)).decode().strip()
-            presence.expect()
-            writer.write(f"http://{host}{keys.start(page)}\n".encode())
-            await writer.drain()
+            if page.startswith("/"):  # a client of a daemon sends JSON
+                presence.expect()
+                writer.write(f"http://{host}{keys.start(page)}\n".encode())
+                await writer.drain()
         writer.close()
 
     others = await asyncio.start_unix_server(tell, path, limit=REQUEST)

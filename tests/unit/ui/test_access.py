@@ -87,6 +87,18 @@ def test_a_late_start_address_is_refused(
     assert browser.get(keys.start("/")).status_code == 410
 
 
+def test_late_start_addresses_are_forgotten(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only valid start addresses are kept, however many nobody uses."""
+    now = 1000.0
+    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    for _ in range(3):
+        keys.start("/")
+    now += access.START_SECONDS
+    start = keys.start("/a")
+    assert len(keys._starts) == 1
+    assert keys.take(start.removeprefix(access.START)) == "/a"
+
+
 @pytest.mark.parametrize("cookie", ["", "zonedrive-4711=", "zonedrive-4711=guess", "x=\x01;;=="])
 def test_without_the_secret_nothing_is_shown(browser: Browser, cookie: str) -> None:
     """A request needs the secret, also for files of the page."""

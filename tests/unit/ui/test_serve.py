@@ -1,0 +1,77 @@
+"""Socket on which the process of the window gives start addresses to later commands."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import uvicorn
+
+from zonedrive.desktop import mounts
+from zonedrive.paths import AccountPaths, private_dir, runtime_dir
+from zonedrive.ui import serve
+from zonedrive.ui.access import START, Keys
+
+
+class Server:
+    """Server that has ended as soon as a function is done."""
+
+    should_exit = False
+
+    def __init__(self, talk: Callable[[], Awaitable[None]]) -> None:
+        self._talk = talk
+
+    async def serve(self, _sockets: list[Any]) -> None:
+        """Run the function."""
+        await self._talk()
+
+
+class CountingPresence(serve.Presence):
+    """Presence that counts the pages that were expected."""
+
+    expected = 0
+
+    def expect(self) -> None:
+        """Count a page."""
+        self.expected += 1
+        super().expect()
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the path of the socket, in a runtime folder of the test."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    private_dir(runtime_dir())
+    return runtime_dir() / serve.SOCKET
+
+
+def test_only_a_page_gets_an_address(path: Path) -> None:
+    """A request for a daemon gets no address, and does not keep the window open."""
+    presence, answers = CountingPresence(), dict[bytes, bytes]()
+
+    async def ask() -> None:
+        for line in (b'{"command": "watch"}', b"", b"http://evil.example/", b"/a/work/trash"):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(line + b"\n")
+            answers[line] = await reader.read()
+            writer.close()
+        assert mounts.sockets() == []
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = cast(uvicorn.Server, Server(ask))
+        until = serve._until_closed(server, listening, path, Keys(), "host", presence)
+        asyncio.run(asyncio.wait_for(until, 60))
+    address = answers.pop(b"/a/work/trash")
+    assert address.startswith(f"http://host{START}".encode())
+    assert {*answers.values()} == {b""}
+    assert presence.expected == 1
+
+
+def test_the_socket_is_no_daemons_socket(path: Path) -> None:
+    """No account has the path of the window's socket; file managers connect to daemons only."""
+    daemon = AccountPaths("ui").control
+    for each in (path, daemon):
+        each.touch()
+    assert daemon != path and mounts.sockets() == [daemon]

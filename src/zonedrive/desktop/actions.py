@@ -1,6 +1,7 @@
 """Menu actions. Each action runs in a separate process and reports a failure as a notification."""
 
 import contextlib
+import html
 import os
 import subprocess
 import sys
@@ -129,15 +130,13 @@ def _report(answers: list[dict[str, Any]]) -> None:
 
 def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
     """Show a notification; without a notification service, use notify-send and print to stderr."""
+    markup = html.escape(text)
     try:
-        from gi.repository import GLib
-
-        markup = GLib.markup_escape_text(text)
         words: tuple[object, ...] = ("zonedrive", 0, icon, title, markup, [], {}, -1)
         _call("org.freedesktop.Notifications", "Notify", "(susssasa{sv}i)", words)
     except Exception:  # no gi, no bus, or no notification service
         with contextlib.suppress(OSError):
-            command = ["notify-send", f"--icon={icon}", "--", title, text]
+            command = ["notify-send", f"--icon={icon}", "--", title, markup]
             subprocess.run(command, check=False)  # noqa: S603
         print(f"{title}: {text}", file=sys.stderr)
 

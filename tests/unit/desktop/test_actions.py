@@ -153,6 +153,22 @@ def test_a_page_that_does_not_open(
     assert "not installed" in served.shown[1][1]
 
 
+def test_a_text_is_no_markup_without_a_bus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """notify-send gets the text escaped; standard error has the text itself."""
+    command = tmp_path / "notify-send"
+    command.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
+    actions.notify("R&D", 'a <a href="https://evil.example">&</a>: refused')
+    given = (tmp_path / "notify-send.given").read_text().splitlines()
+    escaped = "a &lt;a href=&quot;https://evil.example&quot;&gt;&amp;&lt;/a&gt;: refused"
+    assert given[1:] == ["--", "R&D", escaped]
+    assert capsys.readouterr().err == 'R&D: a <a href="https://evil.example">&</a>: refused\n'
+
+
 def test_wrong_usage(served: Served) -> None:
     assert actions.main([]) == 2
     assert actions.main(["keep"]) == 2

@@ -107,3 +107,24 @@ def test_a_file_that_is_renamed_before_its_close(desk: Mounted, target: str) -> 
     assert content.startswith(b"new content\n")
     assert desk.zone.read("target.txt") == content
     assert not desk.zone.find("draft.txt")
+
+
+@pytest.mark.mount("settle=600")
+@pytest.mark.parametrize(
+    ("name", "is_open"), [("new.txt", False), ("new.txt", True), ("notes.txt", False)]
+)
+def test_a_removal_frees_the_bytes_of_a_synced_save(
+    desk: Mounted, name: str, is_open: bool
+) -> None:
+    """They need no room after the last close."""
+    path = desk.root / name
+    calls = system(path)
+    fd = calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    calls.write(fd, b"content")
+    calls.fsync(fd)
+    if not is_open:
+        calls.close(fd)
+    path.unlink()
+    if is_open:
+        calls.close(fd)
+    assert not desk.outgoing()

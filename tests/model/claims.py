@@ -99,18 +99,28 @@ class Claims:
 
         A mount moves a file that a coworker moves, before its content is sent, too.
         """
-        since = self._since.get(who, {}).get(path)
-        after_cut = self._after_cut.get(who, {}).pop(path, None)
-        self.removed(who, path, number)
-        if after_cut is not None:
-            after_cut.add(token)
-            self._after_cut[who][path] = after_cut
-        if since is not None:
-            self._since[who][path] = [*since, token]
+        self.replaced(who, path, number)
+        if path in self._after_cut.get(who, {}):
+            self._after_cut[who][path].add(token)
+        if path in self._since.get(who, {}):
+            self._since[who][path].append(token)
         self._mine(who)[path] = token
         self._inodes[token] = number
         self._places[token] = path
         self._seen.setdefault(who, {})[token] = self._number
+
+    def replaced(self, who: str, path: str, number: int = 0) -> None:
+        """Record that a save takes or may take the place of the file; what was synced stays due.
+
+        A power cut may undo a save, but must not take what was synced before as well.
+        """
+        since = self._since.get(who, {}).get(path)
+        after_cut = self._after_cut.get(who, {}).pop(path, None)
+        self.removed(who, path, number)
+        if after_cut is not None:
+            self._after_cut[who][path] = after_cut
+        if since is not None:
+            self._since[who][path] = since
 
     def flushed(self, who: str, path: str, token: str) -> None:
         """Record that the save at a path was synced: it survives a power cut."""

@@ -114,7 +114,7 @@ class Program:
         draft = self.folder / Path(path).parent / self.draft
         try:
             draft.write_bytes(line)
-            self._removed(path)
+            self._replaced(path)
             self._rename(draft, self.folder / path)
             self._saved(path, token)
         finally:
@@ -220,6 +220,11 @@ class Program:
         number = self._number(path)
         with self._lock:
             self._claims.removed(self.who, path, number)
+
+    def _replaced(self, path: str) -> None:
+        number = self._number(path)
+        with self._lock:
+            self._claims.replaced(self.who, path, number)
 
     def _number(self, path: str) -> int:
         """Return the inode number at a path, or 0."""

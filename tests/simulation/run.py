@@ -190,7 +190,7 @@ class SimulatedProgram(Program):
             output = self.system.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 self.system.write(output, line)
-                self._removed(path)
+                self._replaced(path)
                 self._rename(draft, self.folder / path)
                 _sleep(padding % 5)
             finally:
@@ -233,7 +233,7 @@ class SimulatedProgram(Program):
         draft = self.folder / PurePosixPath(path).parent / self.draft
         try:
             draft.write_bytes(content)
-            self._removed(path)
+            self._replaced(path)
             self._rename(draft, self.folder / path)
         finally:
             with contextlib.suppress(OSError):

@@ -5,18 +5,22 @@ import pytest
 from tests.simulation.run import run
 from tests.simulation.scenario import Scenario, Step
 
-LATER = ("append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced")
+LATER = ("append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced",
+         "save_renamed_open", "save_unchanged")  # fmt: skip
 
 
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["same mount", "next mount"])
 @pytest.mark.parametrize("later", LATER)
 @pytest.mark.parametrize("first", ["save_synced", "write_on"])
-def test_synced_content_survives_a_later_save(first: str, later: str) -> None:
+def test_synced_content_survives_a_later_save(first: str, later: str, is_restarted: bool) -> None:
     """A save that was not synced does not take the synced content with it."""
+    restart = (Step("A!", "restart", 2.0),) if is_restarted else ()
     for seed in range(8):
         steps = (
             Step("A", first, 1.0, ("one.txt", "two.txt", "20")),
-            Step("A", later, 2.0, ("one.txt", "two.txt", "9")),
-            Step("A!", "power", 2.0, (str(5 * seed),)),
+            *restart,
+            Step("A", later, 10.0, ("one.txt", "two.txt", "8")),
+            Step("A!", "power", 10.0, (str(5 * seed),)),
             Step("A", "look", 100.0, ("one.txt", "two.txt", "0")),
         )
         scenario = Scenario(seed, users=("alice",), options=("settle=30",), steps=steps)

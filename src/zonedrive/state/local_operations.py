@@ -342,10 +342,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
     if intent is not None:
         state.intents.drop(target.ino)
         if target.ino not in state.opened:
-            if target.generation:
-                state.supersede_bytes(target.ino, target.generation)
-            if intent.generation not in (0, target.generation):
-                state.drop_bytes(target.ino, intent.generation)
+            state.discard_bytes(target, intent)
             state.inodes.update(target, generation=0)
     if (opened := state.opened.get(target.ino)) is not None:
         opened.removed_here = True

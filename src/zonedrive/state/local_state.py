@@ -82,7 +82,7 @@ class LocalState:
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn
         self.refusals = RejectedChanges()
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
-        # By inode and generation: bytes and records that a program has synced.
+        # By inode and generation: bytes that a program has or may have synced with their record.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace
         # By inode and generation: the remote entry and revision that the bytes were copied from.
@@ -384,9 +384,12 @@ class LocalState:
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete the local bytes of `inode` and of `intent`, because no row needs them any more."""
+        """Delete the local bytes of `inode` and of `intent`, because no row needs them any more.
+
+        Durable bytes are deleted later, see `supersede_bytes`.
+        """
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
-            self.drop_bytes(inode.ino, generation)
+            self.supersede_bytes(inode.ino, generation)
 
     def drop_bytes(self, ino: int, generation: int) -> None:
         """Delete a generation of an inode's bytes, unless a pending request has sent these bytes.
@@ -403,11 +406,11 @@ class LocalState:
         self.database.after_commit(drop)
 
     def supersede_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation of an inode's bytes that a newer record has replaced.
+        """Delete a generation of an inode's bytes that a newer record has replaced or removed.
 
         Until the newer record is durable, a power cut may restore the older record. Bytes that a
-        program has synced are therefore deleted later, by `delete_superseded`. In a transaction,
-        this method takes effect after the commit.
+        program has or may have synced are therefore deleted later, by `delete_superseded`. In a
+        transaction, this method takes effect after the commit.
         """
         if (ino, generation) in self.durable:
             self.database.after_commit(lambda: self.superseded.append((ino, generation)))

@@ -80,13 +80,17 @@ def recover(state: LocalState) -> None:
                 state.inodes.unlink(inode)
     reached(Place.RECOVERY_NOTED)
     named = state.named_bytes()
-    for ino, generation in stored - named:
+    unnamed = stored - named
+    if unnamed:
+        state.database.flush()  # a power cut must not restore records that name these bytes
+    for ino, generation in unnamed:
         state.spool.delete(ino, generation)
     reached(Place.RECOVERY_SWEPT)
     with state.transaction():
         _forget_empty(state, named, stored)
         _remove_empty_lost_found(state)
         state.spool.drop_records()
+    state.durable |= state.named_bytes()  # a program may have synced them before the restart
     reached(Place.RECOVERED)
 
 

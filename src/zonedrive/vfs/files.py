@@ -130,6 +130,7 @@ class Files:
                 await self.sessions.save(opened)
         finally:
             self._detach(which)
+        await self.sessions.free_superseded()
 
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.

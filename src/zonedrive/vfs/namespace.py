@@ -270,6 +270,7 @@ class Namespace:
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
         local_operations.remove(state, inode, final=final)
+        await self._files.sessions.free_superseded()
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel a new file's running upload if the profile has no `operation` for uploaded files.
@@ -362,6 +363,10 @@ class Namespace:
                     await self._files.keep_readable(target)
             await bring_bytes(state, self._service, inode, former)
             await self._files.save_new(inode)
+            if target is not None and (target.ino, target.generation) in state.durable:
+                # A power cut could keep the rename without the bytes, and both contents were lost.
+                with self._held_back(inode):
+                    await self._files.sessions.sync_stored(inode)
             if not names.is_current:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")

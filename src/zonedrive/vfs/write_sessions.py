@@ -245,6 +245,24 @@ class WriteSessions:
                 self.commit(opened)
                 self._note_durable(opened, session)
 
+    async def sync_stored(self, inode: Inode) -> None:
+        """Sync the recorded bytes of a file, and mark them as durable.
+
+        A program that writes to the file meanwhile syncs the bytes that it saves. Raises OSError or
+        StoreError.
+        """
+        state, generation = self._state, inode.generation
+        if not generation:
+            return
+        if (session := state.session(inode.ino)) is not None:
+            session.synced = True
+        state.durable.add((inode.ino, generation))
+        file = state.spool.open(inode.ino, generation)
+        try:
+            await trio.to_thread.run_sync(file.sync)
+        finally:
+            file.close()
+
     async def _sync(self, session: Session) -> None:
         """Sync all bytes of the session, including those that programs write meanwhile.
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.state.disk import Disk, read, saved, zone_of
+from tests.unit.state.disk import Disk, read, saved, store, zone_of
+from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Kind
@@ -40,6 +41,36 @@ def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
     recover(again)
     assert again.spool.stored() == [(inode.ino, again.inodes.get(inode.ino).generation)]
     assert read(again, inode.ino) == b"confirmed"
+
+
+def test_replaced_bytes_are_deleted_after_the_record_that_replaced_them_is_durable(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon may be killed between a commit and the flush that makes it durable."""
+    state = disk.start()
+    inode = saved(state, "a", b"synced")
+    former = inode.ino, inode.generation
+    newer = inode.ino, store(state, inode.ino, b"newer")
+    with state.transaction():
+        state.inodes.update(inode, generation=newer[1])
+        state.intents.content(*newer, 5, base=None, held=False, due_ns=1 << 62)
+    again, kept = disk.start(), list[list[tuple[int, int]]]()
+    monkeypatch.setattr(Database, "flush", lambda _: kept.append(again.spool.stored()))
+    recover(again)
+    assert kept == [[former, newer]]
+    assert again.spool.stored() == [newer]
+
+
+def test_bytes_of_an_earlier_run_may_be_durable(disk: Disk) -> None:
+    """Their program may have synced them, so a flush has to precede their deletion."""
+    inode = saved(disk.start(), "a", b"content")
+    state = disk.start()
+    recover(state)
+    which = inode.ino, inode.generation
+    state.supersede_bytes(*which)
+    assert state.spool.stored() == [which]
+    state.delete_superseded([which])
+    assert state.spool.stored() == []
 
 
 def test_missing_bytes_are_named_and_stop_nothing(

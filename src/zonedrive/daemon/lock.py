@@ -70,6 +70,18 @@ class Lock:
         the state. Raises AlreadyRunning if the lock is still held, MountError if the file system
         does not support locks, and OSError if the lock file cannot be written.
         """
+        descriptor = self._locked()
+        while not _has_name(descriptor, self._path):  # a logoff has deleted the file meanwhile
+            os.close(descriptor)
+            descriptor = self._locked()
+        self._descriptor = descriptor
+        os.ftruncate(descriptor, 0)
+        if folder is not None:
+            pid = os.getpid()
+            self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
+
+    def _locked(self) -> int:
+        """Open and lock the file, which is created if it is missing; return the descriptor."""
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -77,11 +89,7 @@ class Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
-        if folder is not None:
-            pid = os.getpid()
-            self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
+        return descriptor
 
     def _wait(self, descriptor: int) -> None:
         begun = time.monotonic()
@@ -131,6 +139,13 @@ class Lock:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    """Return True if the file that is open as `descriptor` is the file at `path`."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:

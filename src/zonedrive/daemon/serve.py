@@ -76,16 +76,15 @@ def run(start: Start, ready: Pipe) -> None:
         else:
             logs.to_file(start.paths.log, debug=options.debug)
         process_setup.forbid_dumps()
-        account = Account.load(start.paths)
         shared = config.organization(start.paths.account)
-        shared.check_service(account.base_url)
+        shared.check_service(Account.load(start.paths).base_url)
         settings = config.load(
             config_file(), start.paths.account, options.settings, system=shared, tell=log.warning
         )
         if shared.is_read_only:
             kernel = (*(each for each in options.kernel if each != "rw"), "ro")
             options = dataclasses.replace(options, kernel=kernel)
-        folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
+        folder, parts = _opened(start, lock, lambda each: build(each, settings, start.paths))
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:
         error = first_of(raised)
@@ -105,12 +104,12 @@ def run(start: Start, ready: Pipe) -> None:
         lock.release()
 
 
-def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, Parts]:
-    """Check the folder, take the lock, and build the components with `make`.
+def _opened(start: Start, lock: Lock, make: Callable[[Account], Parts]) -> tuple[Path, Parts]:
+    """Check the folder, take the lock, load the account, and build the components with `make`.
 
-    Return the absolute path of the folder, and the components. If the keyring is locked and a
-    service manager runs this daemon, release the lock, wait until the keyring is unlocked, and
-    start again.
+    Return the absolute path of the folder, and the components. The account is loaded while the lock
+    is held, because a logoff may have held the lock before. If the keyring is locked and a service
+    manager runs this daemon, release the lock, wait until the keyring is unlocked, and start again.
     """
     notifier = Notifier()
     while True:
@@ -118,7 +117,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         lock.take(folder)
         last_run.keep_last_sign(start.paths)
         try:
-            return folder, make()
+            return folder, make(Account.load(start.paths))
         except KeyringLocked as shut:
             if not (start.foreground and notifier.has_manager):
                 raise

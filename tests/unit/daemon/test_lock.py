@@ -1,6 +1,7 @@
 """At most one daemon per account."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,8 +11,12 @@ import pytest
 
 from tests.harness.waiting import eventually
 from zonedrive.daemon import lock as lock_module
+from zonedrive.daemon import serve
+from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.lock import Lock, holder, is_held, reading
-from zonedrive.errors import AlreadyRunning
+from zonedrive.errors import AlreadyRunning, NotLoggedOn
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths
 
 HOLD = """
 import sys, pathlib
@@ -84,6 +89,55 @@ def test_the_wait_for_an_ending_daemon_is_limited(
         with pytest.raises(AlreadyRunning):
             Lock(path, "default").take(tmp_path)
         first.kill()
+
+
+def test_a_lock_file_that_was_deleted_during_the_wait_is_not_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logoff deletes the file while it holds the lock, and the next daemon creates another."""
+    path = tmp_path / "state" / "daemon.lock"
+    former, lock = Lock(path, "default"), Lock(path, "default")
+    former.take(None)
+
+    def log_off(_: float) -> None:
+        shutil.rmtree(path.parent)
+        former.release()
+
+    monkeypatch.setattr(lock_module.time, "sleep", log_off)
+    lock.take(Path("/proc"))
+    monkeypatch.undo()
+    assert is_held(path)
+    with pytest.raises(AlreadyRunning):
+        Lock(path, "default").take(tmp_path)
+    lock.release()
+
+
+def test_a_mount_that_waits_for_a_logoff_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account is loaded after the wait, when its folder is gone."""
+    monkeypatch.setenv("XDG_STATE_HOME", os.fspath(tmp_path / "state"))
+    paths = AccountPaths("default")
+    Account(name="default", base_url="https://zones.example", username="alice").save(paths)
+    former, made = Lock(paths.lock, "default"), list[Account]()
+    former.take(None)
+
+    def log_off(_: float) -> None:
+        shutil.rmtree(paths.state)
+        former.release()
+
+    monkeypatch.setattr(lock_module.time, "sleep", log_off)
+    lock, folder = Lock(paths.lock, "default"), tmp_path / "zones"
+    folder.mkdir()
+
+    def make(account: Account) -> Parts:
+        made.append(account)
+        raise AssertionError
+
+    with pytest.raises(NotLoggedOn):
+        serve._opened(serve.Start(paths, os.fspath(folder), ()), lock, make)
+    assert not made
+    lock.release()
 
 
 def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:

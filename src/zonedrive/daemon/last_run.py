@@ -66,9 +66,14 @@ class Death:
 
 def line_of(died: Mapping[str, Any]) -> str:
     """Return a line of text about a daemon's death; `died` is a result of `Death.json`."""
-    when = local_time(datetime.fromisoformat(died["at"]).timestamp())
+    when = _local_time(died["at"])
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
+
+
+def _local_time(text: str) -> str:
+    """Return a time in ISO 8601 as local time. Raises ValueError or OverflowError."""
+    return local_time(datetime.fromisoformat(text).timestamp())
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -196,9 +201,13 @@ def _last_sign(paths: AccountPaths) -> str:
 
 
 def _read(path: Path) -> _Record | None:
+    """Return the record in the file at `path`, or None if there is none or it is damaged."""
     try:
-        return msgspec.convert(json.loads(path.read_bytes()), _Record)
-    except (OSError, ValueError):  # includes msgspec's errors
+        record = msgspec.convert(json.loads(path.read_bytes()), _Record)
+        if record.why or record.seen:
+            _local_time(record.at if record.why else record.seen)
+        return record
+    except (OSError, ValueError, OverflowError):  # includes msgspec's errors
         return None
 
 

@@ -117,12 +117,12 @@ def _suspect_after_power_cut(state: LocalState) -> None:
     A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes were
     marked, so bytes that have not been uploaded are marked again at the next start.
     """
-    note, boot = state.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
-    if note.exists() and note.read_text("ascii") == boot:
+    note, boot = state.database.path.with_name("boot"), _BOOT.read_text("ascii").strip().encode()
+    if note.exists() and note.read_bytes() == boot:
         return
     state.unverified_after_crash |= state.named_bytes() if note.exists() else set()
     if not state.unverified_after_crash:
-        write_private(note, boot.encode("ascii"))
+        write_private(note, boot)
 
 
 def _forget_empty(

@@ -203,21 +203,24 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     row_upgrade.names(state.inodes)  # nothing is left to be done
 
 
-def boot() -> str:
+def boot() -> bytes:
     """Return the id of the machine's present boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
 
 
 @pytest.mark.parametrize(
     ("noted", "waits", "checked"),
     [
-        (None, True, False), (boot(), True, False), ("", True, True), ("z", True, True),
-        ("z", False, False),
+        (None, True, False), (boot(), True, False), (b"", True, True), (b"z", True, True),
+        (b"z", False, False), (b"\xff\0", True, True), (b"\xff\0", False, False),
     ],
-    ids=["first start", "same boot", "smaller id", "larger id", "nothing waits"],
+    ids=[
+        "first start", "same boot", "smaller id", "larger id", "nothing waits", "damaged",
+        "damaged and nothing waits",
+    ],
 )  # fmt: skip
 def test_bytes_from_before_a_restart_of_the_machine_are_checked(
-    disk: Disk, noted: str | None, waits: bool, checked: bool
+    disk: Disk, noted: bytes | None, waits: bool, checked: bool
 ) -> None:
     """The check is repeated at each start until no bytes from before the restart are pending."""
     state, waiting = disk.start(), set()
@@ -226,9 +229,9 @@ def test_bytes_from_before_a_restart_of_the_machine_are_checked(
         waiting = {(inode.ino, inode.generation)}
     note = state.database.path.with_name("boot")
     if noted is not None:
-        note.write_text(noted)
+        note.write_bytes(noted)
     for _ in range(2):
         state = disk.start()
         recover(state)
         assert state.unverified_after_crash == (waiting if checked else set())
-        assert note.read_text() == (noted if checked else boot())
+        assert note.read_bytes() == (noted if checked else boot())

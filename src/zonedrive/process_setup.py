@@ -23,6 +23,9 @@ import sys
 closed_streams: set[int] = set()
 """Descriptors of the standard streams that were closed at the start; their output is discarded."""
 
+former_limits: list[int] = []
+"""Soft limit of open files at the start, if `raise_file_limit` has raised it; else empty."""
+
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
 
@@ -88,3 +91,23 @@ def forbid_dumps() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def raise_file_limit() -> None:
+    """Raise the soft limit of open files to the hard limit, because each open file needs some.
+
+    The soft limit is small only for programs that call select(2), which zonedrive does not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        former_limits[:] = [soft]
+
+
+def with_former_limit(command: list[str]) -> list[str]:
+    """Return a command that runs `command` with the former soft limit of open files."""
+    if not former_limits:
+        return command
+    return ["prlimit", f"--nofile={former_limits[0]}:", *command]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_mounting_needs_a_logon(machine: Machine) -> None:
     """Without a logon, exit code 3 and a remedy."""
     (machine.folder / "Zones").mkdir()
     assert "zonedrive logon" in refused(machine, "mount", machine.folder / "Zones", code=3)
+
+
+def test_a_mount_may_have_many_open_files(mounted: Mounted) -> None:
+    """The usual soft limit of descriptors, 1024, does not hold for the daemon."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    mounted.unmount()
+    mounted.machine.starts_programs = True
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard - 1), hard))
+    try:
+        mounted.mount()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(mounted.pid, resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def test_findmnt_finds_it(mounted: Mounted) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import trio
 
+from zonedrive import process_setup
 from zonedrive.daemon.notification_client import Click, Desktop
 from zonedrive.logon.session_bus import own_environment
 
@@ -84,7 +85,7 @@ def starters(
     because systemd ends all processes of a unit that stops. `session` is the environment of the
     user's service manager, or {}.
     """
-    found = [["setsid", "--fork", *words]]
+    found = [process_setup.with_former_limit(["setsid", "--fork", *words])]
     if session and "INVOCATION_ID" in environment:
         present = _completed(environment, session)
         variables = [f"--setenv={name}" for name in PASSED if name in present]

@@ -76,6 +76,7 @@ def run(start: Start, ready: Pipe) -> None:
         else:
             logs.to_file(start.paths.log, debug=options.debug)
         process_setup.forbid_dumps()
+        process_setup.raise_file_limit()
         shared = config.organization(start.paths.account)
         shared.check_service(Account.load(start.paths).base_url)
         settings = config.load(

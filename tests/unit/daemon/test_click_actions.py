@@ -13,6 +13,7 @@ from jeepney import new_error, new_method_return
 
 from tests.harness.bus import Bus, Owner
 from tests.harness.waiting import eventually
+from zonedrive import process_setup
 from zonedrive.daemon.click_actions import ClickActions, starters
 from zonedrive.daemon.notification_client import Desktop
 
@@ -147,6 +148,15 @@ def test_the_window_without_a_service_manager() -> None:
     """The window is started as a process; a shell may have the variable of a unit, too."""
     assert starters(["a"], {"INVOCATION_ID": "1"}, {}) == [["setsid", "--fork", "a"]]
     assert starters(["a"], {}, {"DISPLAY": ":0"}) == [["setsid", "--fork", "a"]]
+
+
+def test_the_window_gets_the_former_limit_of_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers call select(2). A service manager has limits of its own."""
+    monkeypatch.setattr(process_setup, "former_limits", [1024])
+    limited = ["prlimit", "--nofile=1024:", "setsid", "--fork", "a"]
+    assert starters(["a"], {}, {}) == [limited]
+    managed, process = starters(["a"], {"INVOCATION_ID": "1"}, {"LANG": "C"})
+    assert (managed[0], process) == ("systemd-run", limited)
 
 
 async def test_files_are_selected_in_the_file_manager(

@@ -125,7 +125,11 @@ class Renewer:
         if mark is not None and mark.is_of(password):
             if not mark.until:
                 return _refusal(mark.message, account)
-            if time.time() < mark.until:
+            now = time.time()
+            if mark.until > now + LONGEST_BLOCK_SECONDS:  # the clock was set back
+                mark = msgspec.structs.replace(mark, until=now + LONGEST_BLOCK_SECONDS)
+                self._set_mark(mark)
+            if now < mark.until:
                 return _blocked(mark)
         try:
             async with self._open(account.base_url, account.ca_file) as access:
@@ -220,11 +224,14 @@ class Renewer:
         new = RefusalRecord(
             salt, _scrypt(password, salt), refused.message, refused.remedy, until, times
         )
-        self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
+        self._set_mark(new)
         if until:
             return _blocked(new)
         self._store.delete(PASSWORD)  # it is never sent again
         return _refusal(refused.message, account)
+
+    def _set_mark(self, mark: RefusalRecord) -> None:
+        self._store.set(REFUSED, Secret(msgspec.json.encode(mark).decode()))
 
     def _mark(self) -> RefusalRecord | None:
         kept = self._store.get(REFUSED)

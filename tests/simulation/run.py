@@ -126,6 +126,16 @@ class SimulatedProgram(Program):
         self._saved(path, token)
         self._claims.flushed(self.who, path, token)
 
+    def save_and_sync(self, path: str, other: str, padding: int) -> None:
+        """Save, and wait for the disk through another descriptor, as sync(1) does."""
+        self.save(path, "", padding)
+        descriptor = self.system.open(self.folder / path, os.O_RDONLY)
+        try:
+            self.system.fsync(descriptor)
+        finally:
+            self.system.close(descriptor)
+        self._claims.flushed(self.who, path, self._last)
+
     def write_on(self, path: str, other: str, padding: int) -> None:
         """Append a line, wait for the disk, and append more through the same descriptor."""
         with (self.folder / path).open("ab", buffering=0) as file:

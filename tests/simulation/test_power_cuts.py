@@ -5,13 +5,15 @@ import pytest
 from tests.simulation.run import run
 from tests.simulation.scenario import Scenario, Step
 
-LATER = ("append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced",
-         "save_renamed_open", "save_unchanged")  # fmt: skip
+LATER = (
+    "look", "append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced",
+    "save_renamed_open", "save_unchanged",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["same mount", "next mount"])
 @pytest.mark.parametrize("later", LATER)
-@pytest.mark.parametrize("first", ["save_synced", "write_on"])
+@pytest.mark.parametrize("first", ["save_synced", "write_on", "save_and_sync"])
 def test_synced_content_survives_a_later_save(first: str, later: str, is_restarted: bool) -> None:
     """A save that was not synced does not take the synced content with it."""
     restart = (Step("A!", "restart", 2.0),) if is_restarted else ()

@@ -176,6 +176,8 @@ class Files:
         session, current = opened.session, Snapshot(lambda: opened.session)
         if session is not None:
             await self.sessions.save(opened, sync=True)
+        elif (inode := self._state.inodes.find(opened.ino)) is not None:
+            await self.sessions.sync_stored(inode)
         superseded = list(self._state.superseded)
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)

@@ -106,6 +106,8 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
     reached(Place.COPY_RECORDED)
     state.invalidations.put(EntryChanged(inode.parent, name.encode()))
     state.content_changed(inode)
+    if (inode.ino, intent.generation) in state.durable:
+        state.durable.add((copy.ino, intent.generation))
     state.supersede_bytes(inode.ino, intent.generation)
     reached(Place.COPY_ALONE)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.unit.state.disk import zone_of
+from tests.unit.state.disk import read, saved, zone_of
 from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import conflict_copies, conflicts
@@ -95,3 +95,21 @@ def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalSt
 )
 def test_a_name_of_a_conflict_copy(name: str, original: str, *, is_copy: bool) -> None:
     assert conflict_copies.is_copy_name(name, original) == is_copy
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_the_copy_of_synced_bytes_is_durable(state: LocalState, is_synced: bool) -> None:
+    """Bytes that replace those of the copy must not be lost together with them."""
+    ours = saved(state, "new", b"ours")
+    which, intent = (ours.ino, ours.generation), state.intents.get(ours.ino)
+    assert intent is not None
+    with state.transaction():
+        state.inodes.update(ours, remote_id=THEIRS.id, remote_parent="root", remote_name="new")
+    if is_synced:
+        state.durable.add(which)
+    conflicts.keep_both_versions(state, intent, ours, THEIRS)
+    (copy,) = (each for each in state.inodes.inodes_in(ours.parent) if each is not ours)
+    assert ((copy.ino, copy.generation) in state.durable) == is_synced
+    state.delete_superseded([which])
+    assert state.spool.stored() == [(copy.ino, copy.generation)]
+    assert read(state, copy.ino) == b"ours"

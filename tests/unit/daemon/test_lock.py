@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_lock_file_that_was_deleted_during_the_wait_is_not_locked(
         shutil.rmtree(path.parent)
         former.release()
 
-    monkeypatch.setattr(lock_module.time, "sleep", log_off)
+    monkeypatch.setattr(time, "sleep", log_off)
     lock.take(Path("/proc"))
     monkeypatch.undo()
     assert is_held(path)
@@ -126,7 +127,7 @@ def test_a_mount_that_waits_for_a_logoff_is_refused(
         shutil.rmtree(paths.state)
         former.release()
 
-    monkeypatch.setattr(lock_module.time, "sleep", log_off)
+    monkeypatch.setattr(time, "sleep", log_off)
     lock, folder = Lock(paths.lock, "default"), tmp_path / "zones"
     folder.mkdir()
 

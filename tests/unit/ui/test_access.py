@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 
 import httpx
 import pytest
@@ -90,7 +91,7 @@ def test_a_late_start_address_is_refused(
 def test_late_start_addresses_are_forgotten(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only valid start addresses are kept, however many nobody uses."""
     now = 1000.0
-    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     for _ in range(3):
         keys.start("/")
     now += access.START_SECONDS

@@ -248,10 +248,11 @@ class Uploader:
         """Keep both versions: turn the local version into a conflict copy.
 
         The coworker's version `found` keeps the original name. Raises Changed while a program is
-        writing to the file.
+        writing or about to write to the file.
         """
         session = self._state.session(inode.ino)
-        if session is not None and not session.frozen:
+        is_opening = bool(self._state.local(inode.ino) & Local.OPENING)
+        if is_opening or (session is not None and not session.frozen):
             raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)

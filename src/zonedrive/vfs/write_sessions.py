@@ -116,7 +116,9 @@ class WriteSessions:
             elif inode.generation:
                 file = await self._copy_of_generation(inode, generation)
                 reached(Place.SPOOL_COPIED)
-                base = inode.revision  # the inode's upload may have ended during the copy
+                # During the copy, the service may have got these bytes, and then another version.
+                if isinstance(opened.content, str):
+                    base = opened.content
             else:
                 file = await self._copy_of_version(inode, generation)
             if old is not None:

@@ -542,3 +542,35 @@ def test_a_version_that_was_not_seen_is_not_moved_to_the_trash(desk: Mounted, wh
     (desk.root / what).rename(trash / "gone")  # both versions can be seen now
     desk.sync()
     assert desk.zone.find(what) is None
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        pytest.param("fsync", marks=pytest.mark.mount("fsync=service")),
+        pytest.param("close", marks=pytest.mark.mount("close=wait")),
+    ],
+)
+def test_a_program_that_writes_on_after_a_conflict_keeps_its_bytes(
+    desk: Mounted, save: str
+) -> None:
+    """Saves that wait for the upload become conflict copies without a byte of the coworker."""
+    desk.allow(SAID)
+    path = desk.root / "notes.txt"
+    before, theirs = path.read_bytes(), b"Bob's version, which is much longer than the other one\n"
+    first, second = b"ALICE" + before[5:], b"ALICE" + before[5:6] + b"MORE" + before[10:]
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"ALICE")
+        desk.zone.write("notes.txt", theirs)
+        if save == "fsync":
+            desk.system.fsync(file.fileno())
+        else:
+            desk.system.close(desk.system.dup(file.fileno()))
+        file.seek(6)
+        file.write(b"MORE")
+        file.seek(0)
+        assert file.read() == second
+    desk.sync()
+    names = [name for name in desk.zone.listing() if name.startswith("notes (")]
+    assert {desk.zone.read(name) for name in names} == {first, second}
+    assert desk.zone.read("notes.txt") == theirs

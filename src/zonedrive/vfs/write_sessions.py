@@ -107,15 +107,17 @@ class WriteSessions:
             if inode.parent == NOWHERE and old is None and not opened.removed_here:
                 raise NotFound("the file was deleted on the service")
             generation = state.next_generation()
-            base = inode.revision
+            base, size = inode.revision, inode.size if old is None else old.size
             if old is not None:
                 old.file.flush()
-            if truncate or inode.size == 0:
+            if truncate or size == 0:
                 file = state.spool.create(inode.ino, generation)
                 reached(Place.SPOOL_EMPTIED)
+            elif old is not None:  # the inode may have a coworker's version by now
+                file = await self._copy_of_local(old.file.share(), inode, generation)
             elif inode.generation:
-                file = await self._copy_of_generation(inode, generation)
-                reached(Place.SPOOL_COPIED)
+                source = state.spool.open(inode.ino, inode.generation)
+                file = await self._copy_of_local(source, inode, generation)
                 # During the copy, the service may have got these bytes, and then another version.
                 if isinstance(opened.content, str):
                     base = opened.content
@@ -143,12 +145,16 @@ class WriteSessions:
             raise OSError(errno.ESTALE, "removed on the service")
         local_operations.recreate_empty(state, opened, folder, name)
 
-    async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
-        state = self._state
-        state.spool.require_room(inode.size)
-        source = state.spool.open(inode.ino, inode.generation)
+    async def _copy_of_local(
+        self, source: ContentFile, inode: Inode, generation: int
+    ) -> ContentFile:
+        """Copy `source` as a new generation of the inode, and close `source`."""
+        spool = self._state.spool
         try:
-            return await trio.to_thread.run_sync(state.spool.copy, source, inode.ino, generation)
+            spool.require_room(source.size)
+            copy = await trio.to_thread.run_sync(spool.copy, source, inode.ino, generation)
+            reached(Place.SPOOL_COPIED)
+            return copy
         finally:
             source.close()
 

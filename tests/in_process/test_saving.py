@@ -389,3 +389,16 @@ def test_a_program_saves_again_during_the_upload(tmp_path: Path) -> None:
         assert len(mount.zone.versions("notes.txt")) > 2
     finally:
         mount.close()
+
+
+@pytest.mark.mount("settle=600", "fsync=service")
+def test_a_sync_of_a_closed_file_waits_for_the_service(desk: Mounted) -> None:
+    """`sync FILE` opens a file that another program has written and closed."""
+    path = desk.root / "notes.txt"
+    path.write_bytes(b"new\n")
+    file = desk.system.open(path, os.O_RDONLY)
+    try:
+        desk.system.fsync(file)
+    finally:
+        desk.system.close(file)
+    assert desk.zone.read("notes.txt") == b"new\n"

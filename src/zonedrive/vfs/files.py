@@ -168,9 +168,10 @@ class Files:
             await self.sessions.save(opened)
 
     async def fsync(self, handle: int) -> None:
-        """Sync written bytes and their database record to the disk. Raises OSError or StoreError.
+        """Sync the file's bytes and their database record to the disk.
 
-        With the setting `fsync = service`, also wait for the upload, and raise its error.
+        With the setting `fsync = service`, also wait for the upload, and raise its error. Also
+        raises OSError or StoreError.
         """
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
@@ -184,7 +185,7 @@ class Files:
         self._state.delete_superseded(superseded)
         if session is not None and current.is_current and not session.dirty:
             self._state.durable.add((opened.ino, session.generation))
-        if session is not None and self._state.settings.fsync == "service":
+        if not opened.superseded and self._state.settings.fsync == "service":
             await self.sessions.delivered(opened)
 
     # ---- bytes ----

@@ -393,9 +393,10 @@ class WriteSessions:
         """
         state, session = self._state, opened.session
         intent = state.intents.get(opened.ino)
-        if session is None or intent is None or not intent.generation:
+        if intent is None or not intent.generation:
             return
-        session.frozen = True
+        if session is not None:
+            session.frozen = True
         state.intents.let_go(opened.ino, due_in(0))
 
         def over() -> bool:

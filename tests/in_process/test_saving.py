@@ -402,3 +402,16 @@ def test_a_sync_of_a_closed_file_waits_for_the_service(desk: Mounted) -> None:
     finally:
         desk.system.close(file)
     assert desk.zone.read("notes.txt") == b"new\n"
+
+
+@pytest.mark.parametrize("year", [-400, 2400])
+def test_a_time_that_does_not_fit_is_limited(desk: Mounted, year: int) -> None:
+    """utimensat(2) allows any year; the bytes that are written meanwhile are saved."""
+    path, when_ns = desk.root / "notes.txt", (year - 1970) * 31_556_952 * 10**9
+    with path.open("wb", buffering=0) as file:
+        file.write(b"new\n")
+        desk.system.utime(file.fileno(), ns=(when_ns, when_ns))
+    assert path.stat().st_mtime_ns == (2**63 - 1 if year > 0 else -(2**63))
+    assert path.read_bytes() == b"new\n"
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"new\n"

@@ -235,7 +235,8 @@ class FileSystem:
         """Set size, permission bits, owner and times.
 
         Permission bits and times are stored locally (access times only until unmount), because
-        the service cannot store them. Raises PermissionError (EPERM) for another owner, for the
+        the service cannot store them. A time that does not fit 64 bits becomes the earliest or the
+        latest time that does. Raises PermissionError (EPERM) for another owner, for the
         mount point, and for permission bits that the entry's protection on the service forbids.
         Raises IsADirectoryError if `size` is given for a folder.
         """
@@ -260,8 +261,8 @@ class FileSystem:
                 raise PermissionError(errno.EPERM, "protected on the service")
             changes["mode"] = mode & MODE_BITS
         if atime_ns is not None:
-            state.atimes[inode.ino] = atime_ns
-        if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
+            state.atimes[inode.ino] = _fitting(atime_ns)
+        if mtime_ns is not None and not self._files.touch(inode, mtime_ns := _fitting(mtime_ns)):
             changes["mtime_ns"] = mtime_ns
         if size is None and (changes or not self._files.touch(inode)):
             changes["ctime_ns"] = time.time_ns()
@@ -347,3 +348,8 @@ class FileSystem:
 
     def _opened(self, handle: int) -> VirtualLayer | Files:
         return self._virtual if handle >= VIRTUAL else self._files
+
+
+def _fitting(time_ns: int) -> int:
+    """Return the time, limited to 64 bits, because SQLite stores no larger integer."""
+    return min(max(time_ns, -(1 << 63)), (1 << 63) - 1)

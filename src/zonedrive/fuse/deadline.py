@@ -27,7 +27,11 @@ resort. A deadline is needed because a process cannot be killed while its reques
 """
 
 LONG_DEADLINE = 3600.0
-"""Deadline in seconds for `flush` and `fsync`, which can be configured to wait for an upload."""
+"""Deadline in seconds for operations that may transfer a whole file.
+
+`flush` and `fsync` can be configured to wait for an upload. The first `write` to a file, and a
+`setattr` that changes its size, download the previous content. A download that stalls ends earlier.
+"""
 
 
 class Gate:

@@ -114,7 +114,7 @@ class Operations(pyfuse3.Operations):
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         return encode(await self._files.getattr(inode))
 
-    @guarded()
+    @guarded(LONG_DEADLINE)
     async def setattr(
         self,
         inode: int,
@@ -212,7 +212,7 @@ class Operations(pyfuse3.Operations):
     async def _fetch(self, fh: int, off: int, size: int) -> Buffer:
         return await self._files.read(fh, off, size)
 
-    @guarded()
+    @guarded(LONG_DEADLINE)
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         return await self._files.write(fh, off, buf)
 

@@ -7,8 +7,11 @@ from typing import Any, cast
 
 import pyfuse3
 import pytest
+import trio
 
+from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.fuse.operations import Operations
+from zonedrive.state.attributes import Attr
 from zonedrive.views.stack import FileSystem
 
 
@@ -50,3 +53,30 @@ async def test_a_file_of_mknod_that_cannot_be_stored_is_released() -> None:
     assert failed.value.errno == errno.ENOSPC
     assert not files.open_handles
     assert files.lookups == 0
+
+
+class Downloading:
+    """Fake file system whose changes of a file begin with a long download."""
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        """Write."""
+        await trio.sleep(2 * DEADLINE)
+        return len(data)
+
+    async def setattr(self, ino: int, **changes: object) -> Attr:
+        """Set the size, or anything else."""
+        await trio.sleep(2 * DEADLINE)
+        return Attr(ino, stat.S_IFREG, 1, 0, mtime_ns=0, ctime_ns=0, atime_ns=0, uid=0, gid=0)
+
+
+async def test_a_change_of_a_large_file_waits_for_its_content(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """The download of the former content may take longer than other operations."""
+    operations = Operations(cast(FileSystem, Downloading()))
+    anybody = cast(pyfuse3.RequestContext, None)
+    assert await operations.write(1, 0, b"new") == 3
+    changed = await operations.setattr(
+        2, pyfuse3.EntryAttributes(), pyfuse3.SetattrFields(), None, anybody
+    )
+    assert changed.st_ino == 2

@@ -3,6 +3,7 @@
 import contextlib
 import mmap
 import os
+import stat
 import subprocess
 import threading
 from functools import partial
@@ -146,6 +147,36 @@ def test_an_append_follows_the_file_that_others_read(mounted: Mounted) -> None:
         eventually(lambda: mapped(path) == expected, what="the lines show")
     mounted.sync()
     assert mounted.zone.read("notes.txt") == expected == path.read_bytes()
+
+
+@QUICK
+def test_a_writer_uses_the_file_that_others_have_saved(mounted: Mounted) -> None:
+    """All calls through a write-only descriptor use the newer version, as its writes do.
+
+    While another program reads the former version through the same kernel inode, stat(2) shows
+    that version.
+    """
+    path = mounted.root / "notes.txt"
+    with descriptor(path, os.O_WRONLY) as log:
+        with descriptor(path, os.O_RDWR) as reader:
+            before = os.pread(reader, 100, 0)
+            mounted.zone.write("notes.txt", b"by a coworker\n")
+            eventually(partial(reads, path, b"by a coworker\n"), what="it shows")
+            os.ftruncate(log, 5)
+            eventually(lambda: mapped(path) == b"by a ", what="the size shows")
+            assert refusal(os.ftruncate, reader, 2) == "ESTALE"
+            assert (os.fstat(log).st_size, os.fstat(log).st_nlink) == (len(before), 0)
+            assert uncached(reader, 100, 0) == before
+        os.fchmod(log, 0o640)
+        os.utime(log, ns=(10**18, 10**18))
+        found, named = os.fstat(log), path.stat()
+        assert (found.st_size, found.st_nlink, found.st_mtime_ns) == (5, 1, 10**18)
+        assert (named.st_size, named.st_mode, named.st_mtime_ns) == (5, found.st_mode, 10**18)
+        assert stat.S_IMODE(named.st_mode) == 0o640
+        assert os.lseek(log, 0, os.SEEK_END) == 5
+        os.write(log, b"machine\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"by a machine\n"
 
 
 ROUNDS, SIZE = 5, 64 * PAGE

@@ -553,7 +553,7 @@ class Kernel:
     async def ftruncate(self, fd: int, size: int) -> None:
         """Set the size of an open file."""
         file = self._file(fd)
-        await self._files.setattr(file.ino, size=size)
+        await self._files.setattr(file.ino, size=size, handle=file.handle)
 
     @_limited
     async def fsync(self, fd: int) -> None:

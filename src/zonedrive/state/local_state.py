@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+import msgspec
 from cachetools import LRUCache
 
 from zonedrive.config import Settings
@@ -29,7 +30,7 @@ from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.state.merge import Local, Merged, is_kept
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
-from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of
+from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequest, PendingRequests
 from zonedrive.state.rejected_changes import RejectedChanges
@@ -305,6 +306,33 @@ class LocalState:
             attr.ctime_ns = max(inode.ctime_ns, opened.session.ctime_ns)
         attr.atime_ns = self.atimes.get(inode.ino, attr.atime_ns)
         return attr
+
+    def inode_for(self, number: int) -> Inode:
+        """Return the inode whose current content a program uses under a kernel inode number.
+
+        This is the number of the current content, or that of a former version if a handle that was
+        opened under it follows the file. Raises OSError (ESTALE) if there is no such inode.
+        """
+        if self._is_followed(number):
+            return self.inodes.get(ino_of(number))
+        return self.kernel.inode(self.inodes, number)
+
+    def attr_for(self, number: int, attr: Attr) -> Attr:
+        """Return the stat fields to report for a kernel inode number; `attr` are the inode's.
+
+        If programs read a former version under this number, its fields are returned. Otherwise a
+        handle that follows the file gets the current fields. The kernel must not cache these,
+        because it is not notified of changes under this number.
+        """
+        if (former := self.kernel.former.get(number)) is not None:
+            return former.told
+        if attr.ino == number or not self._is_followed(number):
+            return attr
+        return msgspec.structs.replace(attr, ino=number, attr_timeout=0.0)
+
+    def _is_followed(self, number: int) -> bool:
+        opened = self.opened.get(ino_of(number))
+        return opened is not None and any(each.number == number for each in opened.handles)
 
     def remote_name(self, inode: Inode) -> str:
         """Return the name that the inode is to have on the service."""

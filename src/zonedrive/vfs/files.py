@@ -263,11 +263,14 @@ class Files:
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
-    async def truncate(self, inode: Inode, size: int) -> None:
+    async def truncate(self, inode: Inode, size: int, handle: int | None = None) -> None:
         """Set the size of a file to `size` bytes; new bytes are zeros.
 
-        Raises PermissionError, FileNotFoundError, and the errors of `write`.
+        `handle` is the handle of ftruncate(2), or None for truncate(2). Raises PermissionError,
+        FileNotFoundError, and the errors of `write`.
         """
+        if handle is not None:
+            open_checks.require_current(self._handles[handle].file)
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
@@ -279,8 +282,8 @@ class Files:
             if not self.touch(inode, now := time.time_ns()):
                 local_operations.set_attributes(self._state, inode, mtime_ns=now, ctime_ns=now)
             return
-        handle = self._attach(inode, os.O_WRONLY, keep_cache=False).handle
-        which = self._handles[handle]
+        writer = self._attach(inode, os.O_WRONLY, keep_cache=False).handle
+        which = self._handles[writer]
         try:
             await self._session(which, truncate=size == 0)
             self.sessions.cut(which.file, size)
@@ -288,7 +291,7 @@ class Files:
             if which.file.writers == 1 or (was_saved and size):
                 await self.sessions.save(which.file)
         finally:
-            await self.release(handle)
+            await self.release(writer)
 
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
         """Set the times of a file that is being written; return True if a commit follows.

@@ -23,6 +23,7 @@ from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
 from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.state.inode import NOWHERE, ROOT
+from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Opened, ino_of
 from zonedrive.supervisor import Task
@@ -217,8 +218,9 @@ class FileSystem:
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
-        former = kernel.former.get(ino)
-        attr = await self._names.getattr(ino_of(ino)) if former is None else former.told
+        if ino in kernel.former:
+            return kernel.told(ino)
+        attr = self._state.attr_for(ino, await self._names.getattr(ino_of(ino)))
         return attr if attr.ino == ino else kernel.told(ino)
 
     async def setattr(
@@ -231,9 +233,11 @@ class FileSystem:
         atime_ns: int | None = None,
         uid: int | None = None,
         gid: int | None = None,
+        handle: int | None = None,
     ) -> Attr:
         """Set size, permission bits, owner and times.
 
+        `handle` is the handle through which the size is set, if it is set through one.
         Permission bits and times are stored locally (access times only until unmount), because
         the service cannot store them. A time that does not fit 64 bits becomes the earliest or the
         latest time that does. Raises PermissionError (EPERM) for another owner, for the
@@ -243,7 +247,7 @@ class FileSystem:
         state = self._state
         if ino >= VIRTUAL:
             return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
-        inode = self._state.kernel.inode(self._state.inodes, ino)
+        inode = state.inode_for(ino)
         owner = state.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
             raise PermissionError(errno.EPERM, "the owner cannot be changed")
@@ -254,7 +258,7 @@ class FileSystem:
         if size is not None:
             if inode.is_folder:
                 raise IsADirectoryError(errno.EISDIR, "is a folder")
-            await self._files.truncate(inode, size)
+            await self._files.truncate(inode, size, handle)
         changes: dict[str, int] = {}
         if mode is not None:
             if mode & ~allowed(inode, state.rules):
@@ -268,7 +272,9 @@ class FileSystem:
             changes["ctime_ns"] = time.time_ns()
         if changes:  # in one write, because programs that unpack archives set all of them
             local_operations.set_attributes(state, inode, **changes)
-        return self._names.attr(inode)
+        if ino != state.kernel.number(inode.ino):
+            state.invalidations.put(InodeChanged(inode.ino, attr_only=size is None))
+        return state.attr_for(ino, self._names.attr(inode))
 
     async def access(self, ino: int, mode: int) -> bool:
         if ino >= VIRTUAL:

@@ -1,5 +1,7 @@
 """Exchanges of two files, as some programs save: no data are lost in any case."""
 
+import os
+
 import pytest
 
 from tests.harness.machine import Mounted
@@ -55,3 +57,20 @@ def test_two_exchanges_cancel_each_other(desk: Mounted) -> None:
     assert desk.zone.read("notes.txt") == content
     assert len(desk.zone.versions("notes.txt")) == 1
     assert desk.zone.read("new.txt") == b"new\n"
+
+
+@pytest.mark.parametrize("new_first", [True, False])
+def test_a_new_file_that_is_still_open_is_saved_by_the_exchange(
+    desk: Mounted, new_first: bool
+) -> None:
+    """If the daemon is killed afterwards, both files are under their new names."""
+    before = (desk.root / "notes.txt").read_bytes()
+    file = desk.system.open(desk.root / "new.txt", os.O_CREAT | os.O_WRONLY)
+    desk.system.write(file, b"new\n")
+    _exchange(desk, *(("new.txt", "notes.txt") if new_first else ("notes.txt", "new.txt")))
+    desk.kill()
+    desk.mount()
+    desk.sync()
+    for name, content in (("new.txt", before), ("notes.txt", b"new\n")):
+        assert (desk.root / name).read_bytes() == content
+        assert desk.zone.read(name) == content

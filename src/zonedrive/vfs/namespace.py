@@ -352,6 +352,10 @@ class Namespace:
             assert target is not None
             self._require_movable(inode, new_folder, wanted, aside=True)
             self._require_movable(target, old_folder, source, aside=True)
+            for each in (inode, target):
+                await self._files.save_new(each)
+            if not names.is_current:
+                raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             local_operations.exchange(state, inode, target)
         elif target is not inode:
             await self.cancel_upload(inode, "rename" if old_folder is new_folder else "move")

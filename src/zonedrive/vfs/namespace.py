@@ -200,7 +200,7 @@ class Namespace:
             inode = state.inodes.find(opened.ino) if opened.session is not None else None
             if inode is not None and inode.parent == folder.ino:
                 return None
-        return state.inodes.changes(folder.ino), folder.parent, state.kernel.renewals
+        return state.inodes.changes(folder.ino), folder.parent, state.kernel.renewals, state.rules
 
     def releasedir(self, handle: int) -> None:
         """Close a directory handle."""

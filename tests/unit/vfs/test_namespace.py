@@ -8,9 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from tests.harness.in_process import ALICE
 from tests.unit.state.disk import SILENT, zone_of
 from tests.unit.sync.account import Account
-from zonedrive.state.inode import Inode, Kind
+from zonedrive.sandbox.zones import Level
+from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
@@ -85,3 +87,25 @@ async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path
         assert (moved.parent, target.parent) == (account.zone.ino, moved.ino)
         assert state.inodes.rows.unreachable() == []
         assert account.left() == {}
+
+
+async def test_a_change_of_the_access_level_makes_a_listing_outdated(tmp_path: Path) -> None:
+    """Listings are kept in the kernel's format, which includes the permission bits."""
+    account = Account(tmp_path, refresh="600")
+    account.bob.write("a", b"text")
+    async with account.running():
+        folders, dispatcher = account.folders, cast(Dispatcher, None)
+        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+        names = Namespace(account.state, account.service, folders, files, dispatcher)
+
+        async def listed() -> list[str]:
+            found = names.listed(await names.opendir(account.zone.ino), 0)
+            assert found is not None
+            return found.names
+
+        before = await listed()
+        assert await listed() is before
+        account.world.zones[account.alice.id].levels[ALICE] = Level.ADD
+        folders.forget(ROOT)
+        await folders.ensure(account.state.inodes.get(ROOT))
+        assert await listed() is not before

@@ -65,6 +65,18 @@ class Pins:
         self.update_inodes()
         return not self._roots <= before
 
+    def missing(self) -> list[Pin]:
+        """Return the pins whose entries the tree lacks; the service may have them elsewhere.
+
+        Leave out entries that were removed locally.
+        """
+        self.update_inodes()
+        if not self._is_one_missing:
+            return []
+        known = self._state.inodes.by_remote
+        pins = self._store.all()
+        return [pin for pin in pins if pin.remote_id and known(pin.zone, pin.remote_id) is None]
+
     def folders_to_list(self) -> list[int]:
         """Return the sorted inode numbers of the folders to list to detect remote changes.
 

@@ -6,17 +6,23 @@ A round begins every PASS_S seconds. A round also begins at the start, when the 
 again, and after a suspend; the first AT_ONCE folders of such a round are listed without pauses. No
 folder is listed if there are no pins, if the service is unreachable, or if there is no logon.
 
+A round first looks for pinned entries that the tree lacks, because they may have been moved or
+restored on the service. It looks for up to MISSING entries, in turn.
+
 A folder that cannot be listed does not delay the others. A round stops early only if the service is
 unreachable or TROUBLE folders failed in a row; the next round lists the remaining folders.
 
 INVARIANT: a round ends after PASS_S seconds. If this is too short for all folders, the next round
 lists the pinned folders themselves again, and then continues below them where the previous round
 stopped.
-INVARIANT: the only state of a round is the list of the folders that remain to be listed.
+INVARIANT: the only state of a round is the list of the folders that remain to be listed, and the
+last missing entry that was looked for.
 """
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -35,6 +41,7 @@ PACE_S = 0.2  # pause for each listed folder
 AT_ONCE = 200  # folders listed without pauses
 WIDTH = 4  # maximum number of concurrent listings
 ROOTS = int(PASS_S / PACE_S / 2)  # pinned folders listed again before a round continues
+MISSING = 20  # missing entries that a round looks for
 TROUBLE = 5  # failures in a row that show a problem of the service
 
 
@@ -56,6 +63,7 @@ class PinPoller:
         self._pins = pins
         # Folders still to be listed, the next one last; True if their subfolders are to be listed.
         self._left: list[tuple[int, bool]] = []
+        self._sought = 0  # pin of the last missing entry that was looked for
         self._unhindered = AT_ONCE  # number of folders that may still be listed without a pause
         self._failures = 0  # failures in a row
         self._asking = asking
@@ -103,6 +111,8 @@ class PinPoller:
     async def _round(self, until: float) -> None:
         self._failures = 0
         asked_ns = time.monotonic_ns()
+        if not await self._find_missing(asked_ns):
+            return
         folders = self._pins.folders_to_list()
         self._left = [each for each in self._left if each[1]]
         if self._left:
@@ -122,6 +132,23 @@ class PinPoller:
             if not goes_on:
                 return
 
+    async def _find_missing(self, asked_ns: int) -> bool:
+        """Look for pinned entries that the tree lacks; return False if the round is to end early.
+
+        `asked_ns` is the start of the round on the monotonic clock.
+        """
+        missing = sorted(self._pins.missing(), key=lambda pin: (pin.ino <= self._sought, pin.ino))
+        for pin in missing[:MISSING]:
+            if pin not in self._pins.missing():
+                continue  # its folder was listed for another pin
+            self._sought = pin.ino
+            await self._attempt(
+                partial(self._folders.find, pin.zone, pin.remote_id or "", asked_ns)
+            )
+            if not await self._goes_on(1):
+                return False
+        return True
+
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
         """List the folders `inos` concurrently, then pause for PACE_S seconds per folder.
 
@@ -133,21 +160,29 @@ class PinPoller:
         async with trio.open_nursery() as nursery:
             for ino in wanted:
                 nursery.start_soon(self._list_one, ino, asked_ns)
+        return await self._goes_on(len(wanted))
+
+    async def _goes_on(self, listings: int) -> bool:
+        """Pause after this number of listings, see `_list`; return False if the round is to end."""
         if self._failures >= TROUBLE or self._service.link.state != "online":
             return False
         if self._unhindered > 0:
-            self._unhindered -= len(wanted)
+            self._unhindered -= listings
         else:
-            await trio.sleep(PACE_S * len(wanted))
+            await trio.sleep(PACE_S * listings)
         return True
 
     async def _list_one(self, ino: int, asked_ns: int) -> None:
         folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
+        await self._attempt(partial(self._folders.refresh, folder, asked_ns))
+
+    async def _attempt(self, listing: Callable[[], Awaitable[None]]) -> None:
+        """Wait for a listing, and count failures of the service."""
         try:
             async with self._asking:
-                await self._folders.refresh(folder, asked_ns)
+                await listing()
         except (Unreachable, Unavailable):
             self._failures += 1
         except Exception as wrong:

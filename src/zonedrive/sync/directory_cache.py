@@ -213,6 +213,23 @@ class DirectoryCache:
             else:
                 return
 
+    async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> None:
+        """Add an entry of the service to the tree, by a listing of its folder; see `refresh`.
+
+        Also add the missing folders above, and list those that were never listed. If the service
+        does not have the entry, do nothing. Raises the service's error.
+        """
+        try:
+            entry = await self._service.entry(zone, remote_id)
+            if entry.deleted or not entry.parent_id:
+                return
+            folder = await self.following.folder(zone, entry.parent_id)
+        except NotFound:
+            return
+        for each in [*self._state.inodes.and_above(folder)][::-1]:
+            if each is folder or not each.listed:
+                await self.refresh(each, newer_than_ns)
+
     def known_empty(self, folder: Inode) -> None:
         """Record that this client has just created a folder, so its empty listing is up to date."""
         self._asked_ns[folder.ino] = time.monotonic_ns(), since_boot_ns()

@@ -100,12 +100,12 @@ class MovedFiles:
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return
-        folder = await self._folder(inode.zone, above) if place.is_current else None
+        folder = await self.folder(inode.zone, above) if place.is_current else None
         gone = inode.parent == NOWHERE or not place.is_current
         if folder is not None and not gone and self._may_follow(inode):
             remote_operations.follow_move(self._state, inode, folder, above, found)
 
-    async def _folder(self, zone: str, remote_id: str) -> Inode | None:
+    async def folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.
 
         Return None if the folder or a folder above is deleted, removed locally, or nested too

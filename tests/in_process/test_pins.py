@@ -1,0 +1,85 @@
+"""Pinned entries that coworkers move, and that disappear and return."""
+
+import os
+
+import trio
+
+from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import ZONE
+from tests.in_process.test_entry_states import virtual
+from zonedrive.pins.poll import MISSING, PASS_S
+
+
+def pin(desk: Mounted, *paths: str) -> None:
+    """Pin paths in the zone, and wait until they are in the cache."""
+    said = virtual(desk).command("pin", paths=[f"{ZONE}/{path}" for path in paths])
+    assert said["exit"] == 0, said
+
+
+def pinned(desk: Mounted) -> list[tuple[str, int]]:
+    """Return the path of each pinned entry, with the number of its files in the cache."""
+    found = virtual(desk).command("pins")["pins"]
+    return [(each["path"].removeprefix(f"{ZONE}/"), each["here"]) for each in found]
+
+
+def wait(desk: Mounted, seconds: float) -> None:
+    virtual(desk).loop.run(trio.sleep, seconds)
+
+
+def test_a_pin_follows_an_entry_to_a_folder_that_nobody_lists(desk: Mounted) -> None:
+    """A coworker moves a pinned file and the folder of a pinned folder; both stay available."""
+    for folder in ("archive", "archive/old", "a", "a/b"):
+        desk.zone.make_folder(folder)
+    desk.zone.write("a/b/y.txt", b"yy")
+    pin(desk, "docs/report.md", "a/b")
+    desk.zone.move("docs/report.md", "archive/old/report.md")
+    desk.zone.move("a/b", "archive/old/b")
+    wait(desk, 2 * PASS_S)
+    desk.system.listdir(desk.root / "a")
+    wait(desk, 2 * PASS_S)
+    assert pinned(desk) == [("archive/old/b", 1), ("archive/old/report.md", 1)]
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        assert (desk.root / "archive/old/b/y.txt").read_bytes() == b"yy"
+
+
+def test_a_pin_returns_after_a_restore_of_a_folder_above(desk: Mounted) -> None:
+    """The pin of an inner folder returns although nobody lists the restored folder."""
+    pin(desk, "docs/2026")
+    (desk.root / "docs").rename(desk.path / f".Trash-{os.getuid()}" / "files" / "docs")
+    desk.sync()
+    assert pinned(desk) == []
+    virtual(desk).command("restore", entries=["docs"])
+    wait(desk, 2 * PASS_S)
+    assert pinned(desk) == [("docs/2026", 1)]
+
+
+def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:
+    """Each round looks for a limited number of entries, in turn; restored ones are found once."""
+    names = [f"{number}.txt" for number in range(2 * MISSING)]
+    desk.zone.make_folder("many")
+    for name in names:
+        desk.zone.write(f"many/{name}", b"x")
+    desk.system.listdir(desk.root / "many")
+    pin(desk, *(f"many/{name}" for name in names))
+    requests = virtual(desk).deployment.world.requests
+    ids = {desk.zone.entry_id(f"many/{name}") for name in names}
+    for name in names:
+        desk.zone.delete(f"many/{name}")
+    wait(desk, 1.5 * PASS_S)
+    assert pinned(desk) == []
+
+    def sought() -> list[str]:
+        return [each for each in requests if each.rpartition("/")[2] in ids]
+
+    del requests[:]
+    wait(desk, 2 * PASS_S)
+    assert len(sought()) == 2 * MISSING
+    assert len(set(sought())) == 2 * MISSING
+    for entry in ids:
+        desk.zone.restore(entry)
+    del requests[:]
+    wait(desk, PASS_S)
+    assert len(pinned(desk)) == len(names)
+    assert len(sought()) == 1

@@ -2,12 +2,15 @@
 
 import os
 
+import pytest
 import trio
 
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import ZONE
 from tests.in_process.test_entry_states import virtual
 from zonedrive.pins.poll import MISSING, PASS_S
+
+STATE = "user.zonedrive.state"
 
 
 def pin(desk: Mounted, *paths: str) -> None:
@@ -83,3 +86,42 @@ def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:
     wait(desk, PASS_S)
     assert len(pinned(desk)) == len(names)
     assert len(sought()) == 1
+
+
+@pytest.mark.mount("cache_size=4000000")
+def test_a_file_that_did_not_fit_is_fetched_when_another_one_is_deleted(desk: Mounted) -> None:
+    """Two of three pinned files do not fit; each deletion makes room for one."""
+    desk.allow("no room")
+    desk.zone.make_folder("keep")
+    for name in "abc":
+        desk.zone.write(f"keep/{name}", os.urandom(3_000_000))
+    assert virtual(desk).command("pin", paths=[f"{ZONE}/keep"])["exit"] == 1
+
+    def cached() -> list[str]:
+        found = desk.names(desk.root / "keep")
+        return [n for n in found if desk.xattr(desk.root / "keep" / n, STATE) == "cached"]
+
+    for left in (2, 1):
+        (gone,) = cached()
+        desk.zone.delete(f"keep/{gone}")
+        wait(desk, 2 * PASS_S)
+        assert len(desk.names(desk.root / "keep")) == left
+        assert len(cached()) == 1
+
+
+@pytest.mark.mount("cache_size=4000000")
+def test_a_file_that_did_not_fit_is_fetched_when_another_one_is_closed(desk: Mounted) -> None:
+    """The content of an open file leaves no room for a pinned one until it is closed."""
+    desk.allow("no room")
+    for name in ("open", "pinned"):
+        desk.zone.write(name, os.urandom(3_000_000))
+    with (desk.root / "open").open("rb") as file:
+        while file.read(1 << 20):
+            pass
+        assert virtual(desk).command("pin", paths=[f"{ZONE}/pinned"])["exit"] == 1
+        downloads = desk.deployment.downloads()
+        wait(desk, 2 * PASS_S)
+        assert desk.xattr(desk.root / "pinned", STATE) == "remote"
+        assert desk.deployment.downloads() == downloads
+    wait(desk, 2 * PASS_S)
+    assert desk.xattr(desk.root / "pinned", STATE) == "cached"

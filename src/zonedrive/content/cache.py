@@ -140,6 +140,10 @@ class Cache:
         """Return the disk usage of the cache in bytes, including space granted for writing."""
         return self._quota.usage()
 
+    async def room(self) -> int:
+        """Return how many new bytes the cache could store; see `Quota.room`."""
+        return await self._quota.room()
+
     def inos(self) -> list[int]:
         """Return the numbers of all inodes with content that is cached or waits to be written."""
         return list({*self._index.inos(), *self._small.inos()})

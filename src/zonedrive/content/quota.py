@@ -102,6 +102,24 @@ class Quota:
                 return granted, victims
             victims += more
 
+    async def room(self) -> int:
+        """Return how many bytes could be granted if everything was evicted that may be evicted.
+
+        The result is negative if too much is used. Nothing is evicted; other tasks run between two
+        batches of rows.
+        """
+        evictable, after = 0, (-1, "")
+        while rows := self._index.oldest(_BATCH, after):
+            busy = {entry.path.name for entry in self.entries}
+            evictable += sum(row.taken for row in rows if self._is_evictable(row, busy))
+            after = rows[-1].used_ns, rows[-1].name
+            await trio.lowlevel.checkpoint()
+        return self._most() - self.usage() + evictable
+
+    def _is_evictable(self, row: Row, busy: set[str]) -> bool:
+        """Return True if a row may be evicted; `busy` are the names of the files in use."""
+        return row.ino not in self.pinned and row.name not in busy
+
     async def shrink(self) -> None:
         """Evict rows until the usage is within the limit; other tasks run between two batches."""
         await self.claim(0, 0)
@@ -132,7 +150,7 @@ class Quota:
                 last = (row.used_ns, row.name)
                 if row.in_index and self._index.undeleted_bytes:
                     continue
-                if row.ino not in self.pinned and row.name not in busy:
+                if self._is_evictable(row, busy):
                     missing -= row.taken
                     batch.append(row)
             names, taken = [row.name for row in batch], sum(row.taken for row in batch)

@@ -119,8 +119,8 @@ class PinFetcher:
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
-        # By ino: revision that does not fit into the cache, and the ceiling at which it may fit.
-        self._hopeless: dict[int, tuple[str, int]] = {}
+        # By ino: revision that did not fit into the cache, and the room in which it may fit.
+        self._too_large: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
         self._reasons: dict[int, str] = {}  # by ino: last error, for up to MOST_REASONS files
         half = max(1, state.settings.transfers // 2)
@@ -155,7 +155,7 @@ class PinFetcher:
 
         This is called after the pins have changed, because other files may then fit into the cache.
         """
-        self._hopeless.clear()
+        self._too_large.clear()
         self._try_last.clear()
         self._reasons.clear()
         self._forget()
@@ -257,10 +257,13 @@ class PinFetcher:
         self, inos: Iterable[int], progress: PinProgress, *, deep: bool, ask: Asked
     ) -> None:
         missing, late = array("q"), array("q")  # there may be millions
+        too_large = array("q")
 
         def found(ino: int) -> None:
-            if not self._is_here(ino, progress):
-                (late if ino in self._try_last else missing).append(ino)
+            if self._is_here(ino, progress):
+                return
+            last = late if ino in self._try_last else missing
+            (too_large if self._is_too_large(ino) else last).append(ino)
 
         await self._walk(inos, progress, found, deep=deep, ask=ask)
         missing.extend(late)
@@ -269,6 +272,7 @@ class PinFetcher:
             await self._fetch(ino, progress)
 
         await self._each(fetch, missing)
+        await self._fetch_fitting(too_large, progress)
         progress.end()
 
     async def _walk(
@@ -368,9 +372,6 @@ class PinFetcher:
             if progress.away is not None:
                 return
             revision, size = inode.revision, inode.size
-            if self._is_hopeless(inode):
-                self._give_up(inode, NO_ROOM, progress)
-                return
             try:
                 if size > state.cache.limit:
                     raise OSError(errno.ENOSPC, marked("larger than the cache"))
@@ -386,14 +387,37 @@ class PinFetcher:
             progress.note_success()
             self._try_last.discard(ino)
             self._reasons.pop(ino, None)
+            self._too_large.pop(ino, None)
             return
         if inode is not None:
             self._give_up(inode, marked("it keeps changing on the service"), progress)
 
-    def _is_hopeless(self, inode: Inode) -> bool:
-        """Return True if this version of the file did not fit into the cache and still does not."""
-        revision, needed = self._hopeless.get(inode.ino, ("", 0))
-        return revision == inode.revision and self._state.cache.ceiling < needed
+    def _is_too_large(self, ino: int) -> bool:
+        """Return True if the current version of a file did not fit into the cache."""
+        inode, known = self._state.inodes.find(ino), self._too_large.get(ino)
+        return inode is not None and known is not None and known[0] == inode.revision
+
+    async def _fetch_fitting(self, inos: Iterable[int], progress: PinProgress) -> None:
+        """Fetch files that did not fit into the cache, one after the other, if they fit now.
+
+        If a file fails although the room seemed to be large enough, it is tried again when there is
+        more room.
+        """
+        cache, room = self._state.cache, None
+        for ino in inos:
+            if progress.away is not None:
+                return
+            inode = self._state.inodes.find(ino)
+            if inode is not None and self._is_too_large(ino):
+                room = await cache.room() if room is None else room
+                if room < self._too_large[ino][1]:
+                    self._give_up(inode, NO_ROOM, progress)
+                    continue
+            await self._fetch(ino, progress)
+            room = await cache.room()
+            if self._is_too_large(ino):
+                revision, needed = self._too_large[ino]
+                self._too_large[ino] = revision, max(needed, room + 1)
 
     def _failed(self, inode: Inode, wrong: Exception, progress: PinProgress) -> None:
         if isinstance(wrong, NotLoggedOn):
@@ -408,7 +432,8 @@ class PinFetcher:
             return
         said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
-            self._hopeless[inode.ino] = inode.revision, self._state.cache.ceiling + inode.size
+            self._too_large[inode.ino] = inode.revision, inode.size
+            self._state.cache.drop(inode.ino)  # a part of it would take the room of others
             said = NO_ROOM
         self._give_up(inode, said, progress)
 

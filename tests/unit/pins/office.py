@@ -22,7 +22,7 @@ class Shelf:
     limit = 1 << 20
 
     def __init__(self) -> None:
-        self.ceiling = self.limit
+        self.free = self.limit  # bytes for new content
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.asked: list[tuple[int, str]] = []
         self.errors: list[Exception] = []
@@ -31,6 +31,14 @@ class Shelf:
     def is_complete(self, ino: int, revision: str) -> bool:
         """Simulate `Cache.is_complete`."""
         return (ino, revision) in self.complete_now
+
+    async def room(self) -> int:
+        """Simulate `Cache.room`."""
+        return self.free
+
+    def drop(self, ino: int) -> None:
+        """Simulate `Cache.drop`."""
+        self.complete_now = {each for each in self.complete_now if each[0] != ino}
 
     async def complete(self, ino: int, revision: str, size: int, source: object) -> None:
         """Simulate `Cache.complete`."""

@@ -190,10 +190,10 @@ async def test_an_unchanged_listing_causes_no_check(
 async def test_a_file_that_does_not_fit_is_tried_once(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """A file is tried once for each version, and again after a user's request or a change of the
-    pins."""
+    """A file is tried once for each version, and again after a change of the pins."""
     inode = office.file("a")
     office.pins.add(office.zone)
+    office.shelf.free = 4
     office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
@@ -214,16 +214,19 @@ async def test_a_file_that_does_not_fit_is_tried_once(
 async def test_a_file_that_did_not_fit_is_fetched_later(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """After the disk has space again, the file is downloaded without a new pin."""
+    """The file is downloaded, without a new pin, once the cache has room; if it does not fit
+    although there seemed to be room, it is tried again when there is more."""
     inode = office.file("a")
     office.pins.add(office.zone)
-    office.shelf.errors, office.shelf.ceiling = [OSError(errno.ENOSPC, "full")], 2
+    full = OSError(errno.ENOSPC, "full")
+    office.shelf.errors = [full, full]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
-        for ceiling, tries in ((2, 1), (6, 1), (7, 2)):  # it has 5 bytes
-            office.shelf.ceiling = ceiling
+        for free, tries in ((2, 1), (4, 1), (5, 2), (4, 2), (5, 2), (6, 3)):  # it has 5 bytes
+            office.shelf.free = free
             await trio.sleep(2 * PASS_S)
             assert office.shelf.asked == [(inode.ino, "1")] * tries
+        assert len(office.shelf.complete_now) == 1
         nursery.cancel_scope.cancel()
 
 

@@ -296,3 +296,17 @@ def test_the_answer_no_purges_nothing(mounted: Mounted) -> None:
     assert terminal.end() == 1
     assert "nothing was removed" in terminal.shown
     assert "notes.txt" in mounted.machine.done("trash", "--zone", zone)
+
+
+def test_the_question_counts_what_a_folder_takes_along(mounted: Mounted) -> None:
+    """The question and the report count the entries that were deleted inside the folder before."""
+    zone = mounted.root.name
+    for name in ("docs/report.md", "docs"):
+        mounted.zone.delete(name)
+    terminal = Terminal(mounted.machine, "trash", "--zone", zone, "--purge", "docs")
+    terminal.until("1 entry, and up to 1 other deleted entry inside, with all versions?")
+    terminal.type("y")
+    assert terminal.end() == 0
+    assert f"removed {zone}/docs" in terminal.shown
+    assert "removed 1 other deleted entry inside" in terminal.shown
+    assert mounted.machine.done("trash", "--zone", zone) == "the trash is empty\n"

@@ -173,13 +173,23 @@ def trash(
 
 
 def _purge(account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool) -> None:
-    what = count(len(to_purge), "entry", "entries")
-    if not yes and not text_output.is_confirmed(f"Permanently remove {what} with all versions?"):
-        text_output.complain("nothing was removed")
-        click.get_current_context().exit(1)
     request = {"command": "purge", "zone": zone, "entries": list(to_purge)}
-    for name in _asked(account, request)["purged"]:
+    if not yes:
+        text_output.require_terminal("--yes")
+        what = count(len(to_purge), "entry", "entries")
+        # A daemon of an earlier version does not send `inside`.
+        if inside := _asked(account, {**request, "command": "trash"}).get("inside"):
+            others = count(inside, "other deleted entry", "other deleted entries")
+            what += f", and up to {others} inside,"
+        if not text_output.is_confirmed(f"Permanently remove {what} with all versions?"):
+            text_output.complain("nothing was removed")
+            click.get_current_context().exit(1)
+    answer = _asked(account, request)
+    for name in answer["purged"]:
         text_output.line(f"removed {name}")
+    if inside := answer.get("inside"):
+        what = count(inside, "other deleted entry", "other deleted entries")
+        text_output.line(f"removed {what} inside")
 
 
 @click.command()

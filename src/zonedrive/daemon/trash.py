@@ -1,6 +1,7 @@
 """Listing, restoring and permanently deleting trash entries, with or without a mount.
 
-An entry inside a deleted folder can be restored only after that folder.
+An entry inside a deleted folder can be restored only after that folder. The permanent deletion of a
+folder includes the trash entries inside it, which were deleted before the folder.
 
 INVARIANT: if several entries have the requested name, none of them is restored or deleted, and the
 user has to give the id.
@@ -63,12 +64,15 @@ class Trash:
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
         """Run the command `trash`, `restore` or `purge`, and return the answer.
 
-        `entries` are ids, names or paths.
+        `entries` are ids, names or paths. With `entries`, `trash` only returns how many other trash
+        entries are, or may be, `inside` these entries.
         """
         if command == "restore":
             return {"restored": await self._restore(entries)}
         if command == "purge":
-            return {"purged": await self._each(entries, self._purge, "removed")}
+            return await self._purge(entries)
+        if entries:
+            return {"inside": (await self._inside(await self._choose(entries))).total()}
         return await self._list()
 
     async def _list(self) -> dict[str, Any]:
@@ -119,52 +123,82 @@ class Trash:
                     pass  # the entry is restored and appears with the next listing
             return done[entry.id]
 
-        await self._each(wanted, back, "restored")
-        left = self._left_in(done.keys())
+        chosen = await self._choose(wanted)
+        await self._each(chosen, back, "restored")
+        left = await self._inside(chosen)
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
-    def _left_in(self, restored: Iterable[str]) -> Counter[str]:
-        """Return the number of trash entries that were inside each restored entry.
+    async def _purge(self, wanted: list[str]) -> dict[str, Any]:
+        """Delete the entries `wanted` permanently, given by id, name or path.
 
-        `restored` has the ids of the restored entries, which are also the keys of the result.
+        Return their paths, and in `inside` the number of other entries that were deleted with them.
         """
-        above = {one.entry.id: one.entry.parent_id for one in self._deleted}
+
+        async def purge(one: Deletion) -> str:
+            path = await self._path(one)
+            await self._service.purge(one.zone.id, one.entry.id, folder=one.entry.folder)
+            return path
+
+        chosen = await self._choose(wanted)
+        # An entry inside a deleted folder was deleted before the folder.
+        inner_first = chosen[::-1]
+        inner_first.sort(key=lambda one: (one.entry.folder, one.at_ns))
+        inside = (await self._inside(chosen)).total()
+        done = await self._each(inner_first, purge, "removed")
+        if inside:
+            before = {one.entry.id for one in self._deleted} - {one.entry.id for one in chosen}
+            with suppress(ZonedriveError):  # then the number remains an upper limit
+                await self._look()
+                inside = len(before - {one.entry.id for one in self._deleted})
+        return {"purged": done, "inside": inside}
+
+    async def _inside(self, chosen: list[Deletion]) -> Counter[str]:
+        """Return the number of other trash entries inside each chosen folder, by the folder's id.
+
+        If it is unknown where a trash entry was, it may be inside any of them, and counts under "".
+        """
+        folders = {one.entry.id for one in chosen if one.entry.folder}
+        zones = {one.zone.id for one in chosen if one.entry.folder}
+        ids = {one.entry.id for one in chosen}
         found: Counter[str] = Counter()
-        back = set(restored)
-        for entry_id in above.keys() - back:
-            at: str | None = above[entry_id]
-            for _ in above:  # limits a loop of parents in the service's data
-                if at is None or at in back:
+        for one in self._deleted:
+            if one.entry.id in ids or one.zone.id not in zones:
+                continue
+            above = one.entry.parent_id
+            for _ in range(DEEPEST):
+                if above in {"", one.zone.root_id, *folders}:
                     break
-                at = above.get(at)
-            if at in back:
-                found[str(at)] += 1
+                folder = await self._folder_entry(one.zone, above)
+                above = "" if folder is None else folder.parent_id
+            if above != one.zone.root_id:
+                found[above if above in folders else ""] += 1
         return found
 
-    async def _purge(self, one: Deletion) -> str:
-        path = await self._path(one)
-        await self._service.purge(one.zone.id, one.entry.id, folder=one.entry.folder)
-        return path
+    async def _choose(self, wanted: list[str]) -> list[Deletion]:
+        """Return the trash entries `wanted`, given by id, name or path, folders first.
 
-    async def _each(
-        self, wanted: list[str], work: Callable[[Deletion], Awaitable[str]], done: str
-    ) -> list[str]:
-        """Call `work` for each entry in `wanted`, folders first, and return the results.
-
-        If an entry is missing or ambiguous, raise an error before the first call. If a later call
-        fails, the error message lists the results of the earlier calls, after the word `done`.
+        Raises an error if an entry is missing or ambiguous.
         """
         if not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
         try:
-            chosen = [await self._chosen(name) for name in wanted]
+            return _folders_first([await self._chosen(name) for name in wanted])
         except NotFound as missing:
             if self._unseen:
                 missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
             raise
+
+    async def _each(
+        self, chosen: list[Deletion], work: Callable[[Deletion], Awaitable[str]], done: str
+    ) -> list[str]:
+        """Call `work` for each chosen entry, and return the results.
+
+        If a call fails, the error message lists the results of the earlier calls, after the word
+        `done`.
+        """
         names: list[str] = []
-        for one in _folders_first(chosen):
+        for one in chosen:
             try:
                 names.append(await work(one))
             except ZonedriveError as wrong:

@@ -1,0 +1,54 @@
+"""Entries of the trash that are restored or deleted permanently in the mount."""
+
+from typing import Any
+
+from tests.harness.machine import Mounted
+from tests.in_process.test_entry_states import virtual
+
+
+def delete(desk: Mounted, *paths: str) -> dict[str, str]:
+    """Delete entries in turn as a coworker; return the id of each path."""
+    ids = {}
+    for path in paths:
+        ids[path] = desk.zone.entry_id(path)
+        desk.zone.delete(path)
+    return ids
+
+
+def ask(desk: Mounted, command: str, *entries: str) -> Any:
+    """Return the answer to a command about the entries."""
+    return virtual(desk).command(command, entries=list(entries))
+
+
+def left(desk: Mounted) -> list[str]:
+    """Return the names in the trash."""
+    return sorted(each["name"] for each in ask(desk, "trash")["entries"])
+
+
+def test_a_permanent_deletion_counts_what_was_deleted_before_the_folder(desk: Mounted) -> None:
+    """A folder takes along the trash entries inside it, even below a folder that was not deleted
+    separately; others stay."""
+    desk.zone.make_folder("other")
+    desk.zone.write("other/stays.txt", b"x")
+    ids = delete(desk, "docs/2026/q1.csv", "docs/report.md", "docs", "other/stays.txt", "notes.txt")
+    assert ask(desk, "trash", "notes.txt") == {"inside": 0}
+    assert ask(desk, "trash", "docs") == {"inside": 2}
+    assert ask(desk, "trash", "docs", ids["docs/report.md"]) == {"inside": 1}
+    assert left(desk) == ["docs", "notes.txt", "q1.csv", "report.md", "stays.txt"]
+    assert ask(desk, "purge", "docs")["inside"] == 2
+    assert left(desk) == ["notes.txt", "stays.txt"]
+
+
+def test_entries_inside_a_folder_are_deleted_permanently_before_it(desk: Mounted) -> None:
+    """The order of the names does not matter."""
+    paths = ("docs/2026/q1.csv", "docs/2026", "docs/report.md", "docs")
+    for order in (1, -1):
+        ids = delete(desk, *paths)
+        answer = ask(desk, "purge", *[*ids.values()][::order])
+        assert len(answer["purged"]) == len(paths)
+        assert answer["inside"] == 0
+        assert left(desk) == []
+        desk.zone.make_folder("docs")
+        desk.zone.make_folder("docs/2026")
+        desk.zone.write("docs/report.md", b"x")
+        desk.zone.write("docs/2026/q1.csv", b"x")

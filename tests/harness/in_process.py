@@ -42,7 +42,7 @@ from zonedrive.cipher import Sealed
 from zonedrive.content import download_worker
 from zonedrive.daemon.compose import Parts, open_state
 from zonedrive.daemon.handlers import Commands
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import ZonedriveError, first_of
 from zonedrive.failpoint import Place
 from zonedrive.fuse import deadline
 from zonedrive.fuse.deadline import DEADLINE
@@ -382,7 +382,10 @@ class Client:
         async def say(_progress: dict[str, Any]) -> None:
             """Show no progress."""
 
-        return await self.commands.handlers[command]({"command": command, **request}, say)
+        try:
+            return await self.commands.handlers[command]({"command": command, **request}, say)
+        except ExceptionGroup as several:  # as the control server
+            raise first_of(several) from several
 
 
 @dataclass

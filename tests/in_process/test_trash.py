@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
+from zonedrive.errors import AlreadyExists
 
 
 def delete(desk: Mounted, *paths: str) -> dict[str, str]:
@@ -52,3 +55,21 @@ def test_entries_inside_a_folder_are_deleted_permanently_before_it(desk: Mounted
         desk.zone.make_folder("docs/2026")
         desk.zone.write("docs/report.md", b"x")
         desk.zone.write("docs/2026/q1.csv", b"x")
+
+
+def test_a_folder_is_listed_once_after_several_restores(desk: Mounted) -> None:
+    """The restored entries are in the mount at once, also those before a failed one."""
+    names = ["a.txt", "b.txt", "c.txt"]
+    for name in names:
+        desk.zone.write(f"docs/{name}", b"x")
+    desk.system.listdir(desk.root / "docs")
+    delete(desk, *(f"docs/{name}" for name in names))
+    desk.zone.write("docs/c.txt", b"another")
+    requests = virtual(desk).deployment.world.requests
+    del requests[:]
+    with pytest.raises(AlreadyExists):
+        ask(desk, "restore", *names)
+    folder = desk.zone.entry_id("docs")
+    assert len([each for each in requests if each.endswith(f"/folder/{folder}")]) == 1
+    with desk.deployment.faulty(latency_ms=60_000):
+        assert set(names) <= set(desk.names(desk.root / "docs"))

@@ -214,14 +214,19 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a trash request to the daemon and return the response.
+    """Send a trash request to the daemon and return the response; meanwhile, show the progress.
 
     If no daemon is running, the request goes to the service directly. Raises MountEnded if the
     mount ends during a request that changes the trash, because the request may have had an effect.
     """
     paths, command = AccountPaths(account), request["command"]
+    longest, last = control_client.ASK_SECONDS, dict[str, Any]()
     try:
-        return control_client.ask(paths, request)
+        with text_output.Progress() as progress:
+            for last in control_client.stream(paths, request, timeout=longest):
+                if total := last.get("total"):
+                    progress.show(f"{last['finished']} of {count(total, 'entry', 'entries')}")
+        return last
     except (control_client.NoDaemon, MountEnded) as ended:
         if isinstance(ended, MountEnded) and command != "trash":
             raise

@@ -288,8 +288,17 @@ class Commands:
         return {"paths": paths}
 
     async def _trash(self, request: Request, say: Say) -> Message:
+        """Run the commands `trash`, `restore` and `purge`; see `Trash.do`.
+
+        Progress lines have the number of entries to change (`total`), and of changed ones
+        (`finished`).
+        """
         trash = Trash(self._parts.service, request.zone, self._parts.files.trash)
-        return await trash.do(request.command, request.entries)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_say_changed, trash, say)
+            answer = await trash.do(request.command, request.entries)
+            nursery.cancel_scope.cancel()
+        return answer
 
     # ---- sync and unmount ----
 
@@ -627,3 +636,9 @@ async def _say_pinned(tallies: list[PinProgress], say: Say) -> None:
     while True:
         await trio.sleep(SAY_SECONDS)
         await say(_counts(tallies))
+
+
+async def _say_changed(trash: Trash, say: Say) -> None:
+    while True:
+        await trio.sleep(SAY_SECONDS)
+        await say({"finished": trash.finished, "total": trash.total})

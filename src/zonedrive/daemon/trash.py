@@ -60,6 +60,7 @@ class Trash:
         self._unseen: list[str] = []  # names of the zones that do not show their trash
         self._folders: dict[str, Entry | None] = {}  # by id; None: unknown folder
         self._asked = 0  # folders requested from the service
+        self.total = self.finished = 0  # entries to restore or delete, and those that are done
 
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
         """Run the command `trash`, `restore` or `purge`, and return the answer.
@@ -98,13 +99,14 @@ class Trash:
         inside it that stay in the trash because they were deleted separately.
         """
         done: dict[str, str] = {}
+        found: list[Entry] = []
 
-        async def back(one: Deletion) -> str:
+        async def restore(one: Deletion) -> str:
             path, entry = await self._path(one), one.entry
             try:
                 if self._mount is not None:
                     self._mount.require_vacant(entry)
-                found = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
+                back = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
             except AlreadyExists as taken:
                 there = marked(f"rename the {entry.name!r} that is there now, and restore again")
                 taken.message, taken.remedy = f"{taken.message}; {there}", ""
@@ -114,17 +116,16 @@ class Trash:
                     first = marked(f"its folder is deleted, too: restore {entry.parent_id} first")
                     refused.message, refused.remedy = f"{refused.message}; {first}", ""
                 raise
+            found.append(back)
             done[entry.id] = path
-            if self._mount is not None:
-                try:
-                    shown = await self._mount.show(found)
-                    done[entry.id] = shown if "/" in shown else path
-                except (ZonedriveError, OSError):
-                    pass  # the entry is restored and appears with the next listing
-            return done[entry.id]
+            return path
 
         chosen = await self._choose(wanted)
-        await self._each(chosen, back, "restored")
+        try:
+            await self._each(chosen, restore, "restored")
+        finally:
+            if self._mount is not None:
+                done |= await self._mount.show(found)
         left = await self._inside(chosen)
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
@@ -198,9 +199,11 @@ class Trash:
         `done`.
         """
         names: list[str] = []
+        self.total = len(chosen)
         for one in chosen:
             try:
                 names.append(await work(one))
+                self.finished += 1
             except ZonedriveError as wrong:
                 if names:
                     wrong.message += f" (before that, {done}: {', '.join(names)})"

@@ -12,13 +12,14 @@ INVARIANT: a restored entry replaces no local entry, uploaded or not.
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 import trio
 
-from zonedrive.errors import AlreadyExists, NotSupported, Rejected
+from zonedrive.errors import AlreadyExists, NotSupported, Rejected, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
@@ -284,19 +285,26 @@ class TrashOperations:
             return None
         return _entry(inode)
 
-    async def show(self, entry: Entry) -> str:
-        """Refresh the listing of a restored entry's folder, so that the mount shows the entry.
+    async def show(self, entries: Iterable[Entry]) -> dict[str, str]:
+        """Refresh the listings of the folders of restored entries, so that the mount shows them.
 
-        Return the entry's path in the mount, or only its name if its folder was never listed.
-        Raises the service's errors if the listing fails.
+        Each folder is listed once. Return the paths in the mount by the entries' ids. Leave out
+        entries whose folder was never listed, or cannot be listed now.
         """
-        inodes = self._state.inodes
-        folder = inodes.by_remote(entry.zone_id, entry.parent_id)
-        if folder is None or not folder.listed:
-            return entry.name
-        await self._folders.refresh(folder, time.monotonic_ns())
-        inode = self._present(entry)
-        return entry.name if inode is None else inodes.path(inode.ino)
+        inodes, now_ns = self._state.inodes, time.monotonic_ns()
+        paths: dict[str, str] = {}
+        refreshed: set[int] = set()
+        for entry in entries:
+            folder = inodes.by_remote(entry.zone_id, entry.parent_id)
+            if folder is None or not folder.listed:
+                continue
+            if folder.ino not in refreshed:
+                refreshed.add(folder.ino)
+                with suppress(ZonedriveError, OSError):  # the next listing shows the entry
+                    await self._folders.refresh(folder, now_ns)
+            if (inode := self._present(entry)) is not None:
+                paths[entry.id] = inodes.path(inode.ino)
+        return paths
 
 
 def _entry(inode: Inode) -> Entry:

@@ -1,18 +1,19 @@
 """Answers of the daemon's commands, with fake components."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from zonedrive.cli import sync
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotFound, Unreachable, ZonedriveError
+from zonedrive.errors import NotFound, Unreachable, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
@@ -119,8 +120,8 @@ class TrashOperations:
     def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:
         return None
 
-    async def show(self, entry: Entry) -> str:
-        return f"shown/{entry.name}"
+    async def show(self, entries: Iterable[Entry]) -> dict[str, str]:
+        return {entry.id: f"shown/{entry.name}" for entry in entries}
 
 
 class Service:
@@ -129,6 +130,7 @@ class Service:
     def __init__(self) -> None:
         self.link = Connectivity()
         self.restored: list[str] = []
+        self.slow_s = 0.0  # duration of a restore
 
     async def zones(self) -> list[Zone]:
         return [Zone("z1", "One", "r1"), Zone("z2", "KeyringLocked", "r2", accessible=False)]
@@ -138,6 +140,7 @@ class Service:
         return [(Entry(f"e{n}", "z1", "r1", name, False), 0) for n, name in enumerate("abb")]
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool) -> Entry:
+        await trio.sleep(self.slow_s)
         self.restored.append(entry_id)
         return Entry(entry_id, zone_id, "r1", f"name of {entry_id}", False)
 
@@ -179,7 +182,10 @@ class Daemon:
         self.over.set()
 
     async def ask(self, command: str, **request: object) -> Message:
-        return await self.commands.handlers[command]({"command": command, **request}, self._say)
+        try:
+            return await self.commands.handlers[command]({"command": command, **request}, self._say)
+        except ExceptionGroup as several:  # as the control server
+            raise first_of(several) from several
 
     async def _say(self, message: Message) -> None:
         self.said.append(message)
@@ -494,6 +500,17 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     assert daemon.service.restored == ["e0", "e2"]
     await daemon.ask("restore", entries=["One/a"])
     assert daemon.service.restored.pop() == "e0"
+
+
+async def test_a_long_restore_reports_its_progress(
+    daemon: Daemon, autojump_clock: MockClock
+) -> None:
+    """The lines tell the client that the daemon works, and how far it is."""
+    daemon.service.slow_s = 60.0
+    await daemon.ask("restore", entries=["e0", "e1"])
+    finished = [one["finished"] for one in daemon.said if one["total"] == 2]
+    assert set(finished) == {0, 1}
+    assert len(finished) > 200
 
 
 async def test_a_path_without_versions_is_named_as_given(daemon: Daemon) -> None:

@@ -125,3 +125,22 @@ def test_a_file_that_did_not_fit_is_fetched_when_another_one_is_closed(desk: Mou
         assert desk.deployment.downloads() == downloads
     wait(desk, 2 * PASS_S)
     assert desk.xattr(desk.root / "pinned", STATE) == "cached"
+
+
+@pytest.mark.mount("cache_size=4000000")
+def test_a_file_that_is_saved_by_a_rename_is_not_evicted(desk: Mounted) -> None:
+    """The new file takes over the pin with the entry, and stays when much else is read."""
+    data = os.urandom(2_000_000)
+    desk.zone.write("pinned", b"before")
+    for number in range(3):
+        desk.zone.write(f"{number}", os.urandom(1_500_000))
+    pin(desk, "pinned")
+    (desk.root / "new").write_bytes(data)
+    (desk.root / "new").rename(desk.root / "pinned")
+    desk.sync()
+    for number in range(3):
+        (desk.root / f"{number}").read_bytes()
+    assert desk.xattr(desk.root / "pinned", STATE) == "cached"
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        assert (desk.root / "pinned").read_bytes() == data

@@ -26,6 +26,7 @@ class Pins:
         self._state = state
         self._store = PinStore(state.database)
         self._roots: set[int] = set()
+        self._entries: set[tuple[str, str | None]] = set()  # zones and remote ids of pinned entries
         self._parents_of_files: set[int] = set()  # folders of pinned files
         self._is_one_missing = False  # True if a pinned entry is missing
         self._added = trio.Event()
@@ -35,18 +36,22 @@ class Pins:
 
     def __contains__(self, ino: object) -> bool:
         """Return True if the inode with this number, or a folder above it, is pinned."""
-        return isinstance(ino, int) and bool(self._roots) and self.root_of(ino) is not None
+        any_pin = bool(self._roots or self._entries)
+        return any_pin and isinstance(ino, int) and self.root_of(ino) is not None
 
     def __bool__(self) -> bool:
         """Return True if there are pins."""
         return bool(self._store.all())
 
     def root_of(self, ino: int) -> Inode | None:
-        """Return the nearest inode at or above `ino` that is pinned itself, or None."""
+        """Return the nearest inode at or above `ino` that is pinned itself, or None.
+
+        An inode that has taken over a pinned entry counts, even before `update_inodes`.
+        """
         inodes = self._state.inodes
         inode = inodes.find(ino)
         while inode is not None and inode.parent != NOWHERE:
-            if inode.ino in self._roots:
+            if inode.ino in self._roots or (inode.zone, inode.remote_id) in self._entries:
                 return inode
             if inode.ino == ROOT:
                 return None
@@ -165,6 +170,8 @@ class Pins:
             else:
                 missing = True
         self._roots, self._is_one_missing = roots, missing
+        pins = self._store.all()
+        self._entries = {(pin.zone, pin.remote_id) for pin in pins if pin.remote_id is not None}
         self._parents_of_files = {
             inode.parent for inode in self._state.inodes.get_all(roots) if not inode.is_folder
         }

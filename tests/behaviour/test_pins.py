@@ -53,6 +53,15 @@ def test_a_pinned_folder_is_completely_downloaded(mounted: Mounted) -> None:
             assert (mounted.root / path).read_bytes() == world.SEED[path]
 
 
+def test_a_path_that_is_given_twice(mounted: Mounted) -> None:
+    """The command reports it once, also in another spelling."""
+    path = mounted.root / "notes.txt"
+    said = mounted.machine.done("pin", path, f"{mounted.root}/docs/../notes.txt", path)
+    assert said.count("1 file available offline") == 1
+    mounted.machine.done("unpin", path, path)
+    assert "notes.txt" not in pinned(mounted)
+
+
 def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
     """If the daemon is killed while it downloads, the next daemon continues."""
     with mounted.deployment.faulty(stall=300, path="content"):

@@ -297,12 +297,12 @@ def pin(path: tuple[str, ...], account: str | None, as_json: bool) -> None:
     if not below:
         _list(control_client.ask(paths, {"command": "pins"})["pins"], as_json)
         return
-    last: Message = {}
+    wanted, last = dict(zip(below, path, strict=True)), dict[str, Any]()
     with text_output.Progress() as progress:
-        for last in control_client.stream(paths, {"command": "pin", "paths": below}):
+        for last in control_client.stream(paths, {"command": "pin", "paths": list(wanted)}):
             if not last.get("done"):
                 progress.show(f"fetching: {_here(last)}")
-    for given, one in zip(path, last["pinned"], strict=True):
+    for given, one in zip(wanted.values(), last["pinned"], strict=True):
         text_output.line(f"{given}: {_here(one)}")
     print_failures(last["failed"], "could not be fetched")
     if last["reason"]:

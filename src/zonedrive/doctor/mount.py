@@ -3,7 +3,6 @@
 Most checks ask a running daemon instead of reading its database.
 """
 
-import contextlib
 import os
 import time
 
@@ -233,10 +232,11 @@ def _uncounted(wrong: StoreError) -> CheckResult:
 
 def _oldest(facts: DoctorFacts) -> float:
     """Return the age in seconds of the oldest content that waits for upload; 0 if there is none."""
-    times = []
-    with contextlib.suppress(OSError), os.scandir(facts.paths.outgoing) as entries:
-        times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
-    return time.time() - min(times) if times else 0.0
+    try:
+        saved_s = local_data.outbox(facts.paths)["oldest"]
+    except StoreError:
+        return 0.0
+    return 0.0 if saved_s is None else time.time() - float(saved_s)
 
 
 def lost_found(facts: DoctorFacts) -> CheckResult | None:

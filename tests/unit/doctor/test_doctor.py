@@ -34,6 +34,7 @@ from zonedrive.remote import probe
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import IntentTable
 from zonedrive.state.schema import SCHEMAS
 
 NOBODY = DoctorFacts(AccountPaths("nobody"), dict)
@@ -224,10 +225,16 @@ def test_repeated_failures_count_while_the_service_answers(
 
 @pytest.mark.parametrize(("days", "held", "ok"), [(0, 0, True), (3, 0, False), (3, 1, True)])
 def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -> None:
-    """Old changes are reported, unless a program has the file open."""
+    """Old changes are reported, unless a program has the file open; the content of local-only
+    files does not count."""
+    database = Database.open(home.paths.database, SCHEMAS)
+    with database.transaction():
+        IntentTable(database).content(2, generation=1, size=5, base=None, held=False, due_ns=0)
+    database.close()
     home.paths.outgoing.mkdir()
-    (home.paths.outgoing / "1").touch()
-    os.utime(home.paths.outgoing / "1", (0, time.time() - days * 86_400 - 60))
+    for name, age_days in (("2-1.sealed", days), ("3-1.sealed", 30)):
+        (home.paths.outgoing / name).touch()
+        os.utime(home.paths.outgoing / name, (0, time.time() - age_days * 86_400 - 60))
     home.vitals = {"waiting": 1, "held": held, "failed": 0, "tries": 1, "state": "offline"}
     found = mount.outbox(home)
     assert found is not None and found.ok == ok
@@ -237,6 +244,10 @@ def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -
     assert found is not None and found.ok == ok
     assert "uploads are paused" in found.detail
     assert found.remedy == "run 'zonedrive resume'"
+    home.running, home.vitals, home.key = False, None, ""
+    found = mount.outbox(home)
+    assert found is not None and found.ok == (days == 0)
+    assert found.ok or "the oldest for 3 days" in found.detail
 
 
 @pytest.mark.parametrize("account", [None, object()])

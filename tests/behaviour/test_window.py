@@ -325,6 +325,19 @@ def test_a_conflict_is_decided(
     assert not mounted.conflicts()
 
 
+def test_a_conflict_whose_other_version_was_removed(mounted: Mounted, window: Window) -> None:
+    """There is nothing to compare; another name ends the conflict."""
+    clash(mounted, "notes.txt")
+    (mounted.root / "notes.txt").unlink()
+    mounted.sync()
+    window.go("/a/default/conflicts")
+    window.chromium.until("next to another one that was removed later")
+    window.chromium.click('button[value="both"]')
+    window.chromium.until("There are no conflicts.")
+    (kept,) = [path for path in mounted.root.iterdir() if path.name.startswith("notes")]
+    assert kept.read_bytes() == b"mine\n"
+
+
 def test_a_copy_that_is_not_uploaded_is_kept(mounted: Mounted, window: Window) -> None:
     """A copy that only this computer has cannot be given up for the other version."""
     mounted.allow("a conflict copy", "503")

@@ -64,6 +64,19 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     assert desk.conflicts() == []
 
 
+@pytest.mark.mount("settle=5")
+def test_a_conflict_whose_original_was_removed_here(desk: Mounted) -> None:
+    """The copy stays listed, without an original, before and after the removal is sent."""
+    collide(desk)
+    (desk.root / "notes.txt").unlink()
+    assert "notes.txt" in desk.zone.listing()
+    (before,) = desk.conflicts()
+    desk.sync()
+    assert "notes.txt" not in desk.zone.listing()
+    (after,) = desk.conflicts()
+    assert before["original"] == after["original"] == ""
+
+
 @pytest.mark.mount("settle=0")
 def test_sync_reports_each_conflict_copy_once(desk: Mounted) -> None:
     """A copy is reported that waits for its upload, or was uploaded before anybody asked."""

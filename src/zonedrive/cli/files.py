@@ -270,6 +270,8 @@ def _story(conflict: dict[str, str]) -> str:
     if conflict["path"] == conflict["original"]:
         return "was deleted on the service while you edited it; uploaded as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""
+    if not conflict["original"]:
+        return f"saved next to a version{by}, which was removed later"
     return f"saved next to the version{by} in {conflict['original']}"
 
 

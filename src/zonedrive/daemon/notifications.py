@@ -170,7 +170,7 @@ class Alerts:
         copy = self._report.path(min(fresh))
         found = next((each for each in self._report.conflicts() if each["path"] == copy), {})
         original = found.get("original", copy)
-        name, folder = _name(original), _short(str(PurePosixPath(copy).parent))
+        name, folder = _name(original or copy), _short(str(PurePosixPath(copy).parent))
         show = Button(translated("Show both versions"), self._actions.open_window("conflicts"))
         if len(fresh) > 1:
             title = translated("{count} files were also changed by other users")
@@ -184,7 +184,8 @@ class Alerts:
             user = found.get("by") or translated("another user")
             title = translated("{name} was also changed by {user}").format(name=name, user=user)
             text = translated("Your version was saved next to it as {copy}, in {folder}.")
-        buttons = show, Button(translated("Open folder"), self._actions.show_files(copy, original))
+        files = self._actions.show_files(copy, original or copy)
+        buttons = show, Button(translated("Open folder"), files)
         text = text.format(copy=_name(copy), folder=folder)
         return Words(title, text, buttons, self._run("conflicts"))
 

@@ -125,7 +125,9 @@ class Status:
     def conflicts(self) -> list[dict[str, Any]]:
         """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy.
 
-        `original` is the path of the original file, `by` the user id of the other version's author.
+        `original` is the path of the original file, or "" if it was removed. It is the path of the
+        copy itself for a file that was deleted on the service while it was edited. `by` is the user
+        id of the other version's author.
         """
         inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():
@@ -133,12 +135,12 @@ class Status:
             if copy is None or copy.parent == NOWHERE:
                 continue
             original = inodes.find(conflict.original)
-            path = inodes.path(copy.ino)
+            is_there = original is not None and original.parent != NOWHERE
             found.append(
                 {
                     "ino": copy.ino,
-                    "path": path,
-                    "original": inodes.path(original.ino) if original else path,
+                    "path": inodes.path(copy.ino),
+                    "original": inodes.path(conflict.original) if is_there else "",
                     "by": conflict.by,
                     "at_ns": conflict.at_ns,
                 }

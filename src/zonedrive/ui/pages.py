@@ -410,7 +410,8 @@ class Window:
         account = self._view(request)
         back = f"/a/{account.name}/conflicts"
         paths = [_text(form, key, strip=False) for key in ("path", "other")]
-        mine, theirs = (accounts.inside(account, path) for path in paths)
+        mine = accounts.inside(account, paths[0])
+        theirs = accounts.inside(account, paths[1]) if paths[1] else mine
         found = commands.listed("conflicts", *commands.option(account.name))
         if paths not in [[one["path"], one["original"]] for one in found]:
             return self._to(back, Problem(translated("This conflict is over.")))

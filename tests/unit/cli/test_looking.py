@@ -175,6 +175,9 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
     assert _answered("conflicts", "--json") == [conflict]
     assert _answered("trash", "--json") == [entry]
     assert "Z/a (c).txt" in run("conflicts").stdout
+    stand_in.answers["conflicts"] = {"conflicts": [conflict | {"original": ""}]}
+    shown = run("conflicts").stdout
+    assert "removed later" in shown and "deleted" not in shown
     assert "old.txt" in run("trash", "--zone", "Z").stdout
     assert run("restore", "old.txt", "--zone", "Z").stdout == (
         "restored Z/old.txt\nrestored Z/former daemon's\n"

@@ -133,17 +133,23 @@ def test_the_most_urgent_changes_are_shown(state: LocalState) -> None:
 
 
 def test_a_conflict_is_listed_as_long_as_its_copy_exists(state: LocalState) -> None:
-    """The path of an original that is gone is that of the copy."""
+    """An original that is gone has no path; a file that was made anew is its own original."""
     zone = zone_of(state).ino
-    copy, original, removed = (add(state, zone, name, remote_id=name) for name in "abc")
+    copy, original, removed, anew, other = (
+        add(state, zone, name, remote_id=name) for name in "abcde"
+    )
     with state.transaction():
+        state.intents.conflicts.add(Conflict(anew.ino, anew.ino, "", 5))
+        state.intents.conflicts.add(Conflict(other.ino, removed.ino, "bob", 6))
         state.intents.conflicts.add(Conflict(copy.ino, original.ino, "bob", 7))
         state.intents.conflicts.add(Conflict(original.ino, 900, "carol", 8))
         state.intents.conflicts.add(Conflict(removed.ino, copy.ino, "bob", 9))
         state.inodes.unlink(removed, tombstone=True)
     assert Status(state).conflicts() == [
         {"ino": copy.ino, "path": "Zone/a", "original": "Zone/b", "by": "bob", "at_ns": 7},
-        {"ino": original.ino, "path": "Zone/b", "original": "Zone/b", "by": "carol", "at_ns": 8},
+        {"ino": original.ino, "path": "Zone/b", "original": "", "by": "carol", "at_ns": 8},
+        {"ino": anew.ino, "path": "Zone/d", "original": "Zone/d", "by": "", "at_ns": 5},
+        {"ino": other.ino, "path": "Zone/e", "original": "", "by": "bob", "at_ns": 6},
     ]
 
 

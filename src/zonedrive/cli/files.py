@@ -209,8 +209,9 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
         text_output.line(marked(f"restored {path}"))
         if left:
             what = count(left, "deleted entry", "deleted entries")
-            there = f"in it {verb(left)} still in the trash; see 'zonedrive trash'"
-            text_output.complain(f"{path}: {what} {there}")
+            there = f"in it {verb(left)} still in the trash"
+            see = f"see 'zonedrive trash{AccountPaths(account).option}'"
+            text_output.complain(f"{path}: {what} {there}; {see}")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
 
         zone, entries = request["zone"], request.get("entries", [])
         return service_commands.ask(
-            paths, lambda service: Trash(service, zone).do(command, entries)
+            paths, lambda service: Trash(service, paths.option, zone).do(command, entries)
         )
 
 

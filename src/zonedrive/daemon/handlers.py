@@ -293,7 +293,8 @@ class Commands:
         Progress lines have the number of entries to change (`total`), and of changed ones
         (`finished`).
         """
-        trash = Trash(self._parts.service, request.zone, self._parts.files.trash)
+        parts = self._parts
+        trash = Trash(parts.service, parts.paths.option, request.zone, parts.files.trash)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_say_changed, trash, say)
             answer = await trash.do(request.command, request.entries)

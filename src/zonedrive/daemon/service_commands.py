@@ -98,14 +98,15 @@ def change_member(
         if new and found:
             raise AlreadyExists(
                 f"{who} is a member of {zone.name!r} already, with level {found[0].level}",
-                remedy="change the level with 'zonedrive members set'",
+                remedy=f"change the level with 'zonedrive members set{paths.option}'",
             )
         if not new:
             found = found or [one for one in members if one.name == who]
             if len(found) != 1:
                 few = f"several members of {zone.name!r} are called {who!r}; give an id"
                 none = f"{who!r} is not a member of {zone.name!r}"
-                raise NotFound(few if found else none, remedy="see 'zonedrive members ZONE'")
+                see = f"see 'zonedrive members ZONE{paths.option}'"
+                raise NotFound(few if found else none, remedy=see)
         member_id = who if new else found[0].id
         if level:
             await service.set_member(zone.id, member_id, level)
@@ -171,7 +172,8 @@ def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
         folders = {one["id"]: one["path"] for one in objects}
         found = [zone for zone in zones if folders[zone.id] == wanted]
     if not found:
-        raise NotFound(f"there is no zone {wanted!r}", remedy="run 'zonedrive zones'")
+        remedy = f"run 'zonedrive zones{paths.option}'"
+        raise NotFound(f"there is no zone {wanted!r}", remedy=remedy)
     if len(found) > 1:
         ids = ", ".join(zone.id for zone in found)
         raise ZonedriveError(f"several zones are called {wanted!r}; give an id: {ids}")

@@ -49,9 +49,13 @@ class Deletion:
 
 @dataclass(eq=False)
 class Trash:
-    """Trash of all zones, or of the zone with the name or id `_zone`."""
+    """Trash of all zones, or of the zone with the name or id `_zone`.
+
+    `_option` is the account's option for the commands in remedies; see `AccountPaths.option`.
+    """
 
     _service: Service
+    _option: str
     _zone: str | None = None
     _mount: TrashOperations | None = None
 
@@ -60,6 +64,7 @@ class Trash:
         self._unseen: list[str] = []  # names of the zones that do not show their trash
         self._folders: dict[str, Entry | None] = {}  # by id; None: unknown folder
         self._asked = 0  # folders requested from the service
+        self._command = f"zonedrive trash{self._option}"
         self.total = self.finished = 0  # entries to restore or delete, and those that are done
 
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
@@ -217,7 +222,8 @@ class Trash:
         if self._zone is not None:
             listed = [zone for zone in listed if self._zone in (zone.name, zone.id)]
             if not listed:
-                raise NotFound(f"there is no zone {self._zone!r}", remedy="run 'zonedrive zones'")
+                remedy = f"run 'zonedrive zones{self._option}'"
+                raise NotFound(f"there is no zone {self._zone!r}", remedy=remedy)
         zones = [zone for zone in listed if zone.accessible]
         if self._zone is not None and not zones:
             raise ZonedriveError(
@@ -247,7 +253,7 @@ class Trash:
         if not found and "/" in name:
             found = [one for one in self._deleted if await self._was_at(name, one)]
         if not found:
-            raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
+            raise NotFound(f"{name!r} is not in the trash", remedy=f"run '{self._command}'")
         if len(found) > 1:
             raise ZonedriveError(
                 f"{count(len(found), 'entry', 'entries')} called {name!r} were deleted; give an"
@@ -273,7 +279,7 @@ class Trash:
             since = local_time(one.since_ns / 1e9)
             told.append(f"{one.entry.id} (in {place}, {since}, {size})")
         more = len(found) - OFFERED
-        return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
+        return ", ".join(told) + (f", {more} more: run '{self._command}'" if more > 0 else "")
 
     async def _folder(self, one: Deletion) -> str | None:
         """Return the path of the entry's original folder in its zone, or None if it is unknown."""

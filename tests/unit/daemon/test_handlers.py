@@ -493,10 +493,12 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
         await daemon.ask("restore", entries=["b"])
     assert several.value.message.count("(in One, 1970-01-0") == 2
     for name in ("c", "One/c", "One/x/a", "x/a"):
-        with pytest.raises(NotFound, match="not in the trash"):
+        with pytest.raises(NotFound, match="not in the trash") as missing:
             await daemon.ask("restore", entries=[name])
-    with pytest.raises(NotFound, match="no zone 'Nowhere'"):
+        assert missing.value.remedy == "run 'zonedrive trash --account work'"
+    with pytest.raises(NotFound, match="no zone 'Nowhere'") as unknown:
         await daemon.ask("trash", zone="Nowhere")
+    assert unknown.value.remedy == "run 'zonedrive zones --account work'"
     assert daemon.service.restored == ["e0", "e2"]
     await daemon.ask("restore", entries=["One/a"])
     assert daemon.service.restored.pop() == "e0"

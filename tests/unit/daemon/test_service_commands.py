@@ -18,7 +18,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
     """Return the account of an empty home folder."""
     for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "RUNTIME_DIR"):
         monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name.lower()))
-    return AccountPaths("default")
+    return AccountPaths("work")
 
 
 def test_a_zone_is_found_by_id_name_and_folder(paths: AccountPaths) -> None:
@@ -36,7 +36,7 @@ def test_unknown_and_ambiguous_zones(paths: AccountPaths) -> None:
     name."""
     with pytest.raises(NotFound, match="no zone 'board'") as missing:
         service_commands.chosen(paths, ZONES, "board")
-    assert "zonedrive zones" in missing.value.remedy
+    assert missing.value.remedy == "run 'zonedrive zones --account work'"
     with pytest.raises(ZonedriveError, match="several zones") as several:
         service_commands.chosen(paths, ZONES, "Twin")
     assert several.value.line().endswith("; give an id: 3, 4")

@@ -1,6 +1,8 @@
 """Accounts of two users on one machine, at the same time."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine
+from tests.harness.machine import Machine, has_ended
+from tests.harness.waiting import eventually
 
 ACCOUNTS = {"work": "alice", "home-2": "bob"}
 
@@ -72,6 +75,19 @@ def test_one_account_ends_without_the_other(
     refused = machine.run("status", "--account", "work")
     assert refused.returncode == 3
     assert "'work' is not logged on" in refused.stderr
+
+
+def test_a_dead_mount_of_another_account(machine: Machine, both: dict[str, Path]) -> None:
+    """Only the check of its own account reports the mount, with a remedy for this account."""
+    pid = int(str(status(machine, "work")["pid"]))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: has_ended(pid), what="the daemon is dead")
+    of_other = machine.run("doctor", "--account", "home-2").stdout
+    assert "has lost its daemon" not in of_other
+    assert str(both["work"]) not in of_other
+    of_own = machine.run("doctor", "--account", "work").stdout
+    assert "has lost its daemon" in of_own
+    assert f"run 'zonedrive mount --account work {both['work']}'" in of_own
 
 
 def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> None:

@@ -111,6 +111,13 @@ class DoctorFacts:
         return lock.holder(self.paths.lock)
 
     @cached_property
+    def other_mountpoints(self) -> set[Path]:
+        """Mount points of the current or last daemons of the user's other accounts."""
+        own = self.paths.lock
+        others = [each for each in own.parent.parent.glob(f"*/{own.name}") if each != own]
+        return {known.mountpoint for each in others if (known := lock.holder(each)) is not None}
+
+    @cached_property
     def running(self) -> bool:
         """True if the account's daemon is running."""
         return lock.is_held(self.paths.lock)

@@ -47,7 +47,9 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
         for each in mountpoint.mounts()
         if each.ours and each.source == account.base_url and each.user in (None, os.getuid())
     ]
-    for each in found:
+    # A check of the other account reports its mounts, with its remedies.
+    elsewhere = facts.other_mountpoints - {last}
+    for each in [each for each in found if each.path not in elsewhere]:
         place = quoted(each.path)
         try:
             dead = mountpoint.dead(each.path)
@@ -71,7 +73,8 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
     others = len(found) - len(own)
     if not own:
         return good(
-            "not mounted; another daemon of yours (of another account or XDG_STATE_HOME) serves it",
+            "not mounted; a mount of the same service belongs to another daemon of yours (of"
+            " another account or XDG_STATE_HOME)",
             SHOWN,
         )
     if others:

@@ -63,7 +63,10 @@ def home(tmp_path: Path) -> Any:
         account="default", option="", log=tmp_path / "state/daemon.log",
         lock=tmp_path / "state/daemon.lock", control=tmp_path / "default.sock",
     )  # fmt: skip
-    return facts(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
+    return facts(
+        paths=paths, settings=Settings(), account=object(), running=True, holder=None,
+        other_mountpoints=set(),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ WAITED_FOR = {
     ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/service_commands.py", "read"): "in a command",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
+    ("daemon/handlers.py", "_say_changed"): "in a request",
     ("daemon/handlers.py", "_say_pinned"): "in a request",
     ("daemon/notification_client.py", "self._click"): "it raises nothing",
     ("daemon/notification_client.py", "self._hold"): "it raises nothing",

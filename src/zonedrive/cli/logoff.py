@@ -19,6 +19,7 @@ from zonedrive.formatting import count, saved, verb
 from zonedrive.logon import account_data, bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import open_access
 from zonedrive.logon.flow import end_session, revoke
 from zonedrive.logon.secrets import Secret, SecretStore, open_store
@@ -69,7 +70,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         _require_nothing_lost(paths, local_data.only_here(paths), store)
         store.get(bearer_auth.NAME)  # fails before anything ends if the keyring cannot be emptied
     _stop_daemon(paths)
-    with local_data.hold(paths):
+    with locked(paths), local_data.hold(paths):
         dropped = _dropped(paths, store, discard)
         trio.run(_end_at_service, found, store)
         if wrong := account_data.destroy(paths, store, lost=discard):

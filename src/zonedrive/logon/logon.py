@@ -32,6 +32,7 @@ from zonedrive.errors import (
 )
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.browser.signon import Browser, Person
@@ -187,20 +188,22 @@ class Logon:
                     await end_session(access)
                 raise
             bearer = await self._bearer(access, signed_on, profile)
-            stored = None
-            with suppress(StoreError):
-                stored = bearer_auth.load_bearer(store)
-            replaced = stored if stored and stored.secret != bearer.secret else None
             async with AsyncExitStack() as stack:
                 there = None
-                if former is not None and replaced is not None:
-                    # Open it before its certificate authority is replaced.
-                    there = access if alike else await self._open_former(stack, former)
-                try:
-                    account = self._keep(store, account, signed_on.password, bearer, certificates)
-                except BaseException:
-                    await self._undo(access, account, store, bearer, stored)
-                    raise
+                with locked(self._paths):  # a renewal may store another bearer token until here
+                    stored = None
+                    with suppress(StoreError):
+                        stored = bearer_auth.load_bearer(store)
+                    replaced = stored if stored and stored.secret != bearer.secret else None
+                    if former is not None and replaced is not None:
+                        # Open it before its certificate authority is replaced.
+                        there = access if alike else await self._open_former(stack, former)
+                    password = signed_on.password
+                    try:
+                        account = self._keep(store, account, password, bearer, certificates)
+                    except BaseException:
+                        await self._undo(access, account, store, bearer, stored)
+                        raise
                 if former is not None and replaced is not None and there is not None:
                     which = f"your previous {replaced.kind}"
                     knows = alike and known_profile.can("revoke_token")
@@ -222,7 +225,8 @@ class Logon:
         """Store the account and its secrets, and return the account as stored.
 
         Delete the local data of a different previous user. The previous user is determined again,
-        because a logon in another terminal may have ended meanwhile.
+        because a logon in another terminal may have ended meanwhile. The caller holds the account's
+        lock.
         """
         before = PreviousAccount(self._paths, self._queries)
         with ExitStack() as stack:

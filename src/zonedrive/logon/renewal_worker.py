@@ -10,6 +10,8 @@ INVARIANT: while the service blocks the user, no password is sent. The wait doub
 consecutive block. Any other rejection of a logon that does not concern the password is handled like
 a block.
 INVARIANT: the response to a request without a password says nothing about the password.
+INVARIANT: nothing is stored or deleted if a logon or a logoff has changed the account or its bearer
+token since the renewal began. The new bearer token is then ended at the service.
 """
 
 import argparse
@@ -40,11 +42,13 @@ from zonedrive.errors import (
 )
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer, token_name
 from zonedrive.logon.flow import (
     Flow,
     LoggedOn,
+    dismiss,
     end_session,
     leave_session,
     obtain_token,
@@ -52,7 +56,7 @@ from zonedrive.logon.flow import (
 )
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
-from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.paths import AccountPaths
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
@@ -77,6 +81,10 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     def is_of(self, password: Secret) -> bool:
         """Return True if the record concerns `password`."""
         return secrets.compare_digest(self.digest, _scrypt(password, self.salt))
+
+
+class _Replaced(Exception):
+    """Raised if a logon or a logoff has changed the stored logon since the renewal began."""
 
 
 class StoredPasswordPrompt:
@@ -112,30 +120,36 @@ class Renewer:
         request if the stored bearer token was replaced meanwhile, or if an earlier rejection
         forbids a renewal now. Raises ZonedriveError if the account or the secrets are not usable.
         """
-        account = Account.load(self._paths)
-        bearer = bearer_auth.load_bearer(self._store)
-        if bearer is not None and digest(bearer) != order.instead_of:
-            return Outcome("renewed")
-        password = self._store.get(PASSWORD)
-        mark = self._mark()
-        if password is None:
-            if mark is not None:
-                return _refusal(mark.message, account)
-            return _refusal("no password is stored", account)
-        if mark is not None and mark.is_of(password):
-            if not mark.until:
-                return _refusal(mark.message, account)
-            now = time.time()
-            if mark.until > now + LONGEST_BLOCK_SECONDS:  # the clock was set back
-                mark = msgspec.structs.replace(mark, until=now + LONGEST_BLOCK_SECONDS)
-                self._set_mark(mark)
-            if now < mark.until:
-                return _blocked(mark)
+        with locked(self._paths):
+            self._begun_with = account, bearer = self._stored()
+            if bearer is not None and digest(bearer) != order.instead_of:
+                return Outcome("renewed")
+            password = self._store.get(PASSWORD)
+            mark = self._mark()
+            if password is None:
+                if mark is not None:
+                    return _refusal(mark.message, account)
+                return _refusal("no password is stored", account)
+            if mark is not None and mark.is_of(password):
+                if not mark.until:
+                    return _refusal(mark.message, account)
+                now = time.time()
+                if mark.until > now + LONGEST_BLOCK_SECONDS:  # the clock was set back
+                    mark = msgspec.structs.replace(mark, until=now + LONGEST_BLOCK_SECONDS)
+                    self._set_mark(mark)
+                if now < mark.until:
+                    return _blocked(mark)
         try:
             async with self._open(account.base_url, account.ca_file) as access:
                 with trio.fail_after(max(0.0, SECONDS - waited)):
                     fresh = await self._fresh(access, account, bearer, password, order)
-                    bearer_auth.save_bearer(self._store, fresh)
+                    try:
+                        with self._unchanged():
+                            self._store.delete(REFUSED)
+                            bearer_auth.save_bearer(self._store, fresh)
+                    except _Replaced:
+                        await dismiss(access, account.profile, fresh, _say_nothing, "")
+                        raise
                     if bearer is not None and fresh.kind == bearer.kind == "token":
                         await _revoke(access, account, bearer)
         except (Unreachable, Unavailable) as away:
@@ -143,9 +157,29 @@ class Renewer:
         except trio.TooSlowError:
             return Outcome("later", "the service did not answer in time")
         except RemoteError as refused:
-            return self._refused(refused, password, mark, account)
-        self._store.delete(REFUSED)
+            with suppress(_Replaced):
+                return self._refused(refused, password, mark, account)
+        except _Replaced:
+            pass
         return Outcome("renewed")
+
+    def _stored(self) -> tuple[Account, Bearer | None]:
+        return Account.load(self._paths), bearer_auth.load_bearer(self._store)
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Lock the stored logon while the `with` block changes it.
+
+        Raises _Replaced if the stored logon is not the one that this renewal began with.
+        """
+        with locked(self._paths):
+            try:
+                stored = self._stored()
+            except NotLoggedOn as ended:
+                raise _Replaced from ended
+            if stored != self._begun_with:
+                raise _Replaced
+            yield
 
     async def _fresh(
         self,
@@ -209,6 +243,7 @@ class Renewer:
 
         If only the user can help, record the password as rejected, and delete it. If the service
         rejects the logon for another reason, record the time until which no password may be sent.
+        Raises _Replaced if another logon was stored meanwhile.
         """
         blocked = refused.code in BLOCKED
         final = not blocked and _is_final(refused, sent=bool(self._sent))
@@ -224,10 +259,12 @@ class Renewer:
         new = RefusalRecord(
             salt, _scrypt(password, salt), refused.message, refused.remedy, until, times
         )
-        self._set_mark(new)
+        with self._unchanged():
+            self._set_mark(new)
+            if not until:
+                self._store.delete(PASSWORD)  # it is never sent again
         if until:
             return _blocked(new)
-        self._store.delete(PASSWORD)  # it is never sent again
         return _refusal(refused.message, account)
 
     def _set_mark(self, mark: RefusalRecord) -> None:
@@ -273,6 +310,10 @@ def _blocked(mark: RefusalRecord) -> Outcome:
     return Outcome("blocked", f"{mark.message}; the next attempt is not before {at}", seconds=left)
 
 
+def _say_nothing(line: str) -> None:
+    """Ignore `line`, because a renewal shows nothing to the user."""
+
+
 def _days(bearer: Bearer | None) -> int:
     if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
         return TOKEN_DAYS
@@ -285,8 +326,10 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the `with` block runs; wait until the lock is free."""
-    private_dir(path.parent)
+    """Hold the lock file `path` while the `with` block runs; wait until the lock is free.
+
+    Raises OSError if the folder is missing: a logoff has deleted it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -313,6 +356,8 @@ def main() -> int:
             outcome = trio.run(Renewer(paths, open_store(paths)).run, order, waited)
     except ZonedriveError as wrong:
         outcome = Outcome("later", wrong.message, wrong.remedy)
+    except FileNotFoundError as wrong:
+        outcome = Outcome("later", str(wrong))
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
     return 0
 

@@ -19,7 +19,7 @@ SESSION = "session-4711"
 TOKEN = "token-0815"
 GOOD = {"logonOK": True, "sessionId": SESSION, "expiresInMillis": 3600000,
         "userId": {"name": "alice@acme.example"}}  # fmt: skip
-Answer = httpx.Response | Exception
+Answer = httpx.Response | Exception | Callable[[], httpx.Response]
 
 
 class Desk:
@@ -36,7 +36,10 @@ class Desk:
         }
 
     def answer(self, route: str, *answers: Answer) -> None:
-        """Set the answers, one after the other; the last one repeats."""
+        """Set the answers, one after the other; the last one repeats.
+
+        A function is called when the request arrives, and returns the answer.
+        """
         self.answers[route] = list(answers)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
@@ -50,6 +53,8 @@ class Desk:
         found = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(found, Exception):
             raise found
+        if not isinstance(found, httpx.Response):
+            found = found()
         return httpx.Response(found.status_code, content=found.content, headers=found.headers)
 
     def routes(self) -> list[str]:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyotp
@@ -25,6 +26,9 @@ from zonedrive.cli.logon import Terminal as Script
 from zonedrive.cli.main import main
 from zonedrive.db import Database
 from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.account_lock import locked
+from zonedrive.logon.bearer_auth import load_bearer, save_bearer
+from zonedrive.logon.secrets import FileStore
 from zonedrive.paths import AccountPaths
 from zonedrive.state.schema import SCHEMAS
 
@@ -537,3 +541,37 @@ def test_two_accounts_are_independent(here: Here, deployment: Deployment) -> Non
     assert logon(here, deployment, "--account", "second").returncode == 0
     here.done("logoff")
     here.done("zones", "--account", "second")
+
+
+@pytest.mark.parametrize("command", ["logon", "logoff"])
+def test_a_logon_and_a_logoff_wait_for_a_renewal_and_end_its_session(
+    machine: Machine, deployment: Deployment, tmp_path: Path, command: str
+) -> None:
+    """A renewal that is storing its session is waited for; this session is then ended."""
+    words = {"logon": ["logon", deployment.base_url, "--username", ALICE, "--password-stdin"]}
+    other = Machine(tmp_path / "other")
+    for each in (machine, other):
+        assert logon(each, deployment, "--session-only").returncode == 0
+    renewed = load_bearer(FileStore(other.state / "secrets.json"))
+    assert renewed is not None
+    with ThreadPoolExecutor() as pool:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", machine.environment["XDG_STATE_HOME"])
+            paths = AccountPaths("default")
+            assert paths.state == machine.state
+            with locked(paths):
+                ended = pool.submit(
+                    machine.run, *words.get(command, [command]), text=f"{PASSWORD}\n"
+                )
+                lock = f":{machine.state.stat().st_ino} 0 EOF\n"
+                eventually(
+                    lambda: any(
+                        "-> FLOCK" in line and line.endswith(lock)
+                        for line in Path("/proc/locks").read_text().splitlines(keepends=True)
+                    ),
+                    what=f"{command} waits for the renewal",
+                )
+                save_bearer(FileStore(paths.secrets_file), renewed)
+        result = ended.result()
+    assert result.returncode == 0, result.stderr
+    one_line(other.run("zones"), 3, "zonedrive logon")

@@ -1,7 +1,7 @@
 """Renewal with the stored password, and the cases in which it is never sent again."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,8 +10,9 @@ import pytest
 
 from tests.unit.logon.conftest import BASE, GOOD, PASSWORD, SESSION, TOKEN, Desk, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
-from zonedrive.logon import renewal_worker
+from zonedrive.logon import account_data, renewal_worker
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer, load_bearer, save_bearer
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
@@ -242,6 +243,82 @@ async def test_a_new_token_that_does_not_work_is_no_refusal_of_the_password(
     assert (outcome.result, outcome.seconds) == ("later", renewal_worker.BLOCK_SECONDS)
     assert counter.store.get("password") == Secret(PASSWORD)
     assert load_bearer(counter.store) == KEPT["token"]
+
+
+LATER = Bearer("later", "token")
+LATER_PASSWORD = "another"
+
+
+def log_on_elsewhere(counter: Counter) -> None:
+    """Replace the stored logon, as a logon of another user in another process does."""
+    with locked(counter.paths):
+        Account(name="work", base_url=BASE, username="bob").save(counter.paths)
+        save_bearer(counter.store, LATER)
+        counter.store.set("password", Secret(LATER_PASSWORD))
+
+
+def log_off_elsewhere(counter: Counter) -> None:
+    """Delete the stored logon, as a logoff in another process does."""
+    with locked(counter.paths):
+        account_data.destroy(counter.paths, counter.store)
+
+
+def ended_sessions(counter: Counter) -> list[str | None]:
+    """Return the Authorization headers of the requests that ended a session."""
+    return [bearer for _, path, _, bearer in counter.desk.asked if path.endswith("/logoff")]
+
+
+@pytest.mark.parametrize("meanwhile", [log_on_elsewhere, log_off_elsewhere])
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_logon_or_logoff_during_a_renewal_stays(
+    counter: Counter, meanwhile: Callable[[Counter], None], ended: bool
+) -> None:
+    """The renewal stores nothing, and ends the session that it made."""
+    counter.keep("session")
+
+    def answer() -> httpx.Response:
+        meanwhile(counter)
+        return say(200, GOOD)
+
+    counter.desk.answer(LOGON, answer)
+    assert await counter.renew(ended=ended) == Outcome("renewed")
+    assert f"Bearer {SESSION}" in ended_sessions(counter)
+    if meanwhile is log_off_elsewhere:
+        assert counter.store.kept == {}
+        assert not counter.paths.state.exists()
+    else:
+        assert load_bearer(counter.store) == LATER
+        assert counter.store.get("password") == Secret(LATER_PASSWORD)
+
+
+async def test_a_token_is_not_stored_over_that_of_a_later_logon(counter: Counter) -> None:
+    """The former token is not revoked either: it is no concern of this renewal any more."""
+    counter.keep("token")
+
+    def answer() -> httpx.Response:
+        log_on_elsewhere(counter)
+        return say(201, {"id": "t1", "token": TOKEN, "expiry": 1893456000000})
+
+    counter.desk.answer(TOKENS, answer)
+    assert await counter.renew(ended=False) == Outcome("renewed")
+    assert load_bearer(counter.store) == LATER
+
+
+@pytest.mark.parametrize("code", ["PASSWORD_FAILURE", "TEMPORARY_BLOCKED"])
+async def test_a_refusal_says_nothing_about_the_password_of_a_later_logon(
+    counter: Counter, code: str
+) -> None:
+    """The password that the user has just given is kept, and no refusal is recorded."""
+    counter.keep("session")
+
+    def answer() -> httpx.Response:
+        log_on_elsewhere(counter)
+        return refuse(401, code)
+
+    counter.desk.answer(LOGON, answer)
+    assert await counter.renew() == Outcome("renewed")
+    assert counter.store.get("password") == Secret(LATER_PASSWORD)
+    assert "refused" not in counter.store.kept
 
 
 async def test_another_password_is_tried(counter: Counter) -> None:

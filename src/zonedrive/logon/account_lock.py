@@ -1,0 +1,48 @@
+"""Lock for the stored logon of an account: its account file, bearer token and password.
+
+A logon, a logoff and a renewal run in different processes. Each of them holds the lock while it
+compares and changes what is stored.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from zonedrive.paths import AccountPaths
+
+
+@contextmanager
+def locked(paths: AccountPaths) -> Iterator[None]:
+    """Hold the account's lock while the `with` block runs; wait until the lock is free.
+
+    The lock is on the account's state folder itself, because a logoff deletes all files in it. If
+    the folder is missing or cannot be locked, the block runs without the lock.
+    """
+    descriptor = _lock(paths.state)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(folder: Path) -> int | None:
+    while True:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            with suppress(OSError):  # for example a file system without lock support
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # The previous holder may have replaced the folder.
+            if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

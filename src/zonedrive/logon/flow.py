@@ -365,17 +365,26 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
     return LoggedOn(Bearer(token.reveal(), "token"), user, None)
 
 
-async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
+async def obtain_token(
+    access: LogonApi,
+    session: LoggedOn,
+    name: str,
+    days: int,
+    created: Callable[[Bearer], None] = lambda token: None,
+) -> Bearer:
     """Create a token called `name`, valid for `days` days; test the token, and return it.
 
-    `access` uses the session afterwards. Raises RemoteError if the service creates no usable token,
-    and CredentialsRefused if `session` has no password.
+    `created` is called with the token before the test. `access` uses the session afterwards. Raises
+    RemoteError if the service creates no usable token, and CredentialsRefused if `session` has no
+    password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
     token = await access.create_token(name, days * 86400, session.password)
     began = access.clock.now_ns()
     expires = token.expires_ns or began + days * 86400 * 10**9
+    bearer = Bearer(token.secret, "token", expires, token.id, began)
+    created(bearer)
     access.carry(Secret(token.secret))
     try:
         await access.check()
@@ -383,7 +392,7 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
         raise BadAnswer("the service does not accept the token that it has just given") from refused
     finally:
         access.carry(Secret(session.bearer.secret))
-    return Bearer(token.secret, "token", expires, token.id, began)
+    return bearer
 
 
 async def leave_session(access: LogonApi, token: Bearer) -> None:

@@ -28,7 +28,8 @@ from zonedrive.logon.secrets import PASSWORD, SecretStore
 from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # maximum duration of a renewal, with the wait for another process's renewal
-PROCESS_SECONDS = SECONDS + 5  # maximum duration of the renewal process
+# Maximum duration of the renewal process, which may have to end a new bearer token at the end.
+PROCESS_SECONDS = SECONDS + 12
 LATER_SECONDS = 15.0  # wait before the next attempt if the service did not respond
 
 

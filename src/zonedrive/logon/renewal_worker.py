@@ -11,7 +11,9 @@ consecutive block. Any other rejection of a logon that does not concern the pass
 a block.
 INVARIANT: the response to a request without a password says nothing about the password.
 INVARIANT: nothing is stored or deleted if a logon or a logoff has changed the account or its bearer
-token since the renewal began. The new bearer token is then ended at the service.
+token since the renewal began.
+INVARIANT: the former bearer token is ended after the new one is stored. A new bearer token that is
+not stored is ended at the service.
 """
 
 import argparse
@@ -56,7 +58,7 @@ from zonedrive.logon.flow import (
 )
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, require_room
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
@@ -112,6 +114,7 @@ class Renewer:
     def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
         self._paths, self._store, self._open = paths, store, opened
         self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
+        self._unstored: list[Bearer] = []  # new bearer tokens
 
     async def run(self, order: RenewalRequest, waited: float = 0.0) -> Outcome:
         """Renew the logon, store the new bearer token, and return the outcome.
@@ -140,27 +143,40 @@ class Renewer:
                 if now < mark.until:
                     return _blocked(mark)
         try:
+            return await self._attempt(account, bearer, password, mark, order, SECONDS - waited)
+        except _Replaced:
+            return Outcome("renewed")
+        except StoreError as unstored:  # the next attempt would create another bearer token
+            return Outcome("blocked", unstored.message, unstored.remedy, BLOCK_SECONDS)
+
+    async def _attempt(
+        self,
+        account: Account,
+        bearer: Bearer | None,
+        password: Secret,
+        mark: RefusalRecord | None,
+        order: RenewalRequest,
+        seconds: float,
+    ) -> Outcome:
+        """Renew the logon within `seconds` seconds. Raises StoreError and _Replaced."""
+        try:
+            if self._store.kind != "keyring":
+                require_room(self._paths.state)
             async with self._open(account.base_url, account.ca_file) as access:
-                with trio.fail_after(max(0.0, SECONDS - waited)):
-                    fresh = await self._fresh(access, account, bearer, password, order)
-                    try:
-                        with self._unchanged():
-                            self._store.delete(REFUSED)
-                            bearer_auth.save_bearer(self._store, fresh)
-                    except _Replaced:
-                        await dismiss(access, account.profile, fresh, _say_nothing, "")
-                        raise
-                    if bearer is not None and fresh.kind == bearer.kind == "token":
-                        await _revoke(access, account, bearer)
+                try:
+                    with trio.fail_after(max(0.0, seconds)):
+                        await self._renew(access, account, bearer, password, order)
+                except BaseException:
+                    await self._end_unstored(access, account)
+                    raise
+        except OSError as full:
+            return Outcome("later", f"{full.filename}: {full.strerror}")
         except (Unreachable, Unavailable) as away:
             return Outcome("later", away.message)
         except trio.TooSlowError:
             return Outcome("later", "the service did not answer in time")
         except RemoteError as refused:
-            with suppress(_Replaced):
-                return self._refused(refused, password, mark, account)
-        except _Replaced:
-            pass
+            return self._refused(refused, password, mark, account)
         return Outcome("renewed")
 
     def _stored(self) -> tuple[Account, Bearer | None]:
@@ -181,20 +197,19 @@ class Renewer:
                 raise _Replaced
             yield
 
-    async def _fresh(
+    async def _renew(
         self,
         access: LogonApi,
         account: Account,
         bearer: Bearer | None,
         password: Secret,
         order: RenewalRequest,
-    ) -> Bearer:
-        """Return a new token, or a new session if `bearer` is a session or no token is usable.
+    ) -> None:
+        """Store a new token, or a new session if `bearer` is a session or no token is usable.
 
         If the current token `bearer` is valid, use it to request the new token; otherwise log on
-        first. Raises subclasses of RemoteError.
+        first. End `bearer` afterwards. Raises subclasses of RemoteError, StoreError and _Replaced.
         """
-        days = _days(bearer)
         if bearer is not None and not order.ended:
             access.carry(Secret(bearer.secret))
             try:
@@ -205,36 +220,61 @@ class Renewer:
                 if bearer.kind == "token":
                     self._sent = "token"
                     here = LoggedOn(bearer, account.user_id, password)
-                    return await obtain_token(access, here, token_name(account.name), days)
-                return await self._session(access, account, password, former=bearer)
-        fresh = await self._session(access, account, password)
+                    self._save(await self._token(access, account, here, bearer))
+                    await _revoke(access, account, bearer)
+                else:
+                    self._save(await self._session(access, account, password))
+                    access.carry(Secret(bearer.secret))
+                    await end_session(access)
+                return
+        session = await self._session(access, account, password)
         if bearer is not None and bearer.kind == "session":
-            return fresh
+            self._save(session)
+            return
         try:
-            here = LoggedOn(fresh, account.user_id, password)
-            token = await obtain_token(access, here, token_name(account.name), days)
+            here = LoggedOn(session, account.user_id, password)
+            token = await self._token(access, account, here, bearer)
         except RemoteError:
-            return fresh  # as at a logon: keep the session if there is no token
+            self._save(session)  # as at a logon: keep the session if there is no token
+            await self._end_unstored(access, account)
+            return
+        self._save(token)
         try:
             await leave_session(access, token)
         except CredentialsRefused:  # the token ended together with the session
-            return await self._session(access, account, password)
+            self._save(await self._session(access, account, password))
+            return
         except RemoteError:
             pass  # the token was accepted before the session ended
-        return token
+        if bearer is not None:
+            await _revoke(access, account, bearer)
 
-    async def _session(
-        self, access: LogonApi, account: Account, password: Secret, former: Bearer | None = None
+    async def _token(
+        self, access: LogonApi, account: Account, here: LoggedOn, former: Bearer | None
     ) -> Bearer:
+        name, days = token_name(account.name), _days(former)
+        return await obtain_token(access, here, name, days, self._unstored.append)
+
+    async def _session(self, access: LogonApi, account: Account, password: Secret) -> Bearer:
         access.carry(None)
         needs = await access.requirements()
         self._sent = "logon"
         found = await Flow(access, account.username, needs, StoredPasswordPrompt(password)).run()
-        if former is not None:
-            access.carry(Secret(former.secret))
-            await end_session(access)
-        access.carry(Secret(found.bearer.secret))
+        self._unstored.append(found.bearer)
         return found.bearer
+
+    def _save(self, fresh: Bearer) -> None:
+        """Store `fresh` as the account's bearer token. Raises StoreError and _Replaced."""
+        with self._unchanged():
+            self._store.delete(REFUSED)
+            bearer_auth.save_bearer(self._store, fresh)
+            self._unstored.remove(fresh)
+            self._begun_with = self._begun_with[0], fresh
+
+    async def _end_unstored(self, access: LogonApi, account: Account) -> None:
+        """End the new bearer tokens that are not stored, the last one first; raise no error."""
+        while self._unstored:
+            await dismiss(access, account.profile, self._unstored.pop(), _say_nothing, "")
 
     def _refused(
         self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
 
 from tests.harness.transports import LoopHandler
 from zonedrive.errors import CredentialsRefused
@@ -20,6 +21,15 @@ TOKEN = "token-0815"
 GOOD = {"logonOK": True, "sessionId": SESSION, "expiresInMillis": 3600000,
         "userId": {"name": "alice@acme.example"}}  # fmt: skip
 Answer = httpx.Response | Exception | Callable[[], httpx.Response]
+
+
+class Network(LoopHandler):
+    """Transport whose requests can be cancelled, as those of a network."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Return the function's response."""
+        await trio.lowlevel.checkpoint()
+        return await super().handle_async_request(request)
 
 
 class Desk:
@@ -67,7 +77,7 @@ class Desk:
 
     def client(self) -> LoopClient:
         """Return a client of the service."""
-        return LoopClient(BASE, LoopHandler(self.handle), httpx.Auth())
+        return LoopClient(BASE, Network(self.handle), httpx.Auth())
 
     def access(self) -> LogonApi:
         """Return the access endpoints."""

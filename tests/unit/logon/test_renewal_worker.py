@@ -1,15 +1,18 @@
 """Renewal with the stored password, and the cases in which it is never sent again."""
 
 import json
+import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from trio.testing import MockClock
 
 from tests.unit.logon.conftest import BASE, GOOD, PASSWORD, SESSION, TOKEN, Desk, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
+from zonedrive.errors import StoreError
 from zonedrive.logon import account_data, renewal_worker
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
@@ -22,6 +25,8 @@ from zonedrive.paths import AccountPaths
 
 LOGON = "POST /api/access/logon"
 TOKENS = "POST /api/tokens"
+REVOKE = "DELETE /api/sandbox/tokens/t1"
+REVOKE_FORMER = "DELETE /api/sandbox/tokens/t0"
 DAY = 86_400 * 10**9
 KEPT = {
     "token": Bearer("old", "token", 30 * DAY, "t0", began_ns=DAY),
@@ -35,7 +40,12 @@ class Counter:
     def __init__(self, desk: Desk, paths: AccountPaths) -> None:
         self.desk, self.paths = desk, paths
         self.store = Memory(password=PASSWORD)
-        Account(name="work", base_url=BASE, username="alice", keeps_password=True).save(paths)
+        account = Account(
+            name="work", base_url=BASE, username="alice", profile="sandbox", keeps_password=True
+        )
+        account.save(paths)
+        desk.answer(REVOKE, say(204))
+        desk.answer(REVOKE_FORMER, say(204))
 
     def keep(self, kind: str) -> None:
         """Store a bearer."""
@@ -66,9 +76,9 @@ async def test_a_token_makes_the_next_one(counter: Counter) -> None:
     """The new token needs no session, and has the same lifetime."""
     counter.keep("token")
     assert await counter.renew(ended=False) == Outcome("renewed")
-    assert counter.desk.routes() == ["GET /api/zones", TOKENS, "GET /api/zones"]
+    assert counter.desk.routes() == ["GET /api/zones", TOKENS, "GET /api/zones", REVOKE_FORMER]
     assert [bearer for *_, bearer in counter.desk.asked] == [
-        "Bearer old", "Bearer old", f"Bearer {TOKEN}",
+        "Bearer old", "Bearer old", f"Bearer {TOKEN}", "Bearer old",
     ]  # fmt: skip
     assert counter.desk.bodies("/api/tokens")[0]["validity"] == 29 * 86400
     assert counter.desk.bodies("/api/tokens")[0]["password"] == list(PASSWORD)
@@ -82,7 +92,7 @@ async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
     counter.keep("token")
     assert await counter.renew() == Outcome("renewed")
     assert counter.logons() == 1
-    assert counter.desk.routes()[-2:] == ["GET /api/access/logoff", "GET /api/zones"]
+    assert counter.desk.routes()[-3:-1] == ["GET /api/access/logoff", "GET /api/zones"]
     found = load_bearer(counter.store)
     assert found is not None
     assert found.secret == TOKEN
@@ -263,15 +273,19 @@ def log_off_elsewhere(counter: Counter) -> None:
         account_data.destroy(counter.paths, counter.store)
 
 
-def ended_sessions(counter: Counter) -> list[str | None]:
-    """Return the Authorization headers of the requests that ended a session."""
-    return [bearer for _, path, _, bearer in counter.desk.asked if path.endswith("/logoff")]
+def ended(counter: Counter) -> set[str]:
+    """Return the bearers with which a session was ended or a token revoked."""
+    return {
+        (bearer or "").removeprefix("Bearer ")
+        for method, path, _, bearer in counter.desk.asked
+        if method == "DELETE" or path.endswith("/logoff")
+    }
 
 
 @pytest.mark.parametrize("meanwhile", [log_on_elsewhere, log_off_elsewhere])
-@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("over", [True, False])
 async def test_a_logon_or_logoff_during_a_renewal_stays(
-    counter: Counter, meanwhile: Callable[[Counter], None], ended: bool
+    counter: Counter, meanwhile: Callable[[Counter], None], over: bool
 ) -> None:
     """The renewal stores nothing, and ends the session that it made."""
     counter.keep("session")
@@ -281,8 +295,8 @@ async def test_a_logon_or_logoff_during_a_renewal_stays(
         return say(200, GOOD)
 
     counter.desk.answer(LOGON, answer)
-    assert await counter.renew(ended=ended) == Outcome("renewed")
-    assert f"Bearer {SESSION}" in ended_sessions(counter)
+    assert await counter.renew(ended=over) == Outcome("renewed")
+    assert ended(counter) == {SESSION}
     if meanwhile is log_off_elsewhere:
         assert counter.store.kept == {}
         assert not counter.paths.state.exists()
@@ -302,6 +316,93 @@ async def test_a_token_is_not_stored_over_that_of_a_later_logon(counter: Counter
     counter.desk.answer(TOKENS, answer)
     assert await counter.renew(ended=False) == Outcome("renewed")
     assert load_bearer(counter.store) == LATER
+    assert ended(counter) == {TOKEN}
+
+
+class Full(Memory):
+    """Store that has no room for another bearer."""
+
+    full = False
+
+    def set(self, name: str, value: Secret) -> None:
+        """Store a secret if there is room."""
+        if self.full:
+            raise StoreError("it is full")
+        super().set(name, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "over", "made"),
+    [
+        ("token", False, {TOKEN}),
+        ("token", True, {SESSION, TOKEN}),
+        ("session", False, {SESSION}),
+        ("session", True, {SESSION}),
+    ],
+)
+async def test_a_bearer_that_cannot_be_stored_is_ended_and_the_former_one_is_not(
+    counter: Counter, kind: str, over: bool, made: set[str]
+) -> None:
+    """The next attempt is later, because each one creates a bearer."""
+    counter.store = store = Full(password=PASSWORD)
+    counter.keep(kind)
+    store.full = True
+    outcome = await counter.renew(ended=over)
+    assert (outcome.result, outcome.message) == ("blocked", "it is full")
+    assert outcome.seconds == renewal_worker.BLOCK_SECONDS
+    assert ended(counter) == made
+    assert load_bearer(store) == KEPT[kind]
+
+
+async def test_a_refusal_that_cannot_be_recorded_is_left_alone_like_a_block(
+    counter: Counter,
+) -> None:
+    """Otherwise the refused password would be sent every few seconds."""
+    counter.store = store = Full(password=PASSWORD)
+    counter.keep("session")
+    store.full = True
+    counter.desk.answer(LOGON, refuse(401, "PASSWORD_FAILURE"))
+    outcome = await counter.renew()
+    assert (outcome.result, outcome.seconds) == ("blocked", renewal_worker.BLOCK_SECONDS)
+
+
+@pytest.mark.parametrize(("over", "made"), [(False, {TOKEN}), (True, {SESSION, TOKEN})])
+async def test_a_token_that_the_service_is_too_slow_to_test_is_ended(
+    counter: Counter, mock_clock: MockClock, over: bool, made: set[str]
+) -> None:
+    """The process has no time left to store it."""
+    counter.keep("token")
+
+    def answer() -> httpx.Response:
+        mock_clock.jump(SECONDS + 1)
+        return say(201, {"id": "t1", "token": TOKEN, "expiry": 1893456000000})
+
+    counter.desk.answer(TOKENS, answer)
+    assert (await counter.renew(ended=over)).result == "later"
+    assert ended(counter) == made
+    assert load_bearer(counter.store) == KEPT["token"]
+
+
+async def test_a_token_that_could_not_be_tested_is_ended(counter: Counter) -> None:
+    """The session is kept instead."""
+    counter.keep("token")
+    counter.desk.answer("GET /api/zones", httpx.ConnectError("x"))
+    assert await counter.renew() == Outcome("renewed")
+    assert ended(counter) == {TOKEN}
+    assert load_bearer(counter.store).secret == SESSION  # type: ignore[union-attr]
+
+
+async def test_without_room_on_the_disk_nothing_is_requested(counter: Counter) -> None:
+    """The new bearer could not be stored."""
+    counter.keep("token")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        outcome = await counter.renew()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (outcome.result, counter.desk.asked) == ("later", [])
+    assert str(counter.paths.state) in outcome.message
 
 
 @pytest.mark.parametrize("code", ["PASSWORD_FAILURE", "TEMPORARY_BLOCKED"])

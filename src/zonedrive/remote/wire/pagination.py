@@ -15,10 +15,10 @@ the page size.
 
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
-several pages, the last item of each page is requested again as a page of one item. If it differs,
-the whole listing is read again, and both results are merged. A deleted entry may therefore stay
-listed until the next refresh, but no existing entry is missed unless the folder changes faster than
-it can be read.
+the last page, the last item of each full page is requested again as a page of one item. If it
+differs, the whole listing is read again, and both results are merged. A deleted entry may therefore
+stay listed until the next refresh, but no existing entry is missed unless the folder changes faster
+than it can be read.
 """
 
 import logging
@@ -133,15 +133,13 @@ class Pagination:
         if self.paginated is None:
             second = await _page(fetch, 2, None)
             if second is None:
-                return [first]
+                return await _consistent(fetch, [first], None)
             if len(second) > PAGE or _is_same_page(second, first):
                 self.paginated = False
                 return [second]
             self.paginated = True
-            if not second:
-                return [first]
             if len(second) < PAGE:
-                return await _consistent(fetch, [first, second], None)
+                return await _consistent(fetch, [first, second] if second else [first], None)
         return await _consistent(fetch, [], LARGE_PAGE)
 
 
@@ -158,7 +156,7 @@ async def _consistent(
         if number or not pages:
             pages, size = await _walk(fetch, size)
         read += pages
-        if len(pages) < 2 or not await _has_moved(fetch, pages):
+        if not await _has_moved(fetch, pages):
             break
         logger.info("a listing of %d pages changed while it was read", len(pages))
     return read
@@ -183,8 +181,13 @@ async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[Value
 
 
 async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
-    """Return True if the last item of any page has changed; the last page is not checked."""
-    for number, page in enumerate(pages[:-1], 1):
+    """Return True if the last item of any full page has changed.
+
+    A shorter page is the last one, so no entry can have moved to it from a later page.
+    """
+    for number, page in enumerate(pages, 1):
+        if not page or len(page) < len(pages[0]):
+            break
         last = await _page(fetch, number * len(pages[0]), 1)
         if last is None or len(last) > 1:
             return False  # the service ignores pageSize, so no comparison is possible

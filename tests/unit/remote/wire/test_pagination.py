@@ -104,6 +104,28 @@ async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> No
     assert len(found) == len(set(found))
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize(("count", "known"), [(101, None), (101, True), (201, None), (301, True)])
+async def test_an_entry_pulled_from_the_page_after_the_last_one_is_not_missed(
+    count: int, known: bool | None, refuses: bool
+) -> None:
+    """The next page is empty, or refused, after an entry was deleted; the last page is full."""
+    shelf, pagination = Shelf(count, cap=100), Pagination()
+    pagination.paginated = known
+
+    async def fetch(query: Query) -> Page[object]:
+        if query.get("page") == str(count // 100 + 1) and len(shelf.ids) == count:
+            shelf.ids.pop(count - 50)
+        found = await shelf.fetch(query)
+        if refuses and "page" in query and not found:
+            raise NotFound("x", status=404)
+        return found
+
+    found = [item.id for item in await pagination.read(fetch)]
+    assert set(found) >= set(shelf.ids)
+    assert len(found) == len(set(found))
+
+
 async def test_a_listing_of_a_changing_folder_ends() -> None:
     """A listing ends even if entries are deleted faster than it is read."""
     shelf = Shelf(5000)

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
+BEGIN = 10  # number of items that distinguish the first page from the second one
 PASSES = 3  # maximum readings of a listing that changes meanwhile
 
 ValueT = TypeVar("ValueT")
@@ -212,4 +213,10 @@ def _ids(page: Page[Any]) -> set[str]:
 
 
 def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:
-    return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)
+    """Return True if `second` has the items of `first`, apart from some changes.
+
+    If entries were added before those of the first page, the second page has the last items of
+    `first`, but not its first ones.
+    """
+    found, begin = _ids(second), _ids(first[:BEGIN])
+    return len(found & _ids(first)) * 2 > len(second) and len(found & begin) * 2 >= len(begin)

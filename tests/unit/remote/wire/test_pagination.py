@@ -144,6 +144,18 @@ async def test_a_plain_listing_that_changes_is_not_taken_for_pages() -> None:
     assert known.paginated is False
 
 
+@pytest.mark.parametrize("added", [1, 49, 60, 90, 150])
+async def test_pages_that_are_shifted_by_new_entries_are_not_taken_for_a_plain_listing(
+    added: int,
+) -> None:
+    """The second page then has many entries of the first one, but not those at its beginning."""
+    shelf, known = Shelf(250), Pagination()
+    new = [f"new{number}" for number in range(added)]
+    shelf.before = lambda number: shelf.ids.__setitem__(slice(0, 0), new) if number == 1 else None
+    assert set(await read(shelf, known)) == set(shelf.ids)
+    assert known.paginated is True
+
+
 @pytest.mark.parametrize("error", [Rejected("x", status=400), NotFound("x", status=404)])
 @pytest.mark.parametrize("count", [100, 200])
 async def test_a_service_that_refuses_further_pages_is_believed(

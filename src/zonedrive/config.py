@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from zonedrive import toml_input
+from zonedrive import service_address, toml_input
 from zonedrive.errors import BadOption, ConfigError
 from zonedrive.paths import (
     POLICY_FOLDERS,
@@ -140,7 +140,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     and for other policies the default value is used.
     """
 
-    base_url: str | None = None
+    base_url: str | None = None  # normalized
     ca_file: str | None = None  # absolute path
     profile: str | None = None  # for a logon without --profile
     defaults: dict[str, object] = {}  # settings below the user's own
@@ -164,9 +164,11 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
-        """Return True if `base_url` is the organization's service, or if no service is set."""
-        ours = (self.base_url or base_url).rstrip("/").lower()
-        return ours == base_url.rstrip("/").lower()
+        """Return True if `base_url` is the organization's service, or if no service is set.
+
+        Raises ConfigError if `base_url` is not valid.
+        """
+        return self.base_url in (None, service_address.base_url(base_url))
 
     def check_service(self, base_url: str) -> None:
         """Raise ConfigError if the policy names a service other than `base_url`."""
@@ -296,9 +298,14 @@ def _of_organization(
             raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a text")
         if name == "base_url" and not value.startswith("https://"):
             raise ConfigError(f"{where}: {name} must start with https://")
+        if name == "base_url":
+            try:
+                return service_address.base_url(value)
+            except ConfigError as wrong:
+                raise ConfigError(f"{where}: {wrong.message}", remedy=wrong.remedy) from wrong
         if name == "ca_file" and table == ("policy",):
             _require_certificates(folder / value, where)
-        return value if name == "base_url" else str(folder / value)
+        return str(folder / value)
     names = (
         POLICIES if table == ("policy",) else (*NAMES, "base_url", "ca_file") if table else NAMES
     )

@@ -33,6 +33,7 @@ GROUND = frozenset(
         "snapshot",
         "single_flight",
         "remedies",
+        "service_address",
         "translation",
     }
 )

@@ -245,14 +245,37 @@ def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
     assert system.allows_logon
 
 
-def test_a_policy_names_the_only_service(file: Path) -> None:
-    """Case and a final slash make no difference."""
+@pytest.mark.parametrize(
+    "text", ["https://a.example", "https://a.example:443/", "https://A.example"]
+)
+def test_a_policy_names_the_only_service(file: Path, text: str) -> None:
+    """Case, a final slash and the default port make no difference."""
     (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://a.example"')
+    (file.parent / "etc/config.toml").write_text(f'[policy]\nbase_url = "{text}"')
     system = config.organization("default", file.parent / "etc")
-    system.check_service("https://A.example/")
+    for same in ("https://a.example", "https://A.example/", "https://a.example:443"):
+        system.check_service(same)
     with pytest.raises(ConfigError, match=r"allows only https://a\.example"):
         system.check_service("https://b.example")
+
+
+def test_a_policy_may_name_the_service_in_unicode(file: Path) -> None:
+    """An account has the name of its service in ASCII."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://münchen.example"')
+    system = config.organization("default", file.parent / "etc")
+    system.check_service("https://xn--mnchen-3ya.example")
+    system.check_service("https://münchen.example")
+
+
+def test_a_policy_for_an_address_that_is_none_forbids_logons(file: Path) -> None:
+    """The problem names the line, and the error is not raised."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://a.example/api"')
+    system = config.organization("default", file.parent / "etc")
+    assert not system.allows_logon
+    assert "config.toml:2: " in system.problems[0].message
+    assert "has more than scheme and host" in system.problems[0].message
 
 
 def test_a_change_keeps_the_rest_of_the_file(file: Path) -> None:

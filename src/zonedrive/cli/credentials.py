@@ -98,7 +98,7 @@ def new_credentials(
     from zonedrive import config
     from zonedrive.logon.account import Account
     from zonedrive.logon.api import open_access
-    from zonedrive.remote.urls import base_url as checked
+    from zonedrive.service_address import base_url as checked
 
     known: Account | None
     try:

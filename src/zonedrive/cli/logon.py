@@ -31,8 +31,8 @@ from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, quoted, require_folders, require_moved
 from zonedrive.remote.profiles.load import require_profile
-from zonedrive.remote.urls import base_url
 from zonedrive.remote.wire.fields import LONGEST_HEADER, fits_header
+from zonedrive.service_address import base_url
 
 STDIN = "-"
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads

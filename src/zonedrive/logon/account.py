@@ -13,7 +13,7 @@ import msgspec
 from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
-from zonedrive.remote.urls import base_url
+from zonedrive.service_address import base_url
 
 _UNREADABLE = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
 

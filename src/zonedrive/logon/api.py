@@ -25,8 +25,9 @@ from zonedrive.remote.profiles.operations import Operation
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import LoopTransport
-from zonedrive.remote.urls import REQUIREMENTS, ZONES, Request, base_url
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Request
 from zonedrive.remote.wire.error_mapping import checked_password
+from zonedrive.service_address import base_url
 
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"

@@ -63,7 +63,7 @@ from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, require_file, require_room, write_private
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Profile
-from zonedrive.remote.urls import base_url
+from zonedrive.service_address import base_url
 from zonedrive.translation import marked
 
 LONGEST = 4 << 20  # maximum size of a certificate file in bytes; the system's file has 200 KB

@@ -24,11 +24,12 @@ from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
-from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, base_url, fill_path
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, fill_path
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.fields import identifier, member, parse, plain_value
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.remote.wire.pagination import Page, identified
+from zonedrive.service_address import base_url
 
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"

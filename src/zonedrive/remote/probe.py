@@ -24,9 +24,10 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import CERTIFICATE
 from zonedrive.remote.transport.exchange import WHOLE
 from zonedrive.remote.transport.transports import BlockingTransport
-from zonedrive.remote.urls import REQUIREMENTS, Deployment, base_url
+from zonedrive.remote.urls import REQUIREMENTS, Deployment
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.fields import header_seconds
+from zonedrive.service_address import base_url
 
 SECONDS: Final = 15.0
 

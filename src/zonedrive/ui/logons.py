@@ -22,7 +22,7 @@ from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders, require_moved
 from zonedrive.remedies import message_in_window
-from zonedrive.remote.urls import base_url
+from zonedrive.service_address import base_url
 from zonedrive.translation import translated as _
 from zonedrive.translation import translated_line
 from zonedrive.ui import problems, session_start

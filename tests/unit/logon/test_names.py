@@ -13,7 +13,7 @@ def test_a_command_that_needs_no_client_loads_none() -> None:
     """Reading the account imports no HTTP client, so that mounting is faster."""
     code = "import sys, zonedrive.logon.account; print(*sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "zonedrive.remote.urls" in ended.stdout.split()
+    assert "zonedrive.service_address" in ended.stdout.split()
     assert not {"httpx", "trio", "zonedrive.remote.client"} & set(ended.stdout.split())
 
 

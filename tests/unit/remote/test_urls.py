@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.errors import ConfigError, Rejected
-from zonedrive.remote.urls import base_url, fill_path
+from zonedrive.remote.urls import fill_path
+from zonedrive.service_address import base_url
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,8 @@ def failed(
             remedy="check the base URL",
             status=status,
         )
-    delay = retry_after(headers.get("Retry-After"), time.time())
+    now = header_seconds(headers.get("Date"))
+    delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
     error = refusal(status, body, doing, retry_after=delay, early=early)
     if not (sent and status in _LOST):
         return error
@@ -224,7 +225,7 @@ def checked_password(doing: str) -> Iterator[None]:
 def retry_after(value: str | None, now: float) -> float | None:
     """Return the delay in seconds that a Retry-After header (number or date) requests, or None.
 
-    `now` is the wall clock in seconds since the epoch.
+    `now` is the service's time in seconds since the epoch.
     """
     value = (value or "").strip()
     if value.isascii() and value.isdecimal():

@@ -112,6 +112,23 @@ def test_the_services_words_are_harmless() -> None:
     assert "a\ufffd[31m b\ufffd\ufffdcxxx" in line
 
 
+def delay(**headers: str) -> float | None:
+    """Return the delay that an answer of an overloaded service requests."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    error = error_mapping.failed(503, named, b"", "x", "https://zones.example")
+    assert isinstance(error, errors.Unavailable)
+    return error.retry_after
+
+
+def test_a_date_to_try_again_is_one_of_the_services_clock() -> None:
+    """The local clock may be wrong, and counts only if the answer has no date."""
+    until = "Tue, 06 Nov 2001 08:50:07 GMT"
+    assert delay(Retry_After=until, Date="Tue, 06 Nov 2001 08:49:37 GMT") == 30
+    assert delay(Retry_After=until, Date="Tue, 06 Nov 2001 08:50:37 GMT") == 0
+    assert delay(Retry_After=until, Date="nonsense") == delay(Retry_After=until) == 0
+    assert delay(Retry_After="7", Date="Tue, 06 Nov 2001 08:49:37 GMT") == 7
+
+
 def test_a_redirect_is_never_followed_but_named() -> None:
     """One line tells the user the target of the redirect."""
     headers = {"Location": "http://evil.example/\r\nx"}

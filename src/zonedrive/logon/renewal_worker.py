@@ -136,11 +136,7 @@ class Renewer:
             if mark is not None and mark.is_of(password):
                 if not mark.until:
                     return _refusal(mark.message, account)
-                now = time.time()
-                if mark.until > now + LONGEST_BLOCK_SECONDS:  # the clock was set back
-                    mark = msgspec.structs.replace(mark, until=now + LONGEST_BLOCK_SECONDS)
-                    self._set_mark(mark)
-                if now < mark.until:
+                if time.time() < mark.until:
                     return _blocked(mark)
         try:
             return await self._attempt(account, bearer, password, mark, order, SECONDS - waited)
@@ -300,15 +296,12 @@ class Renewer:
             salt, _scrypt(password, salt), refused.message, refused.remedy, until, times
         )
         with self._unchanged():
-            self._set_mark(new)
+            self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
             if not until:
                 self._store.delete(PASSWORD)  # it is never sent again
         if until:
             return _blocked(new)
         return _refusal(refused.message, account)
-
-    def _set_mark(self, mark: RefusalRecord) -> None:
-        self._store.set(REFUSED, Secret(msgspec.json.encode(mark).decode()))
 
     def _mark(self) -> RefusalRecord | None:
         kept = self._store.get(REFUSED)

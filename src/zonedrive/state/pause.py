@@ -34,18 +34,6 @@ class Pause(msgspec.Struct, frozen=True):
         return 0 < self.until_ns <= time.time_ns()
 
     @property
-    def present(self) -> "Pause":
-        """The pause, which begins now with the same duration if its start is in the future.
-
-        The clock was set back then. Without this, the pause would last until the clock reaches the
-        former time again.
-        """
-        now = time.time_ns()
-        if not self.until_ns or self.since_ns <= now:
-            return self
-        return Pause(now, now + max(0, self.until_ns - self.since_ns))
-
-    @property
     def seconds_left(self) -> float:
         """Seconds until the end of the pause, or 0.0 if the pause is indefinite."""
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
@@ -70,7 +58,7 @@ def load(path: Path) -> Pause | None:
         return None
     except (OSError, msgspec.DecodeError, ValueError, OverflowError):
         found = Pause(0)
-    return None if found.is_over else found.present
+    return None if found.is_over else found
 
 
 class PauseSwitch:
@@ -86,10 +74,7 @@ class PauseSwitch:
     @property
     def current(self) -> Pause | None:
         """Current pause, or None if the uploads are not paused."""
-        if self._pause is None:
-            return None
-        self._pause = self._pause.present
-        return None if self._pause.is_over else self._pause
+        return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
         """Pause the uploads for `seconds`, or indefinitely if None; replace the current pause.
@@ -120,7 +105,7 @@ class PauseSwitch:
 
     def end_if_over(self) -> None:
         """Remove a pause whose end has been reached, and notify the observers."""
-        if self._pause is None or self.current is not None:
+        if self._pause is None or not self._pause.is_over:
             return
         self._pause = None
         if self._path is not None:

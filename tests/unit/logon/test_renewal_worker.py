@@ -457,24 +457,6 @@ async def test_a_blocked_user_is_left_alone_ever_longer(
     assert await counter.renew() == Outcome("renewed")
 
 
-async def test_a_block_does_not_become_longer_if_the_clock_is_set_back(
-    counter: Counter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From then on it lasts as long as the longest block, also for later processes."""
-    counter.keep("session")
-    now = [1_800_000_000.0]
-    monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
-    counter.desk.answer(LOGON, refuse(401, "TEMPORARY_BLOCKED"), say(200, GOOD))
-    await counter.renew()
-    now[0] -= 30 * 86_400
-    for _ in range(2):
-        outcome = await counter.renew()
-        assert outcome.result == "blocked"
-        now[0] += renewal_worker.LONGEST_BLOCK_SECONDS / 2
-    assert outcome.seconds == renewal_worker.LONGEST_BLOCK_SECONDS / 2
-    assert await counter.renew() == Outcome("renewed")
-
-
 @pytest.mark.parametrize(
     "answer", [httpx.ConnectError("x"), say(503), refuse(500, "FAILED"), httpx.ReadError("x")]
 )

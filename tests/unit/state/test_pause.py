@@ -51,28 +51,6 @@ def test_a_pause_ends_by_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not path.exists()
 
 
-def test_a_pause_does_not_become_longer_if_the_clock_is_set_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From then on it lasts as long as it was to last in total, also in a later process."""
-    now = [time.time_ns()]
-    monkeypatch.setattr(time, "time_ns", lambda: now[0])
-    switch = PauseSwitch(path)
-    switch.begin(60)
-    now[0] -= 3600 * 10**9
-    later = PauseSwitch(path)
-    for each in (switch, later):
-        assert each.current == Pause(now[0], now[0] + 60 * 10**9)
-    now[0] += 59 * 10**9
-    switch.end_if_over()
-    assert switch.current is not None and switch.current.seconds_left == 1
-    now[0] += 10**9
-    assert later.current is None
-    switch.end_if_over()
-    assert switch.current is None
-    assert not path.exists()
-
-
 def test_a_second_pause_replaces_the_end(path: Path) -> None:
     """The time of the begin stays that of the first one."""
     switch = PauseSwitch(path)

@@ -52,6 +52,7 @@ class Task(StrEnum):
     CONNECTION_CHANGES = "connection changes"
     UPLOAD_QUEUE = "upload queue"
     OPEN_LOGS = "files that grow"
+    REPLACED_BYTES = "replaced content"
     ZONE_LIST = "zone list"
     PINNED_FILES = "pinned files"
     PINNED_FOLDERS = "pinned folders"

@@ -17,6 +17,7 @@ from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal, mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
+from tests.harness.waiting import eventually
 
 LONGEST_LIFE_S = 0.4
 NAMES = ("one.txt", "two.txt", "three.txt", "sub/four.txt", "sub/five.txt")
@@ -91,7 +92,7 @@ def play(mount: Mortal, name: str, seed: int, rounds: int) -> Counter[str]:
         _settle(desk)
         mount.sync()
         _compare(desk, program.exchanged)
-        assert mount.outgoing() == []
+        eventually(lambda: not mount.outgoing(), what="no bytes are left")
         assert mount.complaints() == []
     except AssertionError as wrong:
         raise AssertionError(f"seed {seed}: {wrong}\n{mount.log()[-4000:]}") from wrong

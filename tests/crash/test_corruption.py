@@ -10,6 +10,7 @@ from tests.crash import damage
 from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal
 from tests.crash.scenarios import NEW, SEED
+from tests.harness.waiting import eventually
 
 OUTBOX = "refused"
 
@@ -50,7 +51,7 @@ def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) 
     desk.check_here()
     dying.sync()
     desk.check_there()
-    assert dying.outgoing() == []
+    eventually(lambda: not dying.outgoing(), what="no bytes are left")
     assert not (dying.path / "lost+found").exists()
 
 
@@ -154,7 +155,7 @@ def test_after_a_power_cut_bytes_are_checked_before_anything_is_sent(dying: Mort
     assert refused.value.errno == errno.EIO
     (desk.path / "a.txt").unlink()
     dying.sync()
-    assert dying.outgoing() == []
+    eventually(lambda: not dying.outgoing(), what="no bytes are left")
 
 
 def _posts(stats: dict[str, object]) -> object:

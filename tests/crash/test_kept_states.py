@@ -21,6 +21,7 @@ from tests.crash import damage
 from tests.crash.mounts import Mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
+from tests.harness.waiting import eventually
 
 STATES = Path(__file__).with_name("states")
 CONFLICT = "both (conflict, "
@@ -85,7 +86,7 @@ def test_an_outbox_of_0_1_0_is_shown_and_sent_once(left: tuple[Mortal, Expected]
     mount.sync()
     assert mount.zone.tree() == expected
     assert {name: len(mount.zone.versions(name)) for name in VERSIONS} == VERSIONS
-    assert mount.outgoing() == []
+    eventually(lambda: not mount.outgoing(), what="no bytes are left")
     (conflict,) = json.loads(mount.machine.done("conflicts", "--json"))
     assert CONFLICT in json.dumps(conflict)
     assert f"Zone 01/{PINNED}" in mount.machine.done("pin")

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.crash import damage, former
 from tests.crash.mounts import Mortal
 from tests.harness.deployment import RemoteZone
+from tests.harness.waiting import eventually
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.logon.keys import data_box
@@ -74,7 +75,7 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     for file, data in saved.items():
         assert zone.read(file) == data
         assert len(zone.versions(file)) == 1
-    assert dying.outgoing() == []
+    eventually(lambda: not dying.outgoing(), what="no bytes are left")
     assert dying.complaints() == []
     dying.kill()
     dying.mount()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 from tests.in_process.test_ways_to_save import system
 
 FORMER = b"former content\n"
@@ -127,4 +128,4 @@ def test_a_removal_frees_the_bytes_of_a_synced_save(
     path.unlink()
     if is_open:
         calls.close(fd)
-    assert not desk.outgoing()
+    eventually(lambda: not desk.outgoing(), what="no bytes are left")

@@ -86,6 +86,7 @@ class LocalState:
         # By inode and generation: bytes that a program has or may have synced with their record.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace
+        self.bytes_superseded: Observers[[]] = Observers()
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
@@ -440,8 +441,13 @@ class LocalState:
         program has or may have synced are therefore deleted later, by `delete_superseded`. In a
         transaction, this method takes effect after the commit.
         """
+
+        def supersede() -> None:
+            self.superseded.append((ino, generation))
+            self.bytes_superseded.notify()
+
         if (ino, generation) in self.durable:
-            self.database.after_commit(lambda: self.superseded.append((ino, generation)))
+            self.database.after_commit(supersede)
         else:
             self.drop_bytes(ino, generation)
 

@@ -130,7 +130,6 @@ class Files:
                 await self.sessions.save(opened)
         finally:
             self._detach(which)
-        await self.sessions.free_superseded()
 
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.
@@ -146,7 +145,6 @@ class Files:
         if session.is_only_emptied:
             return
         await self.sessions.save(opened)
-        await self.sessions.free_superseded()
         if opened.session is None:
             return
         # The upload of a new empty file is not waited for, because the descriptor may be such a

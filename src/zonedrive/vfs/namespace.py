@@ -270,7 +270,6 @@ class Namespace:
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
         local_operations.remove(state, inode, final=final)
-        await self._files.sessions.free_superseded()
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel a new file's running upload if the profile has no `operation` for uploaded files.
@@ -375,7 +374,6 @@ class Namespace:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             local_operations.rename(state, inode, new_folder, wanted, target)
-            await self._files.sessions.free_superseded()
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:

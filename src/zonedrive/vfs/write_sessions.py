@@ -51,6 +51,8 @@ class WriteSessions:
         self._folders = folders
         self._dispatcher = dispatcher
         self._begun = trio.Event()
+        self._superseded = trio.Event()
+        state.bytes_superseded.add(lambda: self._superseded.set())
 
     def begin_new(self, opened: OpenFile) -> None:
         """Begin the session of a file that was just created.
@@ -193,19 +195,21 @@ class WriteSessions:
                     await self._keep_safe(opened, session)
 
     async def free_superseded(self) -> None:
-        """Flush the database, then delete the superseded bytes from the spool.
+        """Whenever bytes are superseded, flush the database, then delete them from the spool.
 
-        If the flush fails, the bytes are deleted after a later flush.
+        If the flush fails, the bytes are deleted after a later one. Runs until cancelled.
         """
         state = self._state
-        if state.superseded:
+        while True:
+            await self._superseded.wait()
+            self._superseded = trio.Event()
             which = list(state.superseded)
             try:
                 await trio.to_thread.run_sync(state.database.flush)
-            except OSError as wrong:  # the caller's work is done; a later flush frees them
+            except OSError as wrong:
                 log.warning("replaced bytes could not be deleted yet: %s", wrong)
-                return
-            state.delete_superseded(which)
+            else:
+                state.delete_superseded(which)
 
     async def _keep_safe(self, opened: OpenFile, session: Session) -> None:
         inode = self._state.inodes.get(opened.ino)

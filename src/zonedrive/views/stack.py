@@ -106,6 +106,7 @@ class FileSystem:
             nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
             nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
             nursery.start_soon(keep, Task.OPEN_LOGS, self._files.sessions.keep)
+            nursery.start_soon(keep, Task.REPLACED_BYTES, self._files.sessions.free_superseded)
             nursery.start_soon(keep, Task.ZONE_LIST, self._list_zones_at_start)
             nursery.start_soon(keep, Task.UPKEEP, partial(upkeep, state))
             task_status.started()

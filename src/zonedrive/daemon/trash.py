@@ -131,6 +131,7 @@ class Trash:
         finally:
             if self._mount is not None:
                 done |= await self._mount.show(found)
+        self._asked = MOST_FOLDERS  # no more requests for the paths of other entries
         left = await self._inside(chosen)
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
@@ -192,7 +193,8 @@ class Trash:
             return _folders_first([await self._chosen(name) for name in wanted])
         except NotFound as missing:
             if self._unseen:
-                missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
+                unseen = marked(f"the trash of {', '.join(self._unseen)} cannot be listed")
+                missing.message += f"; {unseen}"
             raise
 
     async def _each(

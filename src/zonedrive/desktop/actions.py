@@ -130,7 +130,7 @@ def _report(answers: list[dict[str, Any]]) -> None:
 
 def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
     """Show a notification; without a notification service, use notify-send and print to stderr."""
-    markup = html.escape(text)
+    markup = html.escape(text, quote=False)
     try:
         words: tuple[object, ...] = ("zonedrive", 0, icon, title, markup, [], {}, -1)
         _call("org.freedesktop.Notifications", "Notify", "(susssasa{sv}i)", words)

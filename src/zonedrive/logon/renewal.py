@@ -28,8 +28,8 @@ from zonedrive.logon.secrets import PASSWORD, SecretStore
 from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # maximum duration of a renewal, with the wait for another process's renewal
-# Maximum duration of the renewal process, which may have to end a new bearer token at the end.
-PROCESS_SECONDS = SECONDS + 12
+# Maximum duration of the renewal process, which may have to end two new bearer tokens at the end.
+PROCESS_SECONDS = SECONDS + 22
 LATER_SECONDS = 15.0  # wait before the next attempt if the service did not respond
 
 

@@ -112,7 +112,9 @@ class PinPoller:
         self._failures = 0
         asked_ns = time.monotonic_ns()
         if not await self._find_missing(asked_ns):
-            return
+            if self._service.link.state != "online":
+                return
+            self._failures = 0  # a service that does not report on entries may list folders
         folders = self._pins.folders_to_list()
         self._left = [each for each in self._left if each[1]]
         if self._left:
@@ -133,8 +135,9 @@ class PinPoller:
                 return
 
     async def _find_missing(self, asked_ns: int) -> bool:
-        """Look for pinned entries that the tree lacks; return False if the round is to end early.
+        """Look for up to MISSING pinned entries that the tree lacks.
 
+        Return False if the service is unreachable, or after TROUBLE failures in a row.
         `asked_ns` is the start of the round on the monotonic clock.
         """
         missing = sorted(self._pins.missing(), key=lambda pin: (pin.ino <= self._sought, pin.ino))

@@ -164,7 +164,7 @@ def test_a_text_is_no_markup_without_a_bus(
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
     actions.notify("R&D", 'a <a href="https://evil.example">&</a>: refused')
     given = (tmp_path / "notify-send.given").read_text().splitlines()
-    escaped = "a &lt;a href=&quot;https://evil.example&quot;&gt;&amp;&lt;/a&gt;: refused"
+    escaped = 'a &lt;a href="https://evil.example"&gt;&amp;&lt;/a&gt;: refused'
     assert given[1:] == ["--", "R&D", escaped]
     assert capsys.readouterr().err == 'R&D: a <a href="https://evil.example">&</a>: refused\n'
 

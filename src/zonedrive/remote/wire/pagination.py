@@ -192,8 +192,10 @@ async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> boo
         last = await _page(fetch, number * len(pages[0]), 1)
         if last is None or len(last) > 1:
             return False  # the service ignores pageSize, so no comparison is possible
-        if not last or last[0].id != page[-1].id:
-            return True
+        if last and last[0].id == page[-1].id:
+            continue
+        # An empty page may also come from a service that ignores pageSize.
+        return bool(last) or len(await _page(fetch, 1, 1) or ()) == 1
     return False
 
 

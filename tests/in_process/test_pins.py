@@ -144,3 +144,22 @@ def test_a_file_that_is_saved_by_a_rename_is_not_evicted(desk: Mounted) -> None:
     desk.allow("offline", "reach")
     with desk.deployment.faulty(down=True):
         assert (desk.root / "pinned").read_bytes() == data
+
+
+def test_pinned_folders_are_listed_although_missing_entries_cannot_be_asked_for(
+    desk: Mounted,
+) -> None:
+    """The service answers 500 to each request for one of six deleted entries."""
+    names = [f"gone {number}.txt" for number in range(6)]
+    for name in names:
+        desk.zone.write(name, b"x")
+    pin(desk, "docs", *names)
+    for name in names:
+        desk.zone.delete(name)
+    wait(desk, 2 * PASS_S)
+    before = dict(pinned(desk))["docs"]
+    desk.allow("500")
+    with desk.deployment.faulty(status=500, method="GET", path="/files/[^/]+$"):
+        desk.zone.write("docs/new.txt", b"new")
+        wait(desk, 4 * PASS_S)
+    assert dict(pinned(desk))["docs"] == before + 1

@@ -11,9 +11,11 @@ from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query
 class Shelf:
     """Listing of a service with its form of pagination, which counts requests and sent items."""
 
-    def __init__(self, count: int, *, cap: int = 10**9, paginates: bool = True) -> None:
+    def __init__(
+        self, count: int, *, cap: int = 10**9, paginates: bool = True, fixed: bool = False
+    ) -> None:
         self.ids = [f"id{number}" for number in range(count)]
-        self.cap, self.paginates = cap, paginates
+        self.cap, self.paginates, self.fixed = cap, paginates, fixed
         self.queries: list[Query] = []
         self.sent = 0
         self.before: Callable[[int], None] = lambda number: None
@@ -24,7 +26,7 @@ class Shelf:
         self.queries.append(dict(query))
         ids = self.ids
         if self.paginates:
-            size = min(int(query.get("pageSize", 100)), self.cap)
+            size = 100 if self.fixed else min(int(query.get("pageSize", 100)), self.cap)
             start = (int(query.get("page", 1)) - 1) * size
             ids = ids[start : start + size]
         self.sent += len(ids)
@@ -65,6 +67,13 @@ async def test_exactly_a_hundred_without_pages_is_asked_about_once() -> None:
     assert first.queries == [{}, {"page": "2"}]
     await read(second, known)
     assert second.queries == [{}]
+
+
+async def test_exactly_a_hundred_of_a_service_that_ignores_page_size_are_read_once() -> None:
+    """Its second page is empty, and so is the page with which the last entry is compared."""
+    shelf = Shelf(100, fixed=True)
+    assert await read(shelf) == shelf.ids
+    assert [query.get("page") for query in shelf.queries] == [None, "2", "100", "1"]
 
 
 async def test_small_folders_cost_one_request() -> None:

@@ -75,10 +75,13 @@ class LocalChanges:
                 state.inodes.update(inode, remote_parent=None)
 
     def unbind(self, folder: Inode) -> None:
-        """Remove the mark from the name of `folder`, which was deleted on the service.
+        """End the move of `folder`, which was deleted on the service, and remove its name's mark.
 
         The folder is kept for a local change below it, and is created again if the change is sent.
         """
+        intent = self._state.intents.get(folder.ino)
+        if intent is not None:
+            self._state.intents.done(intent, place=True)
         remove_mark(self._state, folder)
 
     def give_way(self, folder: Inode, *, to_folder: bool) -> None:

@@ -155,3 +155,21 @@ def test_a_lost_folder_has_the_state_of_a_file_of_this_machine(desk: Mounted, lo
     desk.sync()
     assert desk.xattr(folder, "user.zonedrive.state") == "cached"
     assert state(desk, path) == "synced"
+
+
+@pytest.mark.parametrize("name", ["a\tb", "ä" * 140], ids=["replaced", "long"])
+def test_a_restored_folder_whose_shown_name_differs(desk: Mounted, name: str) -> None:
+    """The folder that stayed here represents the restored entry."""
+    before = set(desk.names(desk.root))
+    desk.zone.make_folder(name)
+    desk.zone.write(f"{name}/f", b"f")
+    eventually(lambda: set(desk.names(desk.root)) - before, what="the folder shows")
+    (shown,) = set(desk.names(desk.root)) - before
+    (desk.root / shown / ".f.swp").write_bytes(b"swap")
+    entry = desk.zone.entry_id(name)
+    desk.zone.delete(name)
+    eventually(lambda: desk.names(desk.root / shown) == [".f.swp"], what="the file is gone")
+    desk.zone.restore(entry)
+    list_again(desk)
+    assert set(desk.names(desk.root)) - before == {shown}
+    assert set(desk.names(desk.root / shown)) == {"f", ".f.swp"}

@@ -311,8 +311,9 @@ class Merge:
                 if not self._remove(inode):
                     continue
                 inode = None
-            if inode is None and entry.folder and (again := kept.pop(entry.name, None)):
-                inode = again
+            if inode is None and entry.folder and kept:
+                inode = kept.pop(local_name(entry.name, entry.id, ()), None)
+            if inode is not None and inode.is_new:
                 self._seen.add(inode.ino)
                 inodes.update(inode, remote_id=entry.id, listed=False)
             if inode is not None and inode.is_folder and inodes.is_below(folder, inode):

@@ -173,3 +173,26 @@ def test_a_restored_folder_whose_shown_name_differs(desk: Mounted, name: str) ->
     list_again(desk)
     assert set(desk.names(desk.root)) - before == {shown}
     assert set(desk.names(desk.root / shown)) == {"f", ".f.swp"}
+
+
+def test_a_lost_folder_is_renamed_only_here(desk: Mounted, lost: str) -> None:
+    """Nothing in it is sent, so the service gets no folder."""
+    (desk.root / lost).rename(desk.root / "renamed")
+    desk.sync()
+    assert desk.names(desk.root / "renamed/2026") == ["report.md~"]
+    assert desk.zone.find("renamed") is None
+    (desk.root / "renamed/2026/report.md").write_bytes(b"written again")
+    desk.sync()
+    assert desk.zone.read("renamed/2026/report.md") == b"written again"
+
+
+def test_a_file_that_is_moved_into_a_lost_folder_and_out_again(desk: Mounted, lost: str) -> None:
+    """The file leaves the folder while its first move is about to be sent."""
+    with desk.deployment.faulty(stall=5, times=1, method="GET", path="/entries|/files"):
+        (desk.root / "notes.txt").rename(desk.root / lost / "notes.txt")
+        time.sleep(3)
+        (desk.root / lost / "notes.txt").rename(desk.root / "notes.txt")
+        time.sleep(10)
+    desk.sync()
+    assert desk.zone.find("docs") is None
+    assert desk.zone.find("notes.txt")

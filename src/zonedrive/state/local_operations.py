@@ -374,6 +374,7 @@ def _place(
     """
     was_local, local = inode.local, state.stays_local(folder, name)
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
+    is_kept = state.is_kept(inode)
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if not was_local:
@@ -386,7 +387,8 @@ def _place(
         if not (is_successor and folder.is_new):
             _note_place(state, inode, folder)
     elif inode.is_folder and not local and not was_local:
-        _note_place(state, inode, folder)
+        if not is_kept:  # otherwise created once something in it is sent
+            _note_place(state, inode, folder)
     elif local and not was_local:
         for child in state.inodes.below(inode.ino):
             if child.local and child is not inode:

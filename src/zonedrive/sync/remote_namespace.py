@@ -136,6 +136,8 @@ class RemoteNamespace:
         try:
             if folder.remote_id is None:  # the entry may be deleted as well
                 await self._service.entry(inode.zone, inode.entry_id)
+            if not planned.is_current:
+                return
             parent = self._folders.require_remote_id(folder)
             unchanged = await self._is_unchanged(intent, inode)
             if not planned.is_current or await self._reconciler.wait_for(parent, name):

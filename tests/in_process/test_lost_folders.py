@@ -196,3 +196,25 @@ def test_a_file_that_is_moved_into_a_lost_folder_and_out_again(desk: Mounted, lo
     desk.sync()
     assert desk.zone.find("docs") is None
     assert desk.zone.find("notes.txt")
+
+
+@pytest.mark.parametrize("name", ["f~", ".~lock.f#"])
+def test_a_local_only_file_that_is_in_both_folders_keeps_a_local_only_name(
+    desk: Mounted, lost: str, name: str
+) -> None:
+    """So an editor's later change of it is not sent, either."""
+    desk.allow("taken in the united folder")
+    (desk.root / lost / name).write_bytes(b"first")
+    desk.zone.make_folder("x")
+    eventually(lambda: "x" in desk.names(desk.root), what="the folder shows")
+    (desk.root / "x" / name).write_bytes(b"second")
+    desk.zone.move("x", "docs")
+    eventually(lambda: "x" not in desk.names(desk.root), what="the folder is renamed")
+    desk.sync()
+    folder = desk.root / "docs"
+    (other,) = set(desk.names(folder)) - {name, "2026"}
+    assert {(folder / each).read_bytes() for each in (name, other)} == {b"first", b"second"}
+    (folder / other).unlink()
+    (folder / other).write_bytes(b"a new backup")
+    desk.sync()
+    assert not desk.zone.listing("docs")

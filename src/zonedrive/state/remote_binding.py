@@ -16,7 +16,7 @@ from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import local_name
+from zonedrive.state.names import fits, local_name
 
 log = logging.getLogger(__name__)
 
@@ -193,19 +193,43 @@ def _can_merge(state: LocalState, folder: Inode) -> bool:
 def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) -> None:
     """Move `child` into `folder` under another name, because `twin` has its name there.
 
-    If the name comes from the service, it gets a mark, as in a listing. Otherwise `child` becomes a
-    conflict copy. The conflict is not recorded if `child` is never uploaded.
+    If the name comes from the service, it gets a mark, as in a listing. A local-only name gets a
+    number. Otherwise `child` becomes a conflict copy. The conflict is not recorded if `child` is
+    never uploaded.
     """
     name = state.remote_name(child)
     if child.remote_id is not None and name == child.remote_name:
         taken = state.inodes.children(folder.ino)
         state.inodes.move(child, folder.ino, local_name(name, child.remote_id, taken))
+    elif child.local and (free := _local_only_name(state, child, folder)):
+        state.inodes.move(child, folder.ino, free)
     else:
         rename_to_copy(state, child, folder.ino)
         if child.local:
             return
         author = state.user if twin.is_new else twin.modified_by
         record_conflict(state, child.ino, twin.ino, author)
+
+
+def _local_only_name(state: LocalState, child: Inode, folder: Inode) -> str | None:
+    """Return a free local-only name in `folder`: that of `child` with a number, or None.
+
+    The number is as far at the end as a pattern of `local_only` permits.
+    """
+    name, taken = child.name, state.inodes.children(folder.ino)
+    numbered = (
+        f"{name[:at]}-{number}{name[at:]}"
+        for number in range(2, 100)
+        for at in range(len(name), -1, -1)
+    )
+    return next(
+        (
+            each
+            for each in numbered
+            if each not in taken and fits(each) and state.stays_local(folder, each)
+        ),
+        None,
+    )
 
 
 def _drop(state: LocalState, inode: Inode) -> None:

@@ -218,3 +218,24 @@ def test_a_local_only_file_that_is_in_both_folders_keeps_a_local_only_name(
     (folder / other).write_bytes(b"a new backup")
     desk.sync()
     assert not desk.zone.listing("docs")
+
+
+def test_a_renamed_folder_into_which_the_former_one_was_moved(desk: Mounted) -> None:
+    """A coworker deletes the renamed folder before the two moves are sent."""
+    desk.zone.make_folder("site")
+    desk.zone.write("site/index", b"old")
+    desk.zone.make_folder("site.new")
+    desk.zone.write("site.new/index", b"new")
+    eventually(lambda: (desk.root / "site.new/index").exists(), what="the folder shows")
+    desk.names(desk.root / "site")
+    desk.command("pause")
+    (desk.root / "site").rename(desk.root / "site.new/old")
+    (desk.root / "site.new").rename(desk.root / "site")
+    (desk.root / "site/report").write_bytes(b"by Alice")
+    desk.zone.delete("site.new")
+    desk.allow("deleted on the service")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("site/report") == b"by Alice"
+    assert desk.zone.read("site/old/index") == b"old"
+    assert set(desk.names(desk.root / "site")) == {"report", "old"}

@@ -246,8 +246,24 @@ class RemoteNamespace:
                 raise
             if await self._is_folder_there(inode.zone, folder):
                 raise _unsupported_endpoint_error(unknown) from unknown
+            await self._accept_deletions_above(inode.zone, folder)
             raise Changed("the target folder of the move is gone") from unknown
         return request, msgspec.structs.replace(entry, name=entry.name or name)
+
+    async def _accept_deletions_above(self, zone: str, remote_id: str) -> None:
+        """End the moves of a folder, and of those above it, that the service no longer has.
+
+        The moves of these folders may wait for the move of an entry into them.
+        """
+        state = self._state
+        target = state.inodes.by_remote(zone, remote_id)
+        for folder in [] if target is None else list(state.inodes.and_above(target)):
+            intent = state.intents.get(folder.ino)
+            if folder.remote_id is None or intent is None or not intent.place or intent.gone:
+                continue
+            planned = state.intents.snapshot(intent)
+            if not await self._is_folder_there(zone, folder.remote_id) and planned.is_current:
+                conflicts.accept_deletion(state, intent, folder)
 
     async def _is_folder_there(self, zone: str, folder: str) -> bool:
         try:

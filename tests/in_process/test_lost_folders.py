@@ -2,13 +2,19 @@
 
 import errno
 import os
+import re
 import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import state
+from zonedrive.remote import profiles
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=1")
 
@@ -23,6 +29,20 @@ def lost(desk: Mounted) -> str:
     eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
     desk.allow("deleted on the service")
     return "docs"
+
+
+@pytest.fixture
+def without_folders(tmp_path: Path) -> Iterator[VirtualMount]:
+    """Yield a mount whose profile can move entries, but cannot create folders."""
+    profile = tmp_path / "profile.toml"
+    sandbox = (resources.files(profiles) / "sandbox.toml").read_text()
+    profile.write_text(re.sub(r"\[make_folder\].*?(?=\n\[)", "", sandbox, flags=re.DOTALL))
+    mount = VirtualMount(tmp_path, "settle=0", "refresh=1", profile=str(profile))
+    mount.mount()
+    try:
+        yield mount
+    finally:
+        mount.close()
 
 
 def list_again(desk: Mounted) -> None:
@@ -239,3 +259,26 @@ def test_a_renamed_folder_into_which_the_former_one_was_moved(desk: Mounted) -> 
     assert desk.zone.read("site/report") == b"by Alice"
     assert desk.zone.read("site/old/index") == b"old"
     assert set(desk.names(desk.root / "site")) == {"report", "old"}
+
+
+def test_an_exchange_with_a_file_of_a_deleted_folder(without_folders: VirtualMount) -> None:
+    """The file that cannot be sent to the folder keeps no temporary name on the service."""
+    desk = without_folders
+    desk.allow("deleted on the service")
+    desk.zone.make_folder("b")
+    desk.zone.write("b/g", b"g")
+    eventually(lambda: (desk.root / "b/g").exists(), what="the file shows")
+    desk.names(desk.root / "docs")
+    desk.command("pause")
+    desk.exchange(desk.root / "docs/report.md", desk.root / "b/g")
+    desk.zone.delete("docs")
+    desk.command("resume")
+    for _ in range(10):
+        time.sleep(5)
+        desk.names(desk.root)
+    assert desk.zone.read("b/report.md") == b"g"
+    assert desk.names(desk.root / "docs") == ["report.md"]
+    assert not [name for name in desk.zone.tree() if ".zonedrive-" in name]
+    (desk.root / "docs/report.md").rename(desk.root / "b/g")
+    desk.sync()
+    assert [*desk.zone.listing("b")] == desk.names(desk.root / "b") == ["g"]

@@ -136,6 +136,8 @@ class RemoteNamespace:
         try:
             if folder.remote_id is None:  # the entry may be deleted as well
                 await self._service.entry(inode.zone, inode.entry_id)
+                if not self._service.can("make_folder"):
+                    await self._name_again(inode)  # it may stay there
             if not planned.is_current:
                 return
             parent = self._folders.require_remote_id(folder)

@@ -282,3 +282,36 @@ def test_an_exchange_with_a_file_of_a_deleted_folder(without_folders: VirtualMou
     (desk.root / "docs/report.md").rename(desk.root / "b/g")
     desk.sync()
     assert [*desk.zone.listing("b")] == desk.names(desk.root / "b") == ["g"]
+
+
+@pytest.mark.parametrize("how", ["replaced", "renamed"])
+def test_another_folder_with_the_name_of_a_kept_one(
+    without_folders: VirtualMount, how: str
+) -> None:
+    """There is one folder, though the service cannot create the other."""
+    desk = without_folders
+    (desk.root / "docs/.report.swp").write_bytes(b"swap")
+    desk.names(desk.root)
+    desk.zone.make_folder("x")
+    desk.zone.write("x/new.md", b"new")
+    eventually(lambda: (desk.root / "x/new.md").exists(), what="the folder shows")
+    desk.zone.delete("docs")
+    if how == "replaced":
+        desk.zone.make_folder("docs")
+        desk.zone.write("docs/new.md", b"new")
+        desk.zone.delete("x")
+    else:
+        eventually(lambda: not (desk.root / "docs/report.md").exists(), what="the folder is gone")
+        (desk.root / "x/.report.swp").write_bytes(b"another")
+        desk.allow("taken in the united folder")
+        desk.zone.move("x", "docs")
+    for _ in range(3):
+        time.sleep(5)
+        desk.names(desk.root)
+    assert [name for name in desk.names(desk.root) if name.startswith(("docs", "x"))] == ["docs"]
+    swaps = {name for name in desk.names(desk.root / "docs") if name.endswith(".swp")}
+    assert len(swaps) == (1 if how == "replaced" else 2)
+    assert set(desk.names(desk.root / "docs")) == {"new.md", *swaps}
+    (desk.root / "docs/new.md").write_bytes(b"newer")
+    desk.sync()
+    assert desk.zone.read("docs/new.md") == b"newer"

@@ -115,21 +115,17 @@ def test_a_file_that_was_edited_in_a_deleted_folder_with_a_mark(
     assert not [each for each in desk.names(desk.root) if "~" in each]
 
 
-def test_a_folder_and_its_restored_former_entry_are_united(desk: Mounted) -> None:
+def test_a_folder_and_one_that_a_coworker_renamed_to_its_name_are_united(desk: Mounted) -> None:
     """Files that both contain become conflict copies; folders that both contain are united."""
     desk.allow("deleted on the service", "taken in the united folder")
     folder = desk.root / "docs"
     (folder / ".report.swp").write_bytes(b"stays here")
     desk.sync()
-    former = desk.zone.entry_id("docs")
-    desk.zone.delete("docs")
-    time.sleep(5)
-    assert desk.names(folder) == [".report.swp"]
-    (folder / "report.md").write_bytes(b"written again")
-    eventually(lambda: desk.zone.find("docs/report.md"), what="created again")
+    desk.zone.make_folder("x")
+    eventually(lambda: "x" in desk.names(desk.root), what="the folder shows")
     desk.command("pause")
     desk.zone.delete("docs")
-    desk.zone.restore(former)
+    desk.zone.move("x", "docs")
     other = desk.root / marked(desk, "docs")
     for place, text in (folder, b"one"), (other, b"two"):
         (place / "q").write_bytes(text)

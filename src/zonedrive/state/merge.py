@@ -123,6 +123,13 @@ class LocalView(Protocol):
         rename the folder locally. Called in a transaction.
         """
 
+    def unite(self, folder: Inode, other: Inode) -> None:
+        """Give `folder` the entry and the content of the folder `other`, and drop `other`.
+
+        `folder` exists only because of local changes below it, and the service cannot create it.
+        Does nothing while this is not possible. Called in a transaction.
+        """
+
 
 class Merge:
     """Merge of one listing into one folder.
@@ -314,8 +321,7 @@ class Merge:
             if inode is None and entry.folder and kept:
                 inode = kept.pop(local_name(entry.name, entry.id, ()), None)
             if inode is not None and inode.is_new:
-                self._seen.add(inode.ino)
-                inodes.update(inode, remote_id=entry.id, listed=False)
+                self._bind(inode, entry)
             if inode is not None and inode.is_folder and inodes.is_below(folder, inode):
                 continue  # the listing further up has not been read yet
             if inode is not None:
@@ -337,6 +343,11 @@ class Merge:
         for number, entry in fresh:
             name = local_name(entry.name, entry.id, names)
             if name != safe(entry.name):
+                kept = self._kept(safe(entry.name))
+                if kept is not None and entry.folder:  # the former entry was replaced
+                    self._bind(kept, entry)
+                    self._update(kept, entry, inodes.rows.mark(answer.said(number)))
+                    continue
                 self._take_back(safe(entry.name), to_folder=entry.folder)
                 name = local_name(entry.name, entry.id, names)
             names.given.add(name)
@@ -344,6 +355,11 @@ class Merge:
             added[name]["seen"] = inodes.rows.mark(answer.said(number))
         inodes.add_all(folder.ino, added)
         self.result.appeared += len(added)
+
+    def _bind(self, kept: Inode, entry: Entry) -> None:
+        """Make a folder that is kept for local changes represent an entry without an inode."""
+        self._seen.add(kept.ino)
+        self._inodes.update(kept, remote_id=entry.id, listed=False)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
         """Yield the entries that got a new name or were moved to this folder on the service.
@@ -409,7 +425,9 @@ class Merge:
             if plain == inode.name or not fits(plain) or not shows(inode.name, name, entry_id):
                 continue
             self._take_back(plain, to_folder=inode.is_folder)
-            if not inodes.has_name(parent, plain):
+            if (kept := self._kept(plain)) is not None:
+                self._ours.unite(kept, inode)
+            elif not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
         self._give_names(alone, self._take_names(alone))
 
@@ -419,9 +437,13 @@ class Merge:
         An entry on the service has the name; `to_folder` tells whether it is a folder. See
         `LocalView.give_way`.
         """
+        if (kept := self._kept(name)) is not None:
+            self._ours.give_way(kept, to_folder=to_folder)
+
+    def _kept(self, name: str) -> Inode | None:
+        """Return the folder with the display name `name` that is kept for local changes, if any."""
         holder = self._inodes.child(self._folder.ino, name)
-        if holder is not None and is_kept(holder, self._ours.local):
-            self._ours.give_way(holder, to_folder=to_folder)
+        return holder if holder is not None and is_kept(holder, self._ours.local) else None
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)

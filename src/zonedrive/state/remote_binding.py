@@ -61,6 +61,16 @@ def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) 
         state.intents.done(intent, place=True)
 
 
+def unite(state: LocalState, folder: Inode, other: Inode) -> None:
+    """Give the new folder `folder` the entry and the content of the folder `other`.
+
+    Raises StoreError and Changed as `claim` does. Call within a transaction.
+    """
+    identity = other.identity
+    claim(state, folder, other.entry_id)
+    state.inodes.update(folder, **identity, listed=False)
+
+
 def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
     """Replace a wrong id that the service had reported for the inode's entry.
 

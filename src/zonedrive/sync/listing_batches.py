@@ -14,10 +14,12 @@ listing gets its own transaction.
 
 import logging
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
 
+from zonedrive.errors import Changed, StoreError
 from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
 from zonedrive.state.conflict_copies import remove_mark, rename_to_copy
@@ -25,6 +27,7 @@ from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged, RawListing
+from zonedrive.state.remote_binding import unite
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,15 @@ class LocalChanges:
                 state.invalidations.put(EntryChanged(parent, changed.encode()))
         elif self._service.can("make_folder"):
             state.intents.place(folder.ino, state.due())
+
+    def unite(self, folder: Inode, other: Inode) -> None:
+        """Give `folder` the entry and the content of the folder `other`, and drop `other`.
+
+        If `other` has local changes, or `folder` is below it, a later listing tries again. Call
+        within a transaction.
+        """
+        with suppress(StoreError, Changed):
+            unite(self._state, folder, other)
 
 
 @dataclass(eq=False)

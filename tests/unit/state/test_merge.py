@@ -62,6 +62,9 @@ class LocalView:
     def give_way(self, folder: Inode, *, to_folder: bool) -> None:
         self.way.append((folder.ino, to_folder))
 
+    def unite(self, folder: Inode, other: Inode) -> None:
+        """Keep both folders, as while `other` has local changes."""
+
 
 class Folder:
     """Folder of one zone that is listed repeatedly."""

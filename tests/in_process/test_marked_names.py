@@ -143,36 +143,3 @@ def test_a_folder_and_one_that_a_coworker_renamed_to_its_name_are_united(desk: M
     assert {told["path"].removeprefix("/").partition("/")[2] for told in desk.conflicts()} == {
         f"docs/{copy}", f"docs/new/{inner}"
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("how", ["removed", "backup", "local backup", "restarted"])
-@pytest.mark.parametrize("kind", ["replaced", "long", "beside"])
-def test_a_file_whose_shown_name_differs_is_saved(desk: Mounted, kind: str, how: str) -> None:
-    """The entry keeps its id and its name on the service, and gets one version."""
-    name = {"replaced": "a\tb.txt", "long": "Ж" * 130 + ".txt", "beside": "C"}[kind]
-    if kind == "beside":
-        desk.command("pause")
-        (desk.root / "notes.txt").rename(desk.root / name)
-    before = set(desk.names(desk.root))
-    desk.zone.write(name, b"old")
-    eventually(lambda: set(desk.names(desk.root)) - before, what="the file shows")
-    (shown,) = set(desk.names(desk.root)) - before
-    file, entries = desk.root / shown, {each["id"]: each["name"] for each in desk.zone.entries()}
-    entry = desk.xattr(file, "user.zonedrive.id")
-    desk.command("pause")
-    if how in ("removed", "restarted"):
-        file.unlink()
-        file.write_bytes(b"new")
-    else:
-        backup = desk.root / ("backup" if how == "backup" else "backup~")
-        file.rename(backup)
-        file.write_bytes(b"new")
-        backup.unlink()
-    if how == "restarted":
-        desk.restart()
-    if kind == "beside":
-        (desk.root / name).rename(desk.root / "notes.txt")
-    desk.command("resume")
-    desk.sync()
-    assert {each["id"]: each["name"] for each in desk.zone.entries()} == entries
-    assert desk.zone.read_id(entry) == b"new"

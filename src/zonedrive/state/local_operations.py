@@ -27,7 +27,6 @@ from zonedrive.state.conflict_copies import remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import may_differ, shows
 from zonedrive.state.open_file import OpenFile, Session, content_of
 from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pending_request
 
@@ -43,10 +42,7 @@ def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
             zone=folder.zone,
             mode=mode & MODE_BITS,
             local=state.stays_local(folder, name),
-            remote_name=_former_name(state, folder, name),
         )
-        if inode.remote_name is not None:
-            state.named_otherwise.add(inode.ino)
         now = time.time_ns()
         state.inodes.note_times(folder, mtime_ns=now, ctime_ns=now)
     reached(Place.FILE_NAMED)
@@ -275,32 +271,9 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
             continue
-        if _was_shown_as(inode, folder, name) and not _is_moving(state, inode):
+        if _had(inode, folder, name) and not _is_moving(state, inode):
             return inode
     return None
-
-
-def _former_name(state: LocalState, folder: Inode, name: str) -> str | None:
-    """Return the name on the service of a leaving entry that `folder` showed as `name`, or None.
-
-    None also means that both names are equal. A new file with the display name gets the entry's
-    name, so that it can take over the entry.
-    """
-    for intent in state.intents.leaving() if may_differ(name) else ():
-        inode = state.inodes.find(intent.ino)
-        if inode is None or inode.is_folder or intent.final or inode.remote_name == name:
-            continue
-        if _was_shown_as(inode, folder, name):
-            return inode.remote_name
-    return None
-
-
-def _was_shown_as(inode: Inode, folder: Inode, name: str) -> bool:
-    """Return True if `name` is a display name of the inode's entry, last known in `folder`."""
-    known = inode.remote_name
-    if known is None or not _had(inode, folder, known):
-        return False
-    return known == name or (may_differ(name) and shows(name, known, inode.remote_id))
 
 
 def _had(inode: Inode, folder: Inode, name: str) -> bool:
@@ -317,7 +290,7 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
     """
     folder = state.inodes.get(successor.parent)
     for intent in state.intents.parked():
-        if _had(state.inodes.get(intent.ino), folder, state.remote_name(successor)):
+        if _had(state.inodes.get(intent.ino), folder, successor.name):
             state.intents.place(intent.ino, state.due_for_names())
 
 
@@ -403,12 +376,6 @@ def _place(
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
     is_kept = state.is_kept(inode)
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
-    if inode.is_new and not inode.is_folder:
-        known = _former_name(state, folder, name)
-        if known != inode.remote_name:
-            state.inodes.update(inode, remote_name=known)
-        if known is not None:
-            state.named_otherwise.add(inode.ino)
     if not inode.is_new and local:
         if not was_local:
             _park(state, inode)

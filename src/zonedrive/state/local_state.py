@@ -83,8 +83,6 @@ class LocalState:
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; may be torn
         self.refusals = RejectedChanges()
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
-        # New files that may have the name of a leaving entry, which is shown otherwise.
-        self.named_otherwise = {each.ino for each in self.intents.all() if each.base is None}
         # By inode and generation: bytes that a program has or may have synced with their record.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # part of `durable` that newer records replace

@@ -149,14 +149,6 @@ def shows(local: str, name: str, entry_id: str | None) -> bool:
     return local == shown or local in marked or (shown != name and local == name.translate(_FORMER))
 
 
-def may_differ(local: str) -> bool:
-    """Return True if `local` may be a display name of an entry that has another name.
-
-    This fast test has false positives, but no false negatives.
-    """
-    return _DIFFERS.search(local) is not None
-
-
 def may_show(name: str) -> Callable[[str], bool]:
     """Return a predicate that quickly tells whether a local name may be a display name for `name`.
 
@@ -185,7 +177,6 @@ def local_name(
 
 
 _MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64})(?=\.|$)")
-_DIFFERS = re.compile(f"{_MARK.pattern}|{_SPELLED.pattern}|[\u2205\uff0e\uff0f\ufffd]")
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:

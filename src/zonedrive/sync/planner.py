@@ -413,17 +413,8 @@ class InodeViews:
         folder = self._state.inodes.find(place[0])
         if folder is None or folder.parent == NOWHERE:
             return 0
-        state = self._state
-        inode = state.inodes.child(*place)
-        if inode is not None and inode.is_new and not inode.is_folder:
-            return inode.ino
-        for ino in list(state.named_otherwise):
-            inode = state.inodes.find(ino)
-            if inode is None or not inode.is_new or inode.remote_name is None:
-                state.named_otherwise.discard(ino)
-            elif place == (inode.parent, state.remote_name(inode)):
-                return ino
-        return 0
+        inode = self._state.inodes.child(*place)
+        return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
 
 
 class Planner:

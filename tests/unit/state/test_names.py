@@ -8,7 +8,6 @@ from zonedrive.state.names import (
     MAX_BYTES,
     is_respelled,
     local_name,
-    may_differ,
     may_show,
     safe,
     shows,
@@ -59,16 +58,6 @@ def test_an_entry_is_found_by_its_local_name(name: str, entry_id: str) -> None:
     assert fits(first)
     assert fits(local_name(name, entry_id, {first}))
     assert not fits("another name altogether" + first)
-
-
-@given(st.text(max_size=300), st.sampled_from(["", ".", "..", "/", "a\tb", "\ud800", *STEERING]))
-def test_a_local_name_that_differs_is_noticed(text: str, special: str) -> None:
-    """So a new file with an ordinary name is not compared with the entries of its folder."""
-    for name in (text, special, text + special):
-        shown = local_name(name, "1", ())
-        assert may_differ(shown) or shown == name
-        assert may_differ(local_name(name, "1", {shown}))
-    assert not may_differ("Bericht März~1.docx")
 
 
 def test_ordinary_names_are_shown_as_they_are() -> None:

@@ -362,14 +362,14 @@ class Namespace:
             former = target or local_operations.removed_at(state, new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
-                with self._held_back(inode):
-                    await self._files.keep_readable(target)
             await bring_bytes(state, self._service, inode, former)
             await self._files.save_new(inode)
-            if target is not None and (target.ino, target.generation) in state.durable:
-                # A power cut could keep the rename without the bytes, and both contents were lost.
+            if target is not None:
                 with self._held_back(inode):
-                    await self._files.sessions.sync_stored(inode)
+                    if (target.ino, target.generation) in state.durable:
+                        # A power cut could keep the rename without the bytes; both were lost.
+                        await self._files.sessions.sync_stored(inode)
+                    await self._files.keep_readable(target)  # its upload may have ended by now
             if not names.is_current:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")

@@ -96,7 +96,7 @@ def forbid_dumps() -> None:
 def raise_file_limit() -> None:
     """Raise the soft limit of open files to the hard limit, because each open file needs some.
 
-    The soft limit is small only for programs that call select(2), which zonedrive does not.
+    The soft limit is small only for programs that call select(2), which the daemon does not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:

@@ -5,8 +5,8 @@ This package does not use the network, and none of its functions is `async`.
 Crash protocol: a daemon may be killed between any two statements. `failpoint.Place` lists every
 step and states which data is durable at that step. A change affects up to three stores. The first
 holds the rows: inodes, intents and pending requests are in one SQLite file, so that one transaction
-covers all of them. The second is the spool, with one file for each generation of a file's bytes.
-The third is the service.
+covers all of them. The second is the spool, with one file for each generation (saved state) of
+a file's bytes. The third is the service.
 
 1. Bytes are stored before the row that refers to them, and deleted after the commit that removes
    the reference (`Database.after_commit`). So a row never refers to missing bytes. Bytes without a
@@ -14,13 +14,13 @@ The third is the service.
    The transaction that records the bytes also records their manifest (`content.manifest`), which
    distinguishes these bytes from older ones. Bytes that a killed process wrote after this record
    are recognised by their nonces, so that they are not mistaken for tampering.
-2. A generation that was closed never changes. The next writer works on a copy.
+2. The bytes of a closed generation never change. The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
    A new file has no row before its first close, so the next start of the daemon does not know a
    file that was never closed.
-4. Before content, a new folder or a new name is sent to the service, a pending request is recorded.
-   When the service answers, the request and the intent are deleted in one transaction. If a pending
+4. Before the daemon sends content, a new folder or a new name, it records a pending request. When
+   the service answers, the request and the intent are deleted in one transaction. If a pending
    request remains, the daemon first queries the service for its outcome, before it sends any other
    request for the inode. Deletions have no pending request, because they can be repeated safely.
 

@@ -80,9 +80,9 @@ def allowed(inode: Inode, rules: Rules) -> int:
 def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float) -> Attr:
     """Return the stat fields of an inode.
 
-    The kernel may cache these fields and the inode's name for `timeout` seconds. It does not cache
-    a name that has a second spelling, because a change through the other spelling would not update
-    the cache.
+    The kernel may cache these fields and the inode's name for `timeout` seconds. A name with a
+    second spelling (see `names`) is not cached, because a change through the other spelling would
+    not update the cache.
     """
     folder = inode.is_folder
     return Attr(

@@ -29,7 +29,7 @@ def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str
     """
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
     mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
-    plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
+    plain = safe(state.remote_name(inode))  # the local name may have a hash suffix
     taken = state.inodes.children(inode.parent if parent is None else parent)
     name, number = with_mark(plain, mark), 1
     while name in taken:
@@ -59,10 +59,11 @@ def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
 
 
 def remove_mark(state: LocalState, inode: Inode) -> None:
-    """Remove the mark from the local name of an inode that is about to lose its remote entry.
+    """Remove the hash suffix (see `names`) from the local name of an inode, if it has one.
 
-    The inode becomes new, and its local name is sent to the service. If the name without the mark
-    is taken, the inode gets the name of a conflict copy. Call within a transaction.
+    The inode is about to lose its remote entry, so the local name is sent as that of a new entry.
+    If the name without the suffix is taken, the inode gets a conflict-copy name instead. Call
+    within a transaction.
     """
     parent, old = inode.parent, inode.name
     name = safe(state.remote_name(inode))

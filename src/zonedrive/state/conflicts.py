@@ -66,7 +66,8 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     log.info("inode %d: deleted on the service while renamed locally", inode.ino)
     if inode.is_folder:
         with state.transaction():
-            # As the service would list it: the next listing removes it, or keeps its local changes.
+            # Record the place that a listing would show: the next listing then removes the folder,
+            # or keeps the local changes in it.
             above = state.inodes.get(inode.parent).remote_id
             state.inodes.update(inode, remote_parent=above, remote_name=state.remote_name(inode))
             state.intents.done(intent, place=True)
@@ -150,7 +151,7 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
     theirs = state.inodes.by_remote(folder.zone, found.id)
     if theirs is None:
         return state.inodes.add(parent, name, **fields_of(found, folder))
-    if theirs.parent == parent:  # the entry was shown under a name with a mark
+    if theirs.parent == parent:  # the entry was shown with a hash suffix
         state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
         state.inodes.move(theirs, parent, name)
     return theirs

@@ -57,7 +57,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     type: str = ""
     sync: str = ""
     attributes: Attributes = Attributes()
-    seen: int = 0  # `Sealed.mark` of the service's reply, if all of it is stored here; else 0
+    seen: int = 0  # hash (`Sealed.mark`) of the service's reply, if all of it is stored; else 0
 
     @property
     def is_folder(self) -> bool:

@@ -1,4 +1,4 @@
-"""Caches of the tree: inodes, the names in folders, and new files that have no row yet.
+"""Caches of the tree: inodes, the names in folders, and new files without a database row.
 
 This module does not read or write the database.
 
@@ -167,10 +167,10 @@ class Dirents:
 
 
 class Drafts:
-    """Drafts, by inode number and by place.
+    """Drafts, by inode number and by place (folder and name).
 
-    A draft is a new file that no program has closed yet. The file has a name but no row. A file is
-    not durable before its first close, so drafts are lost when the daemon ends.
+    A draft is a new file that has a name but no database row yet, usually because no program has
+    closed the file. Drafts are lost when the daemon ends.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ class Drafts:
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 
     def drop(self, ino: int) -> Place:
-        """Remove a draft that has got a row or lost its name; return its former folder and name."""
+        """Remove a file from the drafts; return the folder and name with which it was added."""
         _, place = self._known.pop(ino)
         names = self._names[place[0]]
         del names[place[1]]

@@ -277,7 +277,7 @@ class InodeTable:
                 yield ino, parent, f"/{ino}"
 
     def has_mark(self, ino: int) -> bool:
-        """Return True unless the `mark` in the inode's row is NULL.
+        """Return True unless the column `mark` in the inode's row is NULL.
 
         See `row_upgrade.mark_names`.
         """

@@ -178,7 +178,7 @@ class Inodes:
     def numbers_in(self, parent: int) -> list[int]:
         """Return the numbers of the inodes in a folder, in order of creation.
 
-        Drafts, which are files without a row, come last.
+        Drafts, which are new files without a database row, come last.
         """
         numbers = [*self.rows.numbers_in(parent), *self._drafts.names_in(parent).values()]
         return [ino for ino in numbers if ino != ROOT]
@@ -209,7 +209,7 @@ class Inodes:
         """Yield the inode, if not None, and then the folders above it up to the root.
 
         For an unlinked inode, follow the folders that contain its entry on the service. If the
-        last known places of unlinked folders form a cycle, stop there.
+        last known places of unlinked folders form a cycle, yield each of them once.
         """
         passed = set[int]()
         while inode is not None and inode.ino not in passed:
@@ -315,9 +315,9 @@ class Inodes:
         return inode
 
     def note_times(self, inode: Inode, **times: int) -> None:
-        """Set times of a folder, for now only in memory.
+        """Set times of a folder in memory, without writing the folder's row.
 
-        The folder's row is written when a draft in the folder gets a row.
+        The row is written when a new file in the folder (see `draft`) gets a row.
         """
         self._changed(inode.parent)
         self._set(inode, times)
@@ -347,8 +347,8 @@ class Inodes:
     def update(self, inode: Inode, **changes: object) -> None:
         """Set fields of an inode, and write its row if the inode has one.
 
-        A draft gets a row if a field of INDEXED changes. Only `move` and `unlink` change `parent`
-        and `name`.
+        A draft (see `draft`) gets a row if a field in INDEXED changes. Only `move` and `unlink`
+        change `parent` and `name`.
         """
         if all(getattr(inode, name) == value for name, value in changes.items()):
             return
@@ -530,7 +530,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names now (unless `only_back`), and again on a rollback."""
+        """Drop a folder's cached names on a rollback and, unless `only_back` is set, also now."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

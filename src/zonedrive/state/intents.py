@@ -66,7 +66,10 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> bool:
-        """Return True if the entry is to be deleted, and no new file may take over the entry."""
+        """Return True if the entry is to be deleted, even if a new file gets its folder and name.
+
+        Otherwise, the content of such a file becomes the next version of the entry.
+        """
         return self.gone and self.place
 
     @property
@@ -411,17 +414,17 @@ class IntentTable:
         return sorted(self._intents.values(), key=lambda intent: intent.seq)
 
     def pending(self) -> list[Intent]:
-        """Return all intents that are not parked, oldest change first."""
+        """Return all intents except those of parked files (see `park`), oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
 
     def parked(self) -> list[Intent]:
-        """Return the parked intents, in any order."""
+        """Return the intents of parked files (see `park`), in any order."""
         return [self._intents[ino] for ino in self.agenda.parked]
 
     def leaving(self) -> list[Intent]:
         """Return the intents of inodes that were moved, renamed or deleted, oldest change first.
 
-        These include new folders and parked files.
+        These include new folders and parked files (see `park`).
         """
         return [intent for intent in self.names() if intent.place or intent.gone]
 
@@ -458,8 +461,8 @@ class IntentTable:
         """Record new content of a file, to be sent as the next version or as a new file.
 
         `base` is the version that was edited, or None for a new file. The base of an earlier intent
-        with unsent content, or of a parked intent, is kept, because the edit began from that
-        version. The other arguments are those of `Intent`. Return the new intent.
+        with unsent content, or of a parked file (see `park`), is kept, because the edit began from
+        that version. The other arguments are those of `Intent`. Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -478,7 +481,8 @@ class IntentTable:
         """Mark the inode's intent, if any, as held, because a program has the file open.
 
         Until `let_go` is called, a rename or move may be sent, but no new content and no deletion
-        of a removed file. The row is not changed, because a restart closes the file.
+        of a removed file. The row is not changed, because no program has the file open after a
+        restart of the daemon.
         """
         old = self._intents.get(ino)
         if old is not None:
@@ -507,9 +511,9 @@ class IntentTable:
         return self._change(ino, Event.MOVE, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
-        """Record that a file was renamed to a local-only name.
+        """Park a file: record that it was renamed to a local-only name.
 
-        The entry on the service does not change. From now on, the content is stored only locally.
+        The entry on the service keeps its name and its content. New content is stored only locally.
         `base` is the version that the local content is based on.
         """
         old = self._intents.get(ino)
@@ -523,8 +527,8 @@ class IntentTable:
     def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
         """Record that an inode was deleted locally, and return the new intent.
 
-        `due_ns` is the earliest time to send the deletion (wall clock). With `final`, no new file
-        at the same place takes over the entry.
+        `due_ns` is the earliest time to send the deletion (wall clock). If `final` is set,
+        the entry is deleted even if a new file gets its folder and name.
         """
         return self._change(
             ino, Event.DELETE if final else Event.REMOVE, generation=0, size=0, place=final,

@@ -72,7 +72,7 @@ def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str) -> None:
     """Turn an open file that was just deleted on the service into a new, empty file.
 
-    The new file gets the name `name` in `folder`, without a mark (see `names`).
+    The new file gets the name `name` in `folder`, without a hash suffix (see `names`).
     """
     inode = state.inodes.get(opened.ino)
     with state.transaction():
@@ -157,8 +157,8 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
-    If another file was moved to the removed file's place on the service, that file takes over
-    the entry, unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
+    If another file was moved locally to the place of this entry, that file takes over the entry,
+    unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
@@ -283,10 +283,10 @@ def _had(inode: Inode, folder: Inode, name: str) -> bool:
 
 
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
-    """Schedule the deletion of the entries of parked files whose place `successor` has taken.
+    """Schedule the deletion of the entries whose place on the service `successor` has taken.
 
-    Called when the successor is removed or renamed. Parked files keep their content and their
-    local-only names.
+    These entries belong to parked files (see `removed_at`), which keep their content and their
+    local-only names. Called when the successor is removed or renamed.
     """
     folder = state.inodes.get(successor.parent)
     for intent in state.intents.parked():
@@ -304,7 +304,7 @@ def _is_moving(state: LocalState, inode: Inode) -> bool:
 
 
 def successor(state: LocalState, inode: Inode) -> Inode | None:
-    """Return the file that was moved to the place that `inode` has on the service, or None."""
+    """Return the file that was moved locally to the place of `inode`'s remote entry, or None."""
     folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
     moved = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
     if moved is None or moved is inode or moved.is_folder or moved.is_new:
@@ -408,7 +408,7 @@ def _place(
 
 
 def _unpark(state: LocalState, inode: Inode) -> None:
-    """Resume the upload of a parked file whose new name may be sent to the service."""
+    """Resume sending the changes of a parked file, whose name is no longer local-only."""
     intent = state.intents.get(inode.ino)
     if intent is None or intent.generation:
         return  # never parked: the file has just taken over another file's entry
@@ -449,6 +449,6 @@ def _publish(state: LocalState, inode: Inode) -> None:
 
 
 def _touch(state: LocalState, folder: Inode) -> None:
-    """Set the times of a folder to the current time, because its names have changed."""
+    """Set the times of a folder to the current time, because its entries have changed."""
     now = time.time_ns()
     state.inodes.update(folder, mtime_ns=now, ctime_ns=now)

@@ -111,7 +111,7 @@ class LocalState:
         return self._generation
 
     def is_own(self, author: str) -> bool:
-        """Return True if `author` is the logged-on user; names of users do not depend on case."""
+        """Return True if `author` is the logged-on user; user names are case-insensitive."""
         return author.casefold() == self.user.casefold()
 
     def stays_local(self, parent: Inode, name: str) -> bool:
@@ -251,7 +251,7 @@ class LocalState:
             return False
         self._hold(inode, opened)
         opened.superseded = True
-        opened.told.nlink = 0  # as of a file that another file was renamed over
+        opened.told.nlink = 0  # as for a file that a rename has replaced
         opened.told.attr_timeout = self.settings.refresh
         del self.opened[inode.ino]
         self.kernel.renew(opened)
@@ -309,21 +309,23 @@ class LocalState:
         return attr
 
     def inode_for(self, number: int) -> Inode:
-        """Return the inode whose current content a program uses under a kernel inode number.
+        """Return the inode whose current content a kernel inode number refers to.
 
-        This is the number of the current content, or that of a former version if a handle that was
-        opened under it follows the file. Raises OSError (ESTALE) if there is no such inode.
+        The number is that of the current content, or that of a former version if a handle was
+        opened for that version and has moved to the current content (see `supersede`). Raises
+        OSError (ESTALE) for other numbers.
         """
         if self._is_followed(number):
             return self.inodes.get(ino_of(number))
         return self.kernel.inode(self.inodes, number)
 
     def attr_for(self, number: int, attr: Attr) -> Attr:
-        """Return the stat fields to report for a kernel inode number; `attr` are the inode's.
+        """Return the stat fields to report for a kernel inode number; `attr` has the current ones.
 
-        If programs read a former version under this number, its fields are returned. Otherwise a
-        handle that follows the file gets the current fields. The kernel must not cache these,
-        because it is not notified of changes under this number.
+        If the number belongs to an open former version, the fields of this version are returned.
+        If only handles that have moved to the current content use the number (see `supersede`), the
+        current fields are returned with an attribute timeout of 0, because the kernel is not
+        notified of changes under this number.
         """
         if (former := self.kernel.former.get(number)) is not None:
             return former.told

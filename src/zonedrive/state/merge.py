@@ -101,9 +101,10 @@ class LocalView(Protocol):
         """Return names under which pending requests may have created entries in a remote folder."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record whether a coworker has moved the entry of the parked file `inode`.
+        """Record whether a coworker has moved the entry of `inode`, a parked file.
 
-        In a listing, the entry has the name `name`, and `folder` is the remote id of its folder.
+        A parked file has a local-only name, while its entry on the service keeps the former name.
+        The listing shows the entry as `name` in the folder with the remote id `folder`.
         """
 
     def left(self, folder: Inode) -> None:
@@ -116,26 +117,27 @@ class LocalView(Protocol):
         """
 
     def give_way(self, folder: Inode, *, to_folder: bool) -> None:
-        """Make `folder`, whose name another entry has on the service, give up the name.
+        """Make `folder` give up its name, which another entry has on the service.
 
-        The folder exists only because of local changes below it. If the other entry is a folder,
-        schedule the creation: when the service refuses it, the two folders are united. Otherwise,
-        rename the folder locally. Called in a transaction.
+        `folder` exists only because of local changes below it. If the other entry is not a folder,
+        rename `folder` locally. Otherwise schedule the creation of `folder`, if the service can
+        create folders: the service rejects the creation, because the name is taken, and then the
+        two folders are united. Called in a transaction.
         """
 
     def unite(self, folder: Inode, other: Inode) -> None:
         """Give `folder` the entry and the content of the folder `other`, and drop `other`.
 
         `folder` exists only because of local changes below it, and the service cannot create it.
-        Does nothing while this is not possible. Called in a transaction.
+        Does nothing if `other` is in use or `folder` is below it. Called in a transaction.
         """
 
 
 class Merge:
     """Merge of one listing into one folder.
 
-    INVARIANT: an inode with local changes, or whose entry the listing contains, is not unlinked. It
-    may be in another folder, because a program may have moved it out of a removed folder.
+    INVARIANT: the merge does not unlink an inode that has local changes or whose entry is in the
+    listing. Such an inode may be in another folder, because a program may have moved it there.
     """
 
     def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
@@ -176,7 +178,7 @@ class Merge:
             part = range(start, min(start + SORTED, len(ids)))
             ordered.append(sorted(part, key=ids.__getitem__))
             yield
-        # Sorted by id, so that the same one of two entries with one name always gets the mark.
+        # Sorted by id, so that the same one of two entries with one name gets the hash suffix.
         for numbers in batches(heapq.merge(*ordered, key=ids.__getitem__), STEP):
             if known:
                 self._compare(answer, numbers, changed, elsewhere, fresh)
@@ -357,16 +359,16 @@ class Merge:
         self.result.appeared += len(added)
 
     def _bind(self, kept: Inode, entry: Entry) -> None:
-        """Make a folder that is kept for local changes represent an entry without an inode."""
+        """Bind `entry`, which has no inode, to a folder that was kept for its local changes."""
         self._seen.add(kept.ino)
         self._inodes.update(kept, remote_id=entry.id, listed=False)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
         """Yield the entries that got a new name or were moved to this folder on the service.
 
-        Entries that were moved or removed locally are skipped. So are edited files that have a
-        temporary name while another client exchanges two names: if the file is deleted now, its
-        edit becomes a new file, which must not have that name.
+        Skip entries that were moved or removed locally. Also skip edited files that have a
+        temporary name on the service, because another client is exchanging two names: if such a
+        file is deleted now, its edit is sent as a new file, which must not get the temporary name.
         """
         for number, inode, entry in met:
             local = self._ours.local(inode.ino)
@@ -413,7 +415,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove marks (see `names`) from display names if the plain name is free in the folder."""
+        """Remove the hash suffix (see `names`) from display names that are unique without it."""
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -432,10 +434,10 @@ class Merge:
         self._give_names(alone, self._take_names(alone))
 
     def _take_back(self, name: str, *, to_folder: bool) -> None:
-        """Make a folder that is kept for local changes give up its display name `name`.
+        """Take the display name `name` from the folder, if any, that is kept for local changes.
 
-        An entry on the service has the name; `to_folder` tells whether it is a folder. See
-        `LocalView.give_way`.
+        An entry on the service needs the name; `to_folder` tells whether this entry is a folder.
+        See `LocalView.give_way`.
         """
         if (kept := self._kept(name)) is not None:
             self._ours.give_way(kept, to_folder=to_folder)
@@ -451,10 +453,10 @@ class Merge:
         if inode.is_folder and inode.remote_parent != self._folder.remote_id:
             self._forget_places_below(inode)
         if local & Local.PARKED:
-            # The former place stays known: a new file there takes over the identity. If a coworker
-            # has moved the entry, its upload moves the new file.
+            # The recorded place stays unchanged: a new file there takes over the entry. If a
+            # coworker has moved the entry, the upload of the new file also moves the file.
             self._ours.parked_at(inode, self._folder.remote_id, entry.name)
-            place, mark = {}, 0  # without a mark, the next listing calls `parked_at` again
+            place, mark = {}, 0  # `seen` is 0, so the next listing calls `parked_at` again
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)
@@ -481,11 +483,11 @@ class Merge:
         self._inodes.update(inode, **place, **fields, seen=mark)
 
     def _forget_places_below(self, inode: Inode) -> None:
-        """Forget the last known places that contradict the listing, which contains `inode`.
+        """Forget last known places that contradict the listing, which shows `inode` in the folder.
 
-        The folder of the listing is not below `inode` on the service. If its last known place is
-        below `inode`, one of the entries between the two has left its place. Such an entry was also
-        moved or removed locally, because it is not below `inode` in the local tree.
+        If the stored `remote_parent` values lead from the folder up to `inode`, they form a cycle,
+        so at least one of them is outdated. Clear the values of the folders on this path that were
+        also moved or removed locally. The other values agree with the local tree, which is acyclic.
         """
         way = dict[int, Inode]()
         each: Inode | None = self._folder
@@ -571,7 +573,7 @@ class Merge:
             )
 
     def _is_moved_into(self, folder: Inode, child: Inode) -> bool:
-        """Return True if the service has `child`, which is now in `folder`, in another folder."""
+        """Return True if `child` was moved to `folder` locally, but not yet on the service."""
         is_elsewhere = child.remote_parent not in (None, folder.remote_id)
         return is_elsewhere and bool(self._ours.local(child.ino) & Local.PLACE)
 

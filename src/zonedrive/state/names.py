@@ -5,7 +5,8 @@ The service allows any text as a name. A name in a folder of the mount must not 
 changes the text direction; and must not be longer than 255 bytes. The display name replaces each
 forbidden character of a name by a similar one: `/` by U+FF0F, a control character by its control
 picture, U+202E by `‹RLO›`. If a name is too long, or an earlier entry of the folder has the same
-display name, the display name also gets a mark: `~` and a hash of the entry's id.
+display name, the display name also gets a hash suffix before the extension: `~` and a hash of the
+entry's id.
 
 Names that local programs use get a display name, too, see `typed`. The original name and its
 display name are two spellings of one name, as upper and lower case are on some other file systems.
@@ -34,7 +35,7 @@ _BIDI = {
     0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI",
 }  # fmt: skip
 _SHOWN = _CONTROLS | {code: f"\u2039{name}\u203a" for code, name in _BIDI.items()}
-# The rare C1 controls: as ESC and a letter, which is how terminals of seven bits spell them.
+# The rare C1 controls are shown as ESC and a letter, which is their 7-bit form in terminals.
 _SHOWN |= {code: f"\u241b{chr(code - 0x40)}" for code in range(0x80, 0xA0)}
 _FOREIGN = {**_SHOWN, ord("/"): "\uff0f"}
 _FOREIGN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # lone surrogates: not valid UTF-8
@@ -57,7 +58,7 @@ _SPECIAL = frozenset(
         "$recycle.bin",
         "recycler",
         "system volume information",
-        "node_modules",  # modules for any script below
+        "node_modules",  # Node.js loads modules from it, for scripts in all subfolders
         "cvs",
         "_darcs",
     )
@@ -138,8 +139,8 @@ def fits(name: str) -> bool:
 def shows(local: str, name: str, entry_id: str | None) -> bool:
     """Return True if `local` is a display name of `name`, now or in version 0.1.0.
 
-    `name` is the service's name, `entry_id` the id of the entry. If the id is None, the mark of any
-    entry counts.
+    `name` is the service's name, `entry_id` the id of the entry. The display name may have the
+    hash suffix of this id or, if the id is None, of any id.
     """
     shown = safe(name)
     if entry_id is None:
@@ -155,7 +156,7 @@ def may_show(name: str) -> Callable[[str], bool]:
     `name` is the service's name. The predicate has false positives, but no false negatives.
     """
     shown = safe(name)
-    beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # every mark keeps this
+    beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # no suffix changes it
     return lambda local: local == shown or (local.startswith(beginning) and "~" in local)
 
 
@@ -180,13 +181,16 @@ _MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64})(?=\.|$)")
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:
-    """Return the three display names with a mark for an entry, shortest first."""
+    """Return the three display names of an entry with a hash suffix, shortest suffix first."""
     digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
     return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 
 
 def with_mark(name: str, mark: str) -> str:
-    """Return `name` with `mark` before the extension; shorten the stem to fit into MAX_BYTES."""
+    """Return `name` with the suffix `mark` before the extension.
+
+    The stem is shortened if the result would exceed MAX_BYTES.
+    """
     stem, dot, extension = name.rpartition(".")
     if not stem or len(extension.encode()) > 20:
         stem, dot, extension = name, "", ""

@@ -186,9 +186,9 @@ class Handle(msgspec.Struct, eq=False):
         """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 
         Such writes are recognised by their range: the kernel writes whole pages, and the last page
-        only up to the end of the file. They begin before the end that the kernel knows, at which
-        the kernel appends. Only a readable handle can be mapped. `size` is the size of the file in
-        bytes.
+        only up to the end of the file. They begin before the end of the file that the kernel
+        knows, while appended data begins at this end. Only a readable handle can be mapped. `size`
+        is the size of the file in bytes.
         """
         end, whole = offset + length, not offset % PAGE
         is_page = whole and (end == size or (end < size and not end % PAGE))

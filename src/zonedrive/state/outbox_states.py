@@ -1,8 +1,9 @@
 """Transition tables of the outbox, for the states of local changes and of their requests.
 
 Each inode has one change (its row in `intents`) and at most one request without a response (its row
-in `pending_requests`). The code that changes these two tables checks every transition against this
-module. A transition that is missing here is logged as an error, which makes tests fail.
+in the table of `pending_requests`). The code that changes these two tables checks every transition
+against this module. A transition that is missing here is logged as an error, which makes tests
+fail.
 
 A transition is one part of a transaction. After a crash, a new daemon continues from the new state
 if the transaction was committed, otherwise from the old state.

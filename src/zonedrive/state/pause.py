@@ -53,7 +53,7 @@ def load(path: Path) -> Pause | None:
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Pause)
-        str(found.line)  # fails for a time that no calendar has
+        str(found.line)  # fails if the time is out of range for `datetime`
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, ValueError, OverflowError):
@@ -109,6 +109,6 @@ class PauseSwitch:
             return
         self._pause = None
         if self._path is not None:
-            with suppress(OSError):  # the time in the file is over, too
+            with suppress(OSError):  # a remaining file is ignored, because its end has passed
                 self._path.unlink(missing_ok=True)
         self.changes.notify()

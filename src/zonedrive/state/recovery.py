@@ -14,7 +14,7 @@
 | a row that refers to a missing inode    | a bug, or damage             | deleted; bytes that    |
 |                                         |                              | only this row names go |
 |                                         |                              | to `lost+found`        |
-| an unlinked inode without an intent     | was only kept open           | deleted                |
+| an unlinked inode without an intent     | was open in a program        | deleted                |
 | bytes from before a restart of the      | may not be on the disk       | checked before they    |
 | machine                                 |                              | are sent               |
 
@@ -201,7 +201,7 @@ def _drop_dangling(state: LocalState) -> None:
         *(each.ino for each in state.intents.all()),
         *(each.ino for each in state.requests.all()),
     ]:
-        if state.inodes.find(ino) is None:  # the bytes of these rows become unnamed
+        if state.inodes.find(ino) is None:  # then no row refers to its bytes
             state.intents.drop(ino)
             state.requests.drop(ino)
 

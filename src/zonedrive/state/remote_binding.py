@@ -26,8 +26,8 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
 
     If both are folders, the content of the dropped folder is merged into `inode`. Raises StoreError
     if the other inode is in use, or if only one of the two inodes is a folder. Raises Changed if
-    `inode` is below the other folder; the next listings show which folder between the two was moved
-    on the service. Call within a transaction.
+    `inode` is below the other folder: then a folder on the path between them was moved on the
+    service, and the next listings show its new place. Call within a transaction.
     """
     other = state.inodes.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -93,7 +93,7 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
 
 
 def release(state: LocalState, parked: Inode) -> None:
-    """Turn a parked file into a local-only file, and keep its entry on the service.
+    """Turn a parked file (see `withdraw`) into a local-only file, but keep its remote entry.
 
     The entry is kept because a coworker has moved it.
     """
@@ -203,8 +203,8 @@ def _can_merge(state: LocalState, folder: Inode) -> bool:
 def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) -> None:
     """Move `child` into `folder` under another name, because `twin` has its name there.
 
-    If the name comes from the service, it gets a mark, as in a listing. A local-only name gets a
-    number. Otherwise `child` becomes a conflict copy. The conflict is not recorded if `child` is
+    If the name comes from the service, it gets a hash suffix (see `names`). A local-only name gets
+    a number. Otherwise `child` becomes a conflict copy. The conflict is not recorded if `child` is
     never uploaded.
     """
     name = state.remote_name(child)
@@ -222,9 +222,10 @@ def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) ->
 
 
 def _local_only_name(state: LocalState, child: Inode, folder: Inode) -> str | None:
-    """Return a free local-only name in `folder`: that of `child` with a number, or None.
+    """Return a free local-only name in `folder`, made from that of `child` and a number, or None.
 
-    The number is as far at the end as a pattern of `local_only` permits.
+    The number is as close to the end of the name as possible: the setting `local_only` must still
+    match the name.
     """
     name, taken = child.name, state.inodes.children(folder.ino)
     numbered = (

@@ -152,7 +152,7 @@ def record_place(state: LocalState, inode: Inode, *, created: bool = False) -> N
         return
     folder = state.inodes.get(inode.parent)
     if not created and folder.is_new and state.intents.get(folder.ino) is None:
-        return  # the service lost the folder or moved it: a listing shows where the file is now
+        return  # the folder was deleted or moved on the service: a listing shows the file's place
     if is_elsewhere(state, inode):
         state.intents.place(inode.ino, due_in(0))
 
@@ -214,7 +214,7 @@ def record_move(
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
-    """Record where the service has an entry that occupies a name needed by another entry.
+    """Record the place on the service of an entry whose name another entry needs.
 
     `inode` is the inode of the occupying entry, and has local changes. `above` is the remote id of
     the folder that contains this entry on the service, and `name` is the entry's name there.
@@ -284,9 +284,9 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
 
 
 def create_lost_folder(state: LocalState, folder: Inode) -> None:
-    """Schedule the creation of a folder that the service has lost, and of those above it.
+    """Schedule the creation of a folder deleted on the service, and of deleted folders above it.
 
-    The folder is needed again, because something in it is to be sent. Does nothing if the creation
+    The folder is needed again, because a change in it is to be sent. Does nothing if the creation
     is scheduled already.
     """
     with state.transaction():

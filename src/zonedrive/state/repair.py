@@ -7,12 +7,12 @@ The damaged file is set aside, and is never changed or deleted. A repair has the
 process may be killed after each of them:
 
 1. The new database is filled next to the old database.
-2. The mark is written: a file that contains the future name of the damaged file.
+2. A marker file is written, which contains the future name of the damaged file.
 3. The old database is renamed to that name.
 4. The new database is renamed to the name of the old database.
-5. The owner of the tables makes them consistent, and the mark is deleted.
+5. The owner of the tables makes them consistent, and the marker file is deleted.
 
-INVARIANT: while the mark exists, no data is deleted to which a lost row may have referred.
+INVARIANT: while the marker file exists, no data is deleted to which a lost row may have referred.
 """
 
 import contextlib
@@ -235,7 +235,7 @@ def _finish(path: Path) -> None:
 def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     """Copy the readable rows to the new database; return their number."""
     copy = sibling(path, ".reading")
-    for suffix in _SUFFIXES[:2]:  # a copy, because reading may write
+    for suffix in _SUFFIXES[:2]:  # read a copy, because SQLite may write to the files
         source = sibling(path, suffix)
         sibling(copy, suffix).unlink(missing_ok=True)
         if source.exists():

@@ -19,7 +19,7 @@ from zonedrive.state.names import (
 def mark_names(connection: sqlite3.Connection) -> None:
     """Migrate to the sixth schema: have `names` check all names against the new display rules.
 
-    A NULL mark in the root's row means that this check is still to be done.
+    NULL in the column `mark` of the root's row means that this check is still to be done.
     """
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
@@ -61,7 +61,7 @@ def _show(inodes: Inodes, inode: Inode) -> None:
 
 
 def local_files(inodes: Inodes) -> None:
-    """Mark the local-only temporary files of programs as BESIDE instead of WANTED.
+    """Mark the local-only temporary files of programs as BESIDE, not WANTED (see `stays`).
 
     Earlier versions marked all local-only files as WANTED, and a logoff refuses to delete WANTED
     files.

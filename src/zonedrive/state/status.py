@@ -77,8 +77,8 @@ class Status:
 
         `intents` are the pending changes, `state` is the state of the connection, and `cache` is
         the size and the limit of the cache in bytes. The result contains `paused_since` and
-        `paused_until` if they are known. If any of `notices`, which are texts about problems, is
-        not empty, the result contains them as one string, `notice`.
+        `paused_until` if they are known. `notices` are texts about problems; the texts that are
+        not empty, if any, are joined to one string, `notice`.
 
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`

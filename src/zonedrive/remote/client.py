@@ -141,7 +141,7 @@ class Client:
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of its version with this `Version.version`."""
+        """Return the whole content of a file, or of the version with this `Version.version`."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 

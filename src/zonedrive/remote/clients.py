@@ -26,9 +26,9 @@ from zonedrive.remote.wire.multipart import MultipartBody
 
 USER_AGENT: Final = f"zonedrive/{__version__}"
 MIB: Final = 1 << 20
-SMALL: Final = 4 * MIB  # one entry, one step of a logon
+SMALL: Final = 4 * MIB  # one response, for example with one entry
 CHANGED: Final = 32 * MIB  # the response to a change: a group has many members
-LISTING: Final = 192 * MIB  # one list, all of its pages together
+LISTING: Final = 192 * MIB  # all pages of one listing together
 REFUSAL: Final = 64 * 1024  # bytes of an error response that are read
 
 TransportT = TypeVar("TransportT", bound=LoopTransport | BlockingTransport)

@@ -2,11 +2,10 @@
 
 This module knows nothing about requests; it only does arithmetic on their durations.
 
-The shortest duration so far is assumed to be that of a request that did not wait in a queue. If
-many requests run at once and each takes longer, the difference gives the number of requests that
-wait for the service or for the local processor. While this number is small, more concurrent
-requests increase the throughput. Therefore, a service with a long round trip gets a higher limit
-than a nearby service.
+The shortest duration so far is taken as the duration without queueing. If many requests run at once
+and each takes longer, the difference gives the number of requests that wait for the service or for
+the local processor. While this number is small, more concurrent requests increase the throughput.
+Therefore, a service with a long round trip gets a higher limit than a nearby service.
 
 At first the limit doubles with each round of responses, until requests wait. The number of waiting
 requests is computed from the first quartile of a round's durations, because slower requests may
@@ -21,10 +20,10 @@ INVARIANT: the limit is at least one, and at most `most`.
 START = 8
 SHORT_QUEUE = 3.0  # from this number of waiting requests on, the limit is not raised
 LONG_QUEUE = 8.0  # the limit is lowered if more requests than this wait
-LEFT = 2  # the limit counts as reached if at most this many places stayed free
+LEFT = 2  # the limit counts as reached if at most LEFT more requests were possible
 FEW = 2  # up to this number, concurrent requests do not slow each other down
-# While at most FEW requests run, each longer duration raises the shortest duration by one part in
-# SETTLING of the difference, so that the limit adapts to a longer round trip.
+# While at most FEW requests run, each longer duration raises the recorded shortest duration by
+# 1/SETTLING of the difference, so that the limit adapts to a longer round trip.
 SETTLING = 8
 
 
@@ -44,8 +43,8 @@ class ConcurrencyLimit:
     def refused(self) -> None:
         """Halve the limit, because the service rejected a request as overloaded (429, 503).
 
-        Further rejections have no effect until as many requests have ended as the limit allowed
-        before.
+        Other requests in progress may report the same overload. Therefore the next results, one
+        fewer than the old limit, are ignored.
         """
         self._is_new = False
         if self._spared:

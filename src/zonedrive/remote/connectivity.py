@@ -7,8 +7,8 @@ Each failure has a weight; when the sum of the weights reaches 1, the state beco
 response from the service resets the sum. One failure to connect, one untrusted certificate, or two
 timeouts in a row are enough. Broken connections and the statuses 502, 503 and 504 (the gateway
 answers, the service does not) must occur five times in a row. Such a status counts only if its
-request began SPACING seconds after the last counted status, because many requests fail in one busy
-moment.
+request began SPACING seconds after the last counted status, because one short overload can make
+many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
 other requests. Every other response, even an error, shows that the service is reachable. Only an
 accepted request ends `logon-required`.
@@ -57,7 +57,7 @@ class Connectivity:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the sources of randomness and time.
+        """Start in the state `online`, with the given sources of random numbers and time.
 
         `chance` returns a random number from 0 to 1 for the pause between probes, `clock` the
         monotonic time in seconds.
@@ -68,7 +68,7 @@ class Connectivity:
         self._lock = threading.Lock()
         self._state: State = "online"
         self._strain = 0.0
-        self._strained_at = float("-inf")  # time of the last status that counted
+        self._strained_at = float("-inf")  # time of the last gateway status that counted
         self._waiting: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
         self._probing = False
         self.last_error: RemoteError | None = None
@@ -101,8 +101,9 @@ class Connectivity:
     def reported(self, kind: Kind, *, is_of_other_logon: bool = False) -> Iterator[None]:
         """Record the result and duration of the request in the `with` block. Thread-safe.
 
-        Errors raised in the block are re-raised. With `is_of_other_logon`, NotLoggedOn is not
-        recorded as a failure, because it does not concern the logon of the other requests.
+        Errors raised in the block are re-raised. `is_of_other_logon` means that the request has no
+        bearer token or contains a password. NotLoggedOn then does not change the state, because it
+        does not show that the token of the other requests is invalid.
         """
         began = self._clock()
         try:

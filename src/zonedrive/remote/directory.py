@@ -5,8 +5,8 @@ must store the id that the creation of a group returns.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
 accepts an array, or an object that contains exactly one array, and returns the items with all
-fields except secrets. Only token fields that the documentation of token creation describes are
-interpreted.
+fields except secrets. Of a token, only the fields that the documentation of token creation
+describes are interpreted.
 
 INVARIANT: each change is one request, sent once. A password occurs only in the body of a request.
 INVARIANT: only `new_token` returns the secret of a token.
@@ -45,7 +45,7 @@ _LARGEST = (1 << 63) - 1
 _MILLISECOND = 10**6  # in nanoseconds
 # An expiry is in milliseconds, either since the epoch or from now on; which of the two is not
 # published. Few durations reach this number (31 years), and every current time since the epoch
-# exceeds it (2001).
+# exceeds it (reached in 2001).
 _TIMES_FROM = 10**12
 _CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
 _SECRETS = frozenset({"token", "password"})
@@ -125,7 +125,7 @@ class Directory:
         await self._change(Request("PUT", path, query), "changing a member of a group")
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group. Its members lose the access to zones that the group gave them."""
+        """Delete a group. Its members lose the access to zones that they have through the group."""
         path = fill_path(GROUP, {"group": group_id})
         await self._change(Request("DELETE", path), "deleting a group")
 

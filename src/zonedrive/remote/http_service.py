@@ -34,7 +34,7 @@ from zonedrive.service_address import base_url
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
 LOG = "reading the zone log"
-STEPS = 3  # most requests of one move; a third is needed if another user moves the entry meanwhile
+STEPS = 3  # maximum steps of one move; the third is needed if another user moves the entry
 Objects = list[dict[str, Any]]
 
 
@@ -306,7 +306,7 @@ async def move_entry(
     the changed entry. `present` requests and returns the entry. After a failure between the two
     requests, the entry has its old name in the new folder, or its new name in the old folder.
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
-    reached its target after STEPS requests.
+    reached its target after STEPS steps.
     """
     move = profile.find("move", folder)
     if move is None and profile.find("rename", folder) is None:

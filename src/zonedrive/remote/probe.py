@@ -2,7 +2,7 @@
 
 All requests block.
 
-INVARIANT: no request has credentials, a body, or an existing id.
+INVARIANT: no request has credentials, a body, or the id of an existing object.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class ProbeResult:
 
 
 class ProbeVerdict(Enum):
-    """Result of the check of one operation's address and method, with a text for users."""
+    """Result of the check of one operation's path and method, with a text for users."""
 
     PRESENT = "it is there"
     WRONG_METHOD = "the address is there, but not for this method"
@@ -89,14 +89,14 @@ class Probe:
         return result
 
     def endpoint(self, operation: Operation) -> ProbeVerdict:
-        """Return the verdict on an operation's address and method, without running the operation.
+        """Check the path and method of an operation without running the operation.
 
         The first request, `OPTIONS` with random ids, changes nothing by definition. An `Allow`
-        header in its response lists the methods of the address. Without this header, the
-        operation's own method is sent if `is_harmless` allows it. The service demands a logon for
-        everything, so 401 means that the address exists, 404 that the address does not exist, and
-        405 that the method is wrong. A response that equals the response for a random address
-        proves nothing. Raises a subclass of RemoteError if the service does not answer.
+        header in its response lists the methods of the path. Without this header, the operation's
+        own method is sent if `is_harmless` allows it. The service demands a logon for everything,
+        so 401 means that the path exists, 404 that the path does not exist, and 405 that the method
+        is wrong. A response that equals the response for a random path proves nothing. Raises a
+        subclass of RemoteError if the service does not answer.
         """
         method, path = operation.method, operation.request(_random_values()).path
         allowed = _allowed(self._response("OPTIONS", path))
@@ -121,7 +121,7 @@ class Probe:
             return answer  # the body is not needed
 
     def _response_at_nowhere(self, method: str) -> httpx.Response:
-        """Return the response for a random, nonexistent address; cached per method."""
+        """Return the response for a random, nonexistent path; cached per method."""
         if method not in self._nowhere:
             self._nowhere[method] = self._response(method, f"/api/{secrets.token_hex(8)}")
         return self._nowhere[method]
@@ -140,7 +140,7 @@ class Probe:
 
 
 def is_harmless(operation: Operation) -> bool:
-    """Return True if the method of an operation may be sent to its address without a logon.
+    """Return True if the method of an operation may be sent to its path without a logon.
 
     Below `/api/access`, even a GET may begin or end a session; outside `/api/`, a GET may have any
     effect. A profile cannot override this check.

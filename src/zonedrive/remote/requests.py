@@ -135,7 +135,7 @@ class Requests:
                 wait = self._backoff.delay(error, failures, self._chance(), remaining)
                 if wait is None:
                     raise
-            # If the link goes offline during this pause, `check` above raises.
+            # If the service goes offline during this pause, `check` above raises.
             await trio.sleep(wait)
 
     async def listing(
@@ -204,7 +204,7 @@ class Requests:
 
         `content` is the whole request body, `seconds` the time limit. The request does not count
         towards `places`, because the caller limits the number of uploads. A rejection because of
-        overload is not reported to the link. Raises the same errors as the method `change`.
+        overload is not reported to `Connectivity`. Raises the same errors as the method `change`.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -216,7 +216,7 @@ class Requests:
         return await self._reported(attempt, trio.current_time() + seconds)
 
     async def try_once(self, path: str, *, bare: bool) -> None:
-        """Send a GET request once, even while offline, and report its result to the link.
+        """Send a GET request once, even while offline, and report its result to `Connectivity`.
 
         Raises no RemoteError. If `bare`, the request has no bearer token; use this for an endpoint
         that requires no logon.
@@ -230,7 +230,7 @@ class Requests:
         """Wait until fewer than `places` requests run, send `attempt`, and report its result.
 
         Return the body of a successful response. Raises TimedOut if `places` requests still run at
-        the time `end` (trio's clock); this error is not reported to the link.
+        the time `end` (trio's clock); this error is not reported to `Connectivity`.
         """
         try:
             self._turns.acquire_nowait()

@@ -187,7 +187,8 @@ class Service(Protocol):
         """Return the user's access level in each zone, by zone id; for example Add or Modify."""
 
     async def probe(self, state: State) -> None:
-        """Send a request that shows whether `state` still applies; report the result to `link`.
+        """Send a request that shows whether `state` still applies.
 
-        The request changes nothing. Raises no RemoteError. See `Connectivity.run`.
+        The request changes nothing, and its result is reported to `Connectivity`. Raises no
+        RemoteError. See `Connectivity.run`.
         """

@@ -1,7 +1,6 @@
 """Download and upload of content: streams in worker threads, on separate connections.
 
-This module knows nothing about caches, the upload queue or the location of the bytes. All methods
-block.
+This module knows nothing about caches, the upload queue or local storage. All methods block.
 
 INVARIANT: a download ends after its last byte or with an exception. A download that stalls ends
 with an exception; the time that the consumer spends between two chunks does not count.
@@ -147,7 +146,7 @@ class Transfer(Transfers):
     def prepare(self) -> None:
         if self._ending or self.link.state != "online" or self._connections.has_idle():
             return
-        # libcurl keeps a connection only after a request. This one has no logon and no effect.
+        # libcurl keeps a connection only after a request. This one has no token and no effect.
         timeout = httpx.Timeout(CONNECT_SECONDS)
         request = self._client.request("OPTIONS", "/", timeout=timeout, extensions={WHOLE: True})
         with contextlib.suppress(httpx.HTTPError):
@@ -249,7 +248,7 @@ class Transfer(Transfers):
     ) -> tuple[httpx.Response, bytes]:
         """Send a request; return the response and, after an upload, its body.
 
-        The response to a download stays open, also with status 416 (no bytes in the range). Raises
+        The response to a download stays open, even with status 416 (no bytes in the range). Raises
         RemoteError for any other unsuccessful response, or if the request fails.
         """
         if self._ending:
@@ -386,7 +385,7 @@ class Download:
             if not count:
                 return
             position += count
-            if count < size // 2:  # a kept small chunk must not keep a large buffer
+            if count < size // 2:  # do not hold a large buffer for a small chunk
                 self._spare.append(memory)
                 yield bytes(chunk[:count])
             else:
@@ -396,7 +395,7 @@ class Download:
         return self._noted(BadAnswer(f"{self._doing}: {what}"))
 
     def _noted(self, error: RemoteError) -> RemoteError:
-        """Return `error`, after reporting it to the link unless the download was aborted."""
+        """Report `error` to `Connectivity` unless the download was aborted; return `error`."""
         if not self._is_aborted:
             self._link.note_failure(error)
         return error
@@ -436,7 +435,7 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
             name=name,
             is_file=True,
         )
-        if not (entry.modified_ns and entry.modified_by):  # listings would differ
+        if not (entry.modified_ns and entry.modified_by):  # a listing would give another revision
             raise BadAnswer(f"{doing}: the answer does not say when or by whom")
         if (entry.zone_id, entry.parent_id) != (zone_id, folder_id):  # a wrong id
             raise BadAnswer(f"{doing}: the answer is about something in another folder")

@@ -2,8 +2,8 @@
 
 This module knows nothing about the meaning of endpoints.
 
-INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no safe
-characters, and `.` and `..` are rejected.
+INVARIANT: a value put into a path stays inside its own segment: all reserved characters, including
+`/`, are percent-encoded, and `.` and `..` are rejected.
 """
 
 import re
@@ -32,7 +32,7 @@ class Request:
 
 
 class Deployment(Protocol):
-    """Address and trusted CA file of a service, for example a `logon.account.Account`."""
+    """Base URL and trusted CA file of a service, for example a `logon.account.Account`."""
 
     @property
     def base_url(self) -> str:

@@ -1,1 +1,1 @@
-"""Operations of a deployment beyond the published interface, as validated data."""
+"""Profiles: TOML files with the operations of a deployment that the published API lacks."""

@@ -289,7 +289,7 @@ def _with_link(found: Operation, link: object) -> Operation:
     """Check the link template `link`, and return the operation `share` with this template.
 
     If the response to `share` contains the link itself, no template is allowed. If the response
-    contains a key, a template is required, which turns the key into a link. Raises WrongTable.
+    contains a key, a template that turns the key into a link is required. Raises WrongTable.
     """
     if found.answer == "none":
         raise WrongTable("the answer must have the link, or a key that it is made of", "answer")

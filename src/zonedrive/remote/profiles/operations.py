@@ -1,11 +1,11 @@
-"""Deployment profiles: operations outside the published interface, as validated data.
+"""Deployment profiles: validated definitions of operations that the published API lacks.
 
 `load` reads and checks profile files; `docs/PROFILES.md` explains how to write one.
 
 INVARIANT: a request made from a profile goes to a path below `/api/` on the deployment's own host,
 or to a path below `/` if the profile's path has no leading slash.
 INVARIANT: a value that replaces a placeholder stays inside its segment of the path, its parameter
-of the query, or its text in the body.
+of the query, or its string in the body.
 """
 
 import re
@@ -45,10 +45,10 @@ class Kind:
         # Without at least one placeholder of each set, a request would affect the wrong object.
         self.must = tuple(frozenset(each.split("|")) for each in must)
         self.may = frozenset(may.split()).union(*self.must)
-        self.reads = reads  # without effect, so the request may be repeated
+        self.reads = reads  # the operation changes nothing, so its request may be repeated
         self.split = split  # files and folders may have separate tables
         self.secret = frozenset(hidden.split())  # placeholders allowed in the body only
-        self.shown = shown  # an address for users, which zonedrive itself never requests
+        self.shown = shown  # a URL for users, which zonedrive itself never requests
 
 
 OPERATIONS: Final[Mapping[str, Kind]] = {
@@ -131,7 +131,7 @@ class Operation:
         """Return the link with each placeholder replaced by its text in `values`.
 
         A link that is a path is completed with `base`, the base URL of the service. Raises Rejected
-        for a value that cannot be part of an address.
+        for a value that cannot be part of a URL.
         """
         return on_host(fill_path(self.link, values), base)
 
@@ -165,10 +165,10 @@ class SignOn:
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
     error: str = ""  # the answer's field with the reason of a failed sign-on
-    # The requested form, if there is a choice: a form post, which leaves no trace of the
-    # answer in the browser's history and sessions; or the fragment, which stays in the history.
+    # True to request the answer in the URL fragment, which stays in the browser's history; False
+    # for a form post, which leaves no trace of the answer in the history and sessions.
     fragment: bool = False
-    redirect: str = ""  # the parameter of a logon's idpURI for the return address
+    redirect: str = ""  # query parameter of the idpURI that sets the return URL
 
     def missing(self, answer: Mapping[str, str]) -> list[str]:
         """Return the names of required fields that are missing or empty in `answer`."""
@@ -198,8 +198,8 @@ class SignOn:
 class Profile:
     """Operations that a deployment offers beyond the published ones.
 
-    `operations` maps names to operations. The name `delete.folder`, for example, is that of the
-    operation `delete` for folders only.
+    `operations` maps names to operations. For example, `delete.folder` is the variant of `delete`
+    for folders only.
     """
 
     name: str

@@ -40,8 +40,8 @@ CERTIFICATE: Final = "certificate"
 """Request extension: report the server's certificate. Response extension: the certificate (PEM)."""
 KEPT: Final = 32  # maximum number of idle connections
 KEEP_SECONDS: Final = 300.0
-UNSEEN_BYTES: Final = 1 << 20  # maximum number of received bytes without progress of the response
-_WITH_BODY: Final = ("POST", "PUT", "PATCH")  # these state the length of an empty body, too
+UNSEEN_BYTES: Final = 1 << 20  # maximum number of received bytes without response data
+_WITH_BODY: Final = ("POST", "PUT", "PATCH")  # send Content-Length even for an empty body
 _LONGEST: Final = 3600  # seconds of one wait
 _ESTABLISHED: Final = 1
 _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
@@ -53,7 +53,7 @@ class _Wire(NamedTuple):
     state: int = 0
     received: int = -1
     queued: int = 0  # received but not read
-    acknowledged: int = 0  # of what was sent
+    acknowledged: int = 0  # sent bytes that the peer has acknowledged
 
 
 class Connection(Engine):
@@ -65,7 +65,7 @@ class Connection(Engine):
         self.free_since = 0.0
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
-        self._counted = -1  # received bytes at the last check without progress of the response
+        self._counted = -1  # received bytes at the last progress of the response; -1: unknown
         self._form: object = None  # method, length and extension of the previous request
         self._is_refused = False
         self._exchange: Exchange | None = None
@@ -165,7 +165,7 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True if over UNSEEN_BYTES bytes have arrived without progress of the response."""
+        """Return True if libcurl read over UNSEEN_BYTES bytes without finding response data."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received

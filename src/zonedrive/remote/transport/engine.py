@@ -5,7 +5,7 @@ the time (`alarm`) to wait for, and continues when the caller calls `act` or `ac
 
 INVARIANT: `failure` returns httpx.ConnectError or ProxyFailure only if no part of the request was
 sent to the service.
-INVARIANT: with libcurl 7.87 or later, no call waits for the lookup of a name, which can take long.
+INVARIANT: with libcurl 7.87 or later, no call waits for a host name lookup, which can take long.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from zonedrive.remote.transport.exchange import TARGET, Exchange
 from zonedrive.remote.transport.proxies import Proxy, ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import Trust
 
-# A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
-# however long the service may take for a response.
+# The kernel detects a vanished peer (after a suspend or a change of network) within half a minute,
+# however long the service takes to respond.
 VANISHED: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),  # seconds
@@ -78,7 +78,7 @@ class Engine:
 
     def __init__(self, url: httpx.URL) -> None:
         self._proxy = proxy_for(url.netloc.decode())
-        # A lookup may be in progress. libcurl does not tell if one for a SOCKS proxy has ended.
+        # A host name lookup may be running. For a SOCKS proxy, libcurl does not report its end.
         self._may_look_up = self._proxy is not None and self._proxy.is_socks
         self.epoll = select.epoll()
         self.multi = pycurl.CurlMulti()
@@ -113,7 +113,7 @@ class Engine:
 
     def dispose(self) -> None:
         """Close the multi handle and `epoll`. No request may be in progress."""
-        if self._may_look_up:  # libcurl 8.20 and later would wait for its end
+        if self._may_look_up:  # libcurl 8.20 and later would wait for the lookup
             threading.Thread(target=self._close, daemon=True).start()
         else:
             self._close()

@@ -1,9 +1,9 @@
-"""One request and the received part of its response, as libcurl reports it.
+"""One request and the received part of its response, with the callbacks for libcurl.
 
 This module knows nothing about connections.
 
-INVARIANT: at most `room` bytes and one chunk of a successful response wait for the consumer, and at
-most ROOM bytes and one chunk of an error response.
+INVARIANT: the buffer for the consumer holds at most `room` bytes and one chunk of a successful
+response, or ROOM bytes and one chunk of an error response.
 """
 
 import time
@@ -25,11 +25,13 @@ WHOLE: Final = "whole"
 EARLY: Final = "early"
 """Response extension: True if the response came before the request was sent completely."""
 
-ROOM: Final = 512 * 1024  # bytes of a response that wait for its reader
-HEADERS: Final = 200  # of a response
-HEAD_BYTES: Final = 128 * 1024  # of all headers and trailers of one response
+ROOM: Final = 512 * 1024  # maximum number of received bytes that wait for the consumer
+HEADERS: Final = 200  # maximum number of headers of a response
+HEAD_BYTES: Final = 128 * 1024  # maximum size of all headers and trailers of a response
 NOWHERE: Final = memoryview(bytearray())
-SMALL_PIECES: Final = 10_000  # of a body, before they must have SMALL_PIECE bytes on average
+# A response may have SMALL_PIECES chunks that are smaller than SMALL_PIECE bytes. From then on, it
+# must have at least SMALL_PIECE bytes per small chunk.
+SMALL_PIECES: Final = 10_000
 SMALL_PIECE: Final = 16
 _TIMEOUTS: Final[dict[str, type[httpx.TimeoutException]]] = {
     "connect": httpx.ConnectTimeout,
@@ -254,8 +256,8 @@ def is_encoded(headers: httpx.Headers) -> bool:
 def _lines(request: httpx.Request) -> tuple[list[bytes], int]:
     """Return the header lines for libcurl, and the length of the body in bytes.
 
-    The headers that libcurl adds itself are left out; a line that ends with ":" prevents one that
-    libcurl would add. Raises httpx.LocalProtocolError for a header with a line break.
+    The headers that libcurl adds itself are left out. A line that ends with ":" makes libcurl omit
+    its own header of this name. Raises httpx.LocalProtocolError for a header with a line break.
     """
     lines, length = [b"Expect:"], 0
     if "Content-Type" not in request.headers:

@@ -25,7 +25,7 @@ from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Explained, Trust
 from zonedrive.translation import marked
 
-SECONDS: Final = 5  # timeout of the connection
+SECONDS: Final = 5  # timeout of the additional connection
 _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
 
 
@@ -36,7 +36,7 @@ def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
     """
     cause = wrong.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        with contextlib.suppress(Exception):  # a certificate of anybody may be malformed in any way
+        with contextlib.suppress(Exception):  # an untrusted certificate may be malformed in any way
             if chain := _presented(trust, url):
                 wrong.__cause__ = Explained(_untrusted(chain, url, trust))
     elif isinstance(cause, ssl.SSLError) and _presented(trust, url, old=True):

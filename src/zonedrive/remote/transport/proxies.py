@@ -78,7 +78,7 @@ def proxy_for(host: str) -> Proxy | None:
 
 
 def _variable(name: str, url: str) -> str:
-    """Return the name of the variable that contains `url`, in the case used in the environment."""
+    """Return the name of the environment variable that contains `url`, in upper or lower case."""
     same = [each for each in os.environ if each.lower() == name and os.environ[each] == url]
     return name if name in same or not same else same[0]
 

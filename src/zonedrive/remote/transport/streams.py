@@ -4,7 +4,7 @@ This module knows nothing about endpoints. It runs on the trio loop: libcurl run
 wait for responses.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
-service refuses a stream, or ends a kept connection without a response.
+service refuses a stream, or closes a reused connection without a response.
 INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes its bytes
 with those of other responses.
 INVARIANT: while tasks wait, exactly one of the tasks waits for the sockets. This task also wakes up
@@ -35,7 +35,7 @@ from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
 """True if this libcurl supports HTTP/2."""
-KEPT: Final = 32  # handles kept for later requests
+KEPT: Final = 32  # maximum number of idle libcurl handles
 
 
 class Streams(Engine):
@@ -80,14 +80,14 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Stop receiving a response. Close retired connections if no other request uses them."""
+        """Stop receiving a response; after `retire`, the last call closes the connections."""
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:
             self.close()
 
     def retire(self) -> None:
-        """Mark the connections as retired, and close them once no request is in progress."""
+        """Allow no new requests, and close the connections once no request is in progress."""
         self.is_retired = True
         if not self._running:
             self.close()

@@ -23,9 +23,10 @@ from zonedrive.remote.transport.tls import Trust
 BODY: Final = "body"
 """Response extension: the response's `Body` object."""
 UNREAD: Final = 64 * 1024 * 1024
-"""Maximum of unread bytes of a successful response on a shared connection, which cannot be paused.
+"""Maximum number of unread bytes of a successful response on a shared connection.
 
-Its consumer reads it at once. libcurl receives far less of one response in one step of the loop.
+Such a response cannot be paused. The limit should not be reached, because the consumer reads at
+once, and libcurl receives far fewer bytes of one response in one step of the loop.
 """
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096

@@ -59,7 +59,7 @@ class WireEntry(msgspec.Struct, eq=False, rename="camel"):
 
 
 def objects(value: object, doing: str) -> list[dict[str, Any]]:
-    """Return the items of a parsed array; an item that is not an object becomes an empty one.
+    """Return the items of a parsed array; replace an item that is not an object by an empty object.
 
     Raises BadAnswer if `value` is not an array, or none of its items is an object.
     """
@@ -103,7 +103,7 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
 
 
 def _revision(modified: int | str, size: int, author: str) -> Revision:
-    # The parsed time is used, so that two spellings of one time give the same stamp.
+    # The parsed time is used, so that two spellings of one time give the same revision.
     return Revision(f"{modified}|{size}|{author}")
 
 
@@ -189,7 +189,7 @@ def raw_items(body: bytes, doing: str) -> list[Item[Raw]]:
 
 
 def _decoded(raw: Raw, kind: type[WireT], doing: str) -> WireT:
-    """Parse `raw` as `kind`; return a `kind` with default members if `raw` is not a JSON object."""
+    """Parse `raw` as `kind`; return a default instance of `kind` if `raw` is not a JSON object."""
     try:
         return _DECODERS[kind].decode(raw)  # type: ignore[no-any-return]
     except UNREADABLE:
@@ -205,10 +205,8 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 class Listed:
     """Sequence of the entries of a folder listing, without duplicate ids.
 
-    An entry is parsed when it is accessed.
-
-    A listing of many thousand entries therefore needs little more memory and time than the response
-    itself.
+    An entry is parsed when it is accessed. A listing of many thousand entries therefore needs
+    little more memory and time than the response itself.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 This module knows nothing about the operation that was requested, and retries nothing.
 
-INVARIANT: decisions depend on status, code and exception type. The service's own text is only
-shown to users, after control characters are removed.
+INVARIANT: decisions depend on status, code and exception type only. The service's own text is used
+only in messages to users, without control characters.
 """
 
 import os
@@ -55,8 +55,8 @@ class Row(NamedTuple):
     codes: str = ""
 
 
-# The published codes that are in no row (FAILED, EXCEPTION, USER_UNKNOWN …) say nothing that the
-# status does not.
+# The published codes that are in no row (FAILED, EXCEPTION, USER_UNKNOWN …) add nothing to the
+# status.
 TABLE = (
     Row(NotLoggedOn, "401", "the service does not accept the logon, or it has ended",
          "run zonedrive logon"),
@@ -146,7 +146,7 @@ def refusal(
     )
     if isinstance(error, Unavailable):
         error.retry_after = retry_after
-        # A gateway also answers 503 if it lost a service that already had the request.
+        # A gateway also sends 503 if it lost contact with a service that already had the request.
         error.unprocessed = error.is_overload and (status == 429 or early)
     return error
 
@@ -257,7 +257,7 @@ _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
 def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
-    """Return the error for a request that failed with `wrong` before a response arrived.
+    """Return the error for a request that failed with `wrong` before its response was complete.
 
     `sent` means that a request with an effect may have reached the service completely. Only then
     can the result be ReplyLost.
@@ -274,7 +274,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
         said = f"the certificate of {host} is not trusted ({plain_text(str(cause))})"
         return Untrusted(said, remedy=OWN_AUTHORITY)
     if isinstance(cause, ssl.SSLError) and isinstance(wrong, httpx.ConnectError):
-        # libcurl repeats its own words before those of the library.
+        # libcurl puts its own text before the message of the TLS library.
         why = plain_text(str(cause.args[-1]).rpartition("::")[2])
         said = f"{host} answers, but not with TLS ({why})"
         return NoTls(said, remedy="check the address and its port")

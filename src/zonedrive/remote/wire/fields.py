@@ -1,10 +1,11 @@
-"""Tolerant parsing of JSON and of single JSON values: texts, ids, names, counts, times.
+"""Tolerant parsing of JSON and of single JSON values: strings, ids, names, counts, times.
 
 This module knows nothing about the objects that contain the values.
 
 INVARIANT: every returned integer fits SQLite (64 bits, signed), and every returned text can be
 encoded as UTF-8.
-INVARIANT: every text except a `name` is plain (see `zonedrive.formatting`).
+INVARIANT: every text except a `name` was passed through `formatting.plain`, so that it contains no
+control characters.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _DEEPEST = 64  # nested values
 _LARGEST = (1 << 63) - 1
-_LATEST = 2**62 // 10**9  # seconds; a century later, the nanoseconds still fit 64 bits
+_LATEST = 2**62 // 10**9  # seconds; a time a century later still fits 64 bits in nanoseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FRACTION = re.compile(r"[.,](\d+)", re.ASCII)
@@ -55,8 +56,8 @@ def parse(body: bytes, doing: str) -> Any:
         return msgspec.json.decode(body)
     except UNREADABLE as error:
         wrong = error
-    # msgspec refuses escapes of half a character (a name cut inside an emoji), which services write
-    # anyway. NaN and infinity become None.
+    # msgspec rejects escapes of lone surrogates (from a name cut inside an emoji), which services
+    # send nevertheless. NaN and infinity become None.
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(
             body,
@@ -89,7 +90,7 @@ def member(value: object, path: str) -> object:
 
 
 def text(value: object) -> str:
-    """Return a string or an integer as plain text, and "" for a value of any other type."""
+    """Return an integer as text, or a string with `plain` applied; "" for any other type."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -98,7 +99,7 @@ def text(value: object) -> str:
 
 
 def identifier(value: object) -> str:
-    """Return `value` as an id, or "" if it contains characters that are not plain.
+    """Return `value` as an id, or "" if it contains a character that `plain` would replace.
 
     Ids are sent back to the service unchanged, so an id is never altered.
     """
@@ -117,7 +118,7 @@ def fits_header(secret: str) -> bool:
 def name(value: object) -> str:
     """Return `value` as the name of an entry or zone, "" if `value` is not a string or an integer.
 
-    A name is the only text that may contain characters that are not plain.
+    Only a name may contain control characters and others that `plain` would replace.
     """
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
@@ -125,7 +126,7 @@ def name(value: object) -> str:
 
 
 def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
-    """Return parsed JSON with plain texts only, and without the members named in `without`.
+    """Return parsed JSON with `plain` applied to all strings, without the members in `without`.
 
     Raises BadAnswer if `value` is nested too deeply. Callers leave `depth` out.
     """
@@ -166,7 +167,7 @@ def count(value: object) -> int:
 def moment(value: object) -> int:
     """Return an ISO 8601 time in ns since the epoch; 0 if it is malformed or before the epoch.
 
-    Accepts any number of fractional digits and any spelling of the offset; the default is UTC.
+    Accepts any number of fractional digits and any form of UTC offset; the default is UTC.
     """
     if not isinstance(value, str):
         return 0

@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
-BEGIN = 10  # number of items that distinguish the first page from the second one
-PASSES = 3  # maximum readings of a listing that changes meanwhile
+BEGIN = 10  # number of items at the start of a page that `_is_same_page` compares separately
+PASSES = 3  # maximum number of readings of a listing that changes meanwhile
 
 ValueT = TypeVar("ValueT")
 Query = dict[str, str]
@@ -184,7 +184,8 @@ async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[Value
 async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
     """Return True if the last item of any full page has changed.
 
-    A shorter page is the last one, so no entry can have moved to it from a later page.
+    The last page is usually shorter and is not checked, because no entry can move to it from a
+    later page.
     """
     for number, page in enumerate(pages, 1):
         if not page or len(page) < len(pages[0]):
@@ -215,10 +216,10 @@ def _ids(page: Page[Any]) -> set[str]:
 
 
 def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:
-    """Return True if `second` has the items of `first`, apart from some changes.
+    """Return True if `second` repeats `first`, apart from some changes between the requests.
 
-    If entries were added before those of the first page, the second page has the last items of
-    `first`, but not its first ones.
+    At least half of the first BEGIN items must be repeated: if entries are added at the start of a
+    paginated listing, page 2 repeats items of page 1 too, but only the last ones.
     """
     found, begin = _ids(second), _ids(first[:BEGIN])
     return len(found & _ids(first)) * 2 > len(second) and len(found & begin) * 2 >= len(begin)

@@ -1,4 +1,4 @@
-"""Store for the content of file versions, with one file for each version below --data.
+"""Store for the content of file versions, with one file per version in the data folder (--data).
 
 This module knows nothing about names, zones or users. Content is written to a file in `incoming/`,
 which is then moved to `content/`. INVARIANT: a file in `content/` is complete and never changes.

@@ -1,4 +1,4 @@
-"""SQLite database below --data, with one connection that the event loop uses directly.
+"""SQLite database in the data folder (--data), with one connection for the event loop's thread.
 
 This module knows the tables only through `schema`. INVARIANT: no `await` inside a transaction, so
 that other requests never see an incomplete transaction.

@@ -183,7 +183,7 @@ class Entries:
         return [Version(*row) for row in rows]
 
     def version(self, entry_id: str, wanted: str | None) -> Version:
-        """Return the version of a file with the number or id `wanted` (None: the newest version).
+        """Return a version of a file; `wanted` is its number or its id (None: the newest version).
 
         Raises ApiError 404 UNKNOWN_FILE_VERSION if there is no such version.
         """
@@ -345,7 +345,7 @@ class Entries:
     def refuse_taken(self, parent_id: str, name: str, *, but: str | None = None) -> None:
         """Raise ApiError 409 if the folder has an entry named `name`.
 
-        The entry with the id `but` and deleted entries are ignored.
+        Deleted entries, and the entry whose id is `but`, do not count.
         """
         there = self.child(parent_id, name)
         if there is not None and there["id"] != but:

@@ -103,7 +103,7 @@ async def answer_api_error(request: Request, error: Exception) -> Response:
 async def answer_http_exception(request: Request, error: Exception) -> Response:
     """Return the response for an HTTPException of the framework (Starlette exception handler).
 
-    Examples are an unknown path and a wrong method.
+    The framework raises this exception for an unknown path or a wrong method, for example.
     """
     assert isinstance(error, HTTPException)
     sentence = {

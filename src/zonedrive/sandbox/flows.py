@@ -42,11 +42,11 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Unfinished logon flows, keyed by flow id, which a 202 response contains as `sessionId`."""
+    """Unfinished logon flows by flow id; a 202 response contains the id as `sessionId`."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
-        self._done: dict[str, float] = {}  # id of a flow that ended with a session -> end time
+        self._done: dict[str, float] = {}  # id of a successful flow -> its end time
 
     def begin(
         self,
@@ -71,7 +71,7 @@ class Flows:
         return self._flows.get(flow_id)
 
     def ended_well(self, flow_id: str) -> bool:
-        """Return True if the flow ended with a session within the last LIFE_SECONDS."""
+        """Return True if the flow led to a successful logon within the last LIFE_SECONDS."""
         self._forget_old()
         return flow_id in self._done
 
@@ -80,7 +80,7 @@ class Flows:
         self._flows.pop(flow_id, None)
 
     def succeed(self, flow_id: str) -> None:
-        """Record that the flow ended with a session."""
+        """Record that the flow led to a successful logon."""
         self._done[flow_id] = time.monotonic()
 
     def _forget_old(self) -> None:

@@ -137,7 +137,7 @@ class Groups:
         return found is not None
 
     def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
-        """Return the API's fields for a member: type and name, and for a user the authorization."""
+        """Return the API's fields for a member: type, name and, for a user, `authorization`."""
         if is_group:
             name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
             return {"memberType": "Group", "displayName": name}

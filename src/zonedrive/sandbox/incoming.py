@@ -48,7 +48,7 @@ class Incoming:
         self._fd = -1
 
     async def discard(self) -> None:
-        """Wait for a running write, close the file, and delete the file unless it was published."""
+        """Wait for a running write, close the file, and delete it unless it was moved away."""
         if self._running is not None:
             await asyncio.wait([self._running])
         if self._fd >= 0:

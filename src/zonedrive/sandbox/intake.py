@@ -106,7 +106,7 @@ def _positive(request: Request, name: str, default: int) -> int:
 
 
 def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
-    """Return `value` if it is in `allowed`; otherwise raise ApiError 400, which mentions `name`."""
+    """Return the value of the parameter `name`; raise ApiError 400 if it is not in `allowed`."""
     if value is None or value not in allowed:
         raise bad_argument(f"{name} must be one of {', '.join(allowed)}")
     return value

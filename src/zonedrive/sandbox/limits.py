@@ -1,8 +1,8 @@
-"""Limitations of a scope, which apply in addition to its permissions.
+"""Checks of a scope, which restricts a session or token by permissions and limitations.
 
 This module knows nothing about the caller. The names and meanings of limitations are specific to
-the sandbox. `zones` allows access only to the listed zones. `entries` allows only reading the
-listed entries and everything below them, and the list of zones.
+the sandbox. `zones` allows access only to the listed zones. `entries` allows only two things: to
+read the listed entries and everything below them, and to list the zones.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # path parameters of endpoint
 def check(scope: Scope | None) -> None:
     """Raise ApiError 400 for a scope with an unknown permission or an invalid limitation.
 
-    A limitation that the sandbox does not know must not be accepted as if it were enforced. A scope
-    that is nested too deeply is rejected, because it could be parsed but not serialized.
+    An unknown limitation is rejected, because the sandbox cannot enforce it. A scope that is nested
+    too deeply is rejected, because it could be parsed but not serialized.
     """
     if scope is None:
         return
@@ -63,8 +63,8 @@ def refuse_beyond(
 ) -> None:
     """Raise ApiError 403 if the scope forbids a request.
 
-    `resource` and `action` are the permission that the endpoint needs. `place` contains the path
-    parameters of the request.
+    `resource` and `action` together are the permission that the endpoint needs. `place` contains
+    the path parameters of the request.
     """
     refusal = ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
     if not scope.allows(resource, action):

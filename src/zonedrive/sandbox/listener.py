@@ -1,7 +1,7 @@
 """Listening socket that reuses its port after a restart if possible and can refuse connections.
 
 This module knows nothing about HTTP. INVARIANT: while connections are refused, this process keeps
-the port bound, so that no other process can listen on it.
+the port bound, so that only a process that binds this port with SO_REUSEADDR can get it.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ def _bound(family: socket.AddressFamily, where: str, port: int) -> socket.socket
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((where, port))
         if port:
-            # Another listener is detected only by listening.
+            # Once this socket listens, SO_REUSEADDR does not let another process bind the port.
             sock.listen(BACKLOG)
     except OSError:
         sock.close()

@@ -60,7 +60,7 @@ class UploadForm:
         return pieces
 
     def finish(self) -> str:
-        """Return the file name after the last chunk of the body.
+        """Return the file name; call this method after the last chunk of the body.
 
         Raises ApiError 400 if the body is incomplete, a part is missing or the name is not UTF-8.
         """

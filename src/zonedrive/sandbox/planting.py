@@ -1,4 +1,4 @@
-"""Creation and protection of entries without the API, for tests of names and rejected requests.
+"""Creation of entries and changes of attributes without the checks of the API, for tests.
 
 This module knows nothing about the control socket. Any name is accepted, even if it is taken.
 """

@@ -1,7 +1,7 @@
 """Tables of the sandbox, with an explanation of each column.
 
-Times are microseconds since the epoch (`_us`). Secrets of sessions and tokens are stored only as
-SHA-256. Levels in a zone: 0 None, 1 Add, 2 Modify, 3 Manage.
+Columns `…_us` are microseconds since the epoch. Secrets of sessions and tokens are stored only as
+SHA-256 hashes. Levels in a zone: 0 None, 1 Add, 2 Modify, 3 Manage.
 """
 
 VERSION = 4

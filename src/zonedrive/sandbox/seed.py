@@ -128,7 +128,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
 
 
 class _Copy:
-    """Copy operation from local folders into a zone."""
+    """Recursive copy of a local folder into a zone."""
 
     def __init__(self, deployment: Deployment, zone_id: str, user_id: str) -> None:
         self._entries = deployment.entries
@@ -138,7 +138,7 @@ class _Copy:
     def folder(self, source: Path, folder_id: str) -> None:
         """Copy the content of the local folder `source` into a folder of the zone, in name order.
 
-        Raises SandboxError for a link to a folder, a special file, or a name that is not UTF-8.
+        Raises SandboxError for a symlink to a folder, a special file, or a name that is not UTF-8.
         Raises OSError if a file cannot be copied.
         """
         for item in sorted(os.scandir(source), key=lambda item: item.name):

@@ -43,7 +43,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     def allows(self, resource: str, action: str) -> bool:
         """Return True if the scope allows `action` (create, list, get, …) on a resource.
 
-        All fields must allow the action. `clients`, if not empty, must contain this API. A scope
+        All fields must allow the action. `clients`, if not empty, must contain CLIENT. A scope
         named SCIM allows only users and groups. `permissions`, if not empty, denies all resources
         that it does not contain.
         """
@@ -71,7 +71,7 @@ class Sessions:
         self._database = database
 
     def begin(self, user_id: str, life_ms: int, scope: Scope | None) -> str:
-        """Start a session of `life_ms` milliseconds; return its id, which is stored only hashed."""
+        """Start a session of `life_ms` milliseconds; return its id (only a hash is stored)."""
         self._database.run("DELETE FROM sessions WHERE expires_us <= ?", now_us())
         secret = secrets.token_urlsafe(32)
         self._database.run(

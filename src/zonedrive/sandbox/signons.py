@@ -1,10 +1,11 @@
-"""Visits to the provider's sign-on page in a browser, and the tokens that the visits produce.
+"""Sign-ons in a browser at a simulated provider (called visits), and the tokens they produce.
 
 This module knows nothing about pages or passwords. A visit has its own URL, and allows one sign-on.
 The visit lasts up to ten minutes, and ends with the sign-on, a cancellation, or too many wrong
 passwords. A token is valid for one logon within two minutes. A restart ends all visits and tokens.
 
-INVARIANT: the return address of a visit is checked before it is stored, and never changes.
+INVARIANT: the URL to which a visit redirects the browser is checked before it is stored, and never
+changes.
 """
 
 import secrets
@@ -22,7 +23,7 @@ MOST_FAILURES = 5
 
 @dataclass(eq=False)
 class Visit:
-    """Visit to the provider's page, with an unfinished sign-on."""
+    """Unfinished sign-on at the provider's page."""
 
     kind: Literal["idp", "personal-id"]
     name: str
@@ -41,7 +42,7 @@ class SignOns:
         self._waiting: dict[str, tuple[str, float]] = {}
 
     def begin(self, visit: Visit) -> str:
-        """Start a visit to the provider's page; return its id."""
+        """Store a new visit; return its id."""
         self._forget_old()
         visit_id = secrets.token_urlsafe(24)
         self._visits[visit_id] = visit

@@ -1,6 +1,6 @@
 """Certificate authority and server certificate of the sandbox.
 
-The authority is stored below --data, so that clients can keep trusting it after a restart. Each
+The authority is stored in the data folder, so that clients still trust it after a restart. Each
 start creates a new server certificate. The server accepts only TLS 1.2 or later.
 """
 
@@ -23,7 +23,7 @@ class Certificates:
 
 
 def prepare(data: Path, host: str) -> Certificates:
-    """Create a server certificate for `host`; return a TLS context with it, and the CA file.
+    """Create a server certificate for `host`; return its TLS context and the path of the CA file.
 
     The first start creates the authority in `data`. The server certificate is valid for `host`,
     localhost and the loopback addresses. Raises SandboxError if a certificate cannot be created.

@@ -2,10 +2,10 @@
 
 This module knows nothing about endpoints. Faults apply in this order:
 
-1. A latency delays the request before it is handled.
-2. A status is sent as the response, and the request is not handled.
-3. Drop and stall apply after the request was handled, before the first byte of the response.
-4. A cut resets the connection during the transfer of a request or response body.
+1. A `latency` fault delays the request before it is handled.
+2. A `status` fault sends an error response; the request is not handled.
+3. After the request was handled, a `drop` or `stall` fault suppresses or delays the response.
+4. A `cut` fault resets the connection during the transfer of a request or response body.
 """
 
 import asyncio
@@ -118,7 +118,7 @@ class Passage:
         self._over = False
 
     def take_reply_faults(self) -> None:
-        """Consume the drop and stall faults that apply to this response."""
+        """Consume one use of the first drop fault and of each stall fault; record their effects."""
         self._drop = any(fault.kind == "drop" and fault.use() for fault in self._met)
         self._stall = sum(f.amount for f in self._met if f.kind == "stall" and f.use())
 

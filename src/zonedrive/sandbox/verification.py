@@ -55,8 +55,8 @@ class Verification:
     async def anybodys_password(self, password: str, asker: str) -> User | None:
         """Return the only user with this password; None if no user or several users have it.
 
-        Failures are counted for `asker`, because the request names no user. A blocked user is not
-        returned. Raises Blocked if `asker` is blocked.
+        Failures are counted for `asker`, a text with the client's address, because the request
+        names no user. A blocked user is not returned. Raises Blocked if `asker` is blocked.
         """
         self.refuse_blocked(asker)
         fitting = await self._fitting(password, self._users.all())

@@ -169,7 +169,7 @@ def _line(text: str, place: str) -> str:
 
 
 class _Check:
-    """Checks of a world file for mistakes that the field types do not exclude."""
+    """Checks of a world file beyond the types of its fields, such as references to users."""
 
     def __init__(self, path: Path, text: str, world: World) -> None:
         self._path, self._text, self._world = path, text, world

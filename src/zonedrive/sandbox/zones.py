@@ -2,7 +2,7 @@
 
 This module knows nothing about entries' names or content. Levels: None < Add < Modify < Manage. A
 user's own level takes precedence; otherwise, the highest level among the user's groups counts. A
-group never has Manage.
+group cannot have the level Manage.
 """
 
 import uuid
@@ -53,7 +53,7 @@ class Zones:
     ) -> str:
         """Create a zone with its manager as the only member; return the zone's id.
 
-        The caller creates the root folder, with the id `root_id`.
+        The caller must create the root folder, with the id `root_id`.
         """
         zone_id = str(uuid.uuid4())
         self._database.run(
@@ -71,7 +71,7 @@ class Zones:
         return zone_id
 
     def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
-        """Set a member's own level; NONE removes the member.
+        """Set the level of a user or group in the zone; NONE removes the member.
 
         Raises ApiError 400 if a group would become a manager, 409 WRONG_STATE if the zone would
         have no manager.
@@ -130,8 +130,8 @@ class Zones:
         """Return the zone's row if the user has at least the level `needed`.
 
         Raises ApiError 404 UNKNOWN_ZONE if the zone does not exist, 403 INVALID_ACCESS if the user
-        is not a member or the zone is closed to this API, and 403 NOT_ALLOWED if the member's level
-        is too low.
+        is not a member or the API has no access to the zone, and 403 NOT_ALLOWED if the member's
+        level is too low.
         """
         zone = self._database.one("SELECT * FROM zones WHERE id = ?", zone_id)
         if zone is None:

@@ -87,7 +87,7 @@ def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
 
 
 def sign_on_address(request: Request, visit: Visit) -> str:
-    """Start a visit; return the URL of the provider's page for the visit."""
+    """Start a sign-on at the provider's page; return the URL, which is valid for `visit` only."""
     query = urlencode({"id": deployment(request).signons.begin(visit)})
     return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 

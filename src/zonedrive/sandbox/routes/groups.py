@@ -13,7 +13,7 @@ from zonedrive.sandbox.routes.access import deployment
 
 
 class Member(msgspec.Struct, eq=False, rename="camel"):
-    """Member of a group in a request."""
+    """Element of the array `members` in a request: a member and its new access level."""
 
     access_level: str
     member_id: str

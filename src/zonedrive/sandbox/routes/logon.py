@@ -2,8 +2,8 @@
 
 A flow has the state PASSWORDPENDING until a password is received, then VERIFICATIONCODEPENDING
 until a code is received. INVARIANT: a failed request ends its flow. The properties of the session
-(scope, lifetime, cookie) in the first request apply to the whole flow; later requests can only add
-to them.
+(scope, lifetime, cookie) that a request sets apply to the whole flow; later requests can only set
+properties that are not set yet.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Endpoints below /api/sandbox, for operations whose real paths are not published.
+"""Endpoints below /api/sandbox, for operations that the published API does not describe.
 
 The operations are creating, renaming, moving, deleting, restoring and permanently deleting entries,
 setting attributes, listing versions and deleted entries, managing the members of zones, reading the
@@ -157,7 +157,7 @@ async def zone_log(request: Request, caller: Caller) -> Response:
 async def levels(request: Request, caller: Caller) -> Response:
     """Handle GET /api/sandbox/levels: return the caller's level in each zone.
 
-    If the caller has no own level in a zone, the highest level among the caller's groups counts.
+    If no level is set for the caller directly, the highest level of the caller's groups counts.
     """
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(
@@ -202,7 +202,7 @@ async def deleted(request: Request, caller: Caller) -> Response:
 
 
 async def members(request: Request, caller: Caller) -> Response:
-    """Handle GET …/members: return the zone's users and groups, each with its own level."""
+    """Handle GET …/members: return the direct members (users and groups) with their levels."""
     zone_id = enter(request, caller, Level.ADD)
     service = deployment(request)
     return json_response(
@@ -218,7 +218,7 @@ async def members(request: Request, caller: Caller) -> Response:
 
 
 async def set_member(request: Request, caller: Caller) -> Response:
-    """Handle PUT …/members/<id>?accesslevel=…: set a member's own level; respond 204."""
+    """Handle PUT …/members/<id>?accesslevel=…: set a user's or group's level; respond 204."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MANAGE)
     service, member_id = deployment(request), request.path_params["member_id"]

@@ -35,7 +35,7 @@ async def page(request: Request, caller: Caller) -> Response:
 async def content(request: Request, caller: Caller) -> Response:
     """Handle GET /api/sandbox/pages/<zone_id>/content/<file_id>: return a file's content.
 
-    A browser downloads the content as a file.
+    The response is an attachment, so that a browser saves the content instead of showing it.
     """
     zone_id = enter(request, caller, Level.ADD)
     row = deployment(request).entries.file(zone_id, request.path_params["entry_id"])

@@ -1,8 +1,8 @@
-"""Sign-on page of a provider; simulates identity providers and electronic identification.
+"""Web page for sign-on that simulates identity providers and electronic identification.
 
-A sign-on URL is valid for one visit. A visitor who enters a user's password is redirected to the
-client with the parameter `token`, which is valid for one logon. A visitor who cancels, or fails too
-often, is redirected with the parameter `error`, an error name of the API. These parameters and the
+A URL of the page is valid for one sign-on. After the right password, the browser is redirected to
+the client with the parameter `token`, which is valid for one logon. After a cancellation or too
+many wrong passwords, the parameter is `error`, an error name of the API. These parameters and the
 page are specific to the sandbox, because the API documentation does not describe them.
 """
 
@@ -26,8 +26,8 @@ WRONG = "Unknown user or wrong password."
 async def page(request: Request) -> Response:
     """Handle GET /api/sandbox/signon: return the sign-on form.
 
-    A visit that began with a logon response has no return address yet. The query parameter
-    `redirect` sets the return address once.
+    If the URL comes from a logon response (`idpURI`), the URL to return to is not known yet. The
+    query parameter `redirect` sets it once.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:
@@ -93,7 +93,7 @@ def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Respo
 def _back(visit: Visit, fields: dict[str, str]) -> Response:
     """Return a response that sends `fields` to the client in the URL fragment or by form post.
 
-    Return a final page instead if the client did not provide a return address.
+    Return a final page instead if the client did not provide a URL to return to.
     """
     if not visit.redirect:
         return signon_page.end(

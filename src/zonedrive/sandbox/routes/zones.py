@@ -101,7 +101,7 @@ def content_of(request: Request, version: Version) -> Response:
 
 
 def attached(request: Request, row: Row) -> Response:
-    """Return a file's newest content as a download with the file's name."""
+    """Return a file's newest content as an attachment with the file's name."""
     answer = content_of(request, deployment(request).entries.version(row["id"], None))
     name = quote(row["name"], safe="", errors="replace")
     answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"

@@ -51,8 +51,8 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 EXPECT_S = 5.0  # minimum seconds between two connections that are opened in advance
-GATHER_S = 0.1  # seconds; small contents that are added within this time are written together
-SYNC_S = 5.0  # maximum seconds to flush plain files at the end
+GATHER_S = 0.1  # seconds; small files that are added within this time are written together
+SYNC_S = 5.0  # maximum seconds to flush unencrypted files at the end
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
 _NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # names of cache files; other files are kept
@@ -100,8 +100,8 @@ class Cache:
     def start(self) -> Self:
         """Open the index and return this cache.
 
-        Deletes content of another identity or key, and plain content that a power cut may have
-        damaged.
+        Deletes content of another identity or key, and unencrypted content that a power cut may
+        have damaged.
         """
         self._index.open()
         self._check()
@@ -291,7 +291,7 @@ class Cache:
         return True
 
     async def _gather(self) -> None:
-        """Wait GATHER_S seconds, then write the small contents that were added until then."""
+        """Wait GATHER_S seconds, then write the small files that were added until then."""
         try:
             await trio.sleep(GATHER_S)
             await self._quota.shrink()  # in steps, unlike `write`
@@ -315,7 +315,7 @@ class Cache:
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
         `manifest` is the file's manifest; an encrypted file without a manifest or with holes is not
         accepted. A caller that has just read the whole file passes the file's disk usage in bytes
-        as `known`; the file is then not opened again to verify its head and its size.
+        as `known`; the file is then not opened again to verify its header and its size.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
@@ -446,7 +446,7 @@ class Cache:
         rows = self._index.rows_of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
         if row is not None and row.in_index:
-            row = None  # a valid content would have been returned by `SmallContents.get`
+            row = None  # valid content would have been returned by `SmallContents.get`
         epoch = self._index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self._directory / self._new_name(ino)
@@ -580,11 +580,11 @@ class Cache:
         """Remove files without index rows and index rows without files; then set the disk usage.
 
         First clear the index if it belongs to another identity or key, or if a power cut may have
-        damaged plain files.
+        damaged unencrypted files.
         """
         identity, boot = self._identity, _BOOT.read_text().strip()
         clean = self._index.fact("clean") == "1"
-        # After a power cut plain files may have holes that nothing would detect.
+        # After a power cut, unencrypted files may have holes that nothing would detect.
         is_lost = not clean and self._key is None and self._index.fact("boot") != boot
         if is_lost or self._index.fact("identity") != identity:
             self._index.clear()
@@ -601,7 +601,7 @@ class Cache:
         self._write_facts()
 
     def _write_facts(self) -> None:
-        """Write to the index the facts that the next start checks."""
+        """Store the identity, the boot id and the clean flag, which the next start checks."""
         for name, value in self._facts.items():
             self._index.set_fact(name, value)
 
@@ -628,7 +628,7 @@ class Cache:
         return names
 
     def _rows_lost(self) -> None:
-        """Remove files whose index rows were lost; then set the disk usage and the facts again."""
+        """Remove files whose index rows were lost; restore the disk usage and the metadata."""
         rows = self._index.all_rows()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)

@@ -87,7 +87,7 @@ class CacheEntry:
         self.unlinked = False  # removed from the cache, but still open
         self.held = 0  # bytes that count towards the limit
         self.indexed = False  # the index lists the entry as complete
-        self.streaming = False  # some bytes were only in memory, because they cannot be stored
+        self.streaming = False  # some bytes were only in memory, because they could not be stored
         self._store = store
         self._key = key
         self._file: ContentFile | None = None
@@ -141,7 +141,7 @@ class CacheEntry:
             return self._allowance + self._writing
 
     def grant(self, granted: int, need: int) -> None:
-        """Replace the unused space grant by `granted` bytes; `need` of them are written at once."""
+        """Replace the unused grant by `granted` bytes, of which the caller now writes `need`."""
         self.recount(granted)
         with self._count:
             self._allowance = granted - need if granted else 0

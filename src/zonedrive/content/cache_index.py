@@ -352,16 +352,16 @@ class CacheIndex:
         return self._change(change)
 
     def fact(self, name: str) -> str:
-        """Return the value of a named fact about the cache, or "" if none is stored."""
+        """Return the metadata value stored under `name`, or "" if there is none."""
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
     def set_fact(self, name: str, value: str) -> None:
-        """Store the value of a named fact about the cache."""
+        """Store a metadata value of the cache under `name`."""
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
-        """Delete all rows and the content stored in the index, but keep the facts."""
+        """Delete all rows and the content stored in the index, but keep the metadata."""
         self._write("DELETE FROM entries")
 
     def close(self) -> None:
@@ -424,6 +424,6 @@ def _is_damage(wrong: BaseException | None) -> bool:
     """Return True if the error means a damaged file, and not a disk failure.
 
     None stands for a StoreError without a cause, which means a wrong schema and counts as damage.
-    An error without SQLite's code, for example about a text that is not UTF-8, counts as damage.
+    An error without SQLite's code, for example about text that is not UTF-8, counts as damage.
     """
     return is_damage(wrong) or not hasattr(wrong, "sqlite_errorcode")

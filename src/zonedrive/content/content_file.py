@@ -1,4 +1,4 @@
-"""Local content files in the plain format, which accounts with `encrypt = false` use.
+"""Local content files in the plain (unencrypted) format, used if `encrypt = false` is set.
 
 This module knows nothing about inodes, caches or the service. `encrypted_file` overrides the
 methods that differ for an encrypted file. A flipped bit in a plain file is not detected.
@@ -118,12 +118,12 @@ class ContentFile:
         """Write buffered bytes to the kernel; the caller holds the lock."""
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """Return the state of the flushed file for `open_file`, or b"" for a plain file.
+        """Return the flushed file's manifest, to pass to `open_file`; b"" for a plain file.
 
         A caller that stores the manifest safely can later detect a replacement of the current bytes
-        by older bytes. The file may already be closed. With `size`, the manifest describes the file
-        truncated to `size` bytes. `final` states that no writes follow, and that all bytes were
-        read through this object.
+        by older bytes. The file may already be closed. If `size` is given, the manifest describes
+        the file truncated to `size` bytes. `final` states that no writes follow, and that all bytes
+        were read through this object.
         """
         return b""
 

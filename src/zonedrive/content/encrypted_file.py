@@ -1,17 +1,17 @@
 """Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
-Layout: the head (see `header`), the redo log, then one slot for each chunk of 64 KiB (see `slots`).
+Layout: the header (see `header`), the redo log, then a slot for each 64 KiB chunk (see `slots`).
 The stored form of a chunk may be shorter than 64 KiB; the missing bytes are zeros.
 
-INVARIANT: plain bytes past the logical size never reappear. Code that extends the file first
-rewrites the last chunk if the chunk holds more bytes than the size states.
+INVARIANT: plaintext past the logical size never reappears. Code that extends the file first
+rewrites the last chunk if the stored chunk extends past the old size.
 
-INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
+INVARIANT: a chunk inside the recorded size is overwritten only after its new slot is complete in
 the redo log, because a process that is killed during a write may leave half of the chunk. The chunk
 and the redo log then have the same nonce, by which `Slots.repair` identifies the chunk.
 
 A read of an empty slot that is not listed as a hole raises Damaged and never returns zeros, because
-a power cut may lose a chunk but not the head. A read of a chunk whose nonce `Chunks` does not
+a power cut may lose a chunk but not the header. A read of a chunk whose nonce `Chunks` does not
 accept raises Damaged, too, because an attacker may have restored old bytes.
 """
 
@@ -41,7 +41,7 @@ class EncryptedFile(ContentFile):
     def __init__(
         self, path: Path, descriptor: int, head: Head, key: bytes, manifest: bytes | None
     ) -> None:
-        """Take ownership of `descriptor`; `head` is the head that is stored in the file.
+        """Take ownership of `descriptor`; `head` is the header stored in the file.
 
         `key` is the account's key. `manifest` is None for a new file, and b"" if it is unknown.
         Raises Damaged if the manifest belongs to another file or cannot be decoded.
@@ -75,7 +75,7 @@ class EncryptedFile(ContentFile):
         """Open an existing file and repair a write that a killed process left incomplete.
 
         `manifest` is the expected state of the file, b"" if unknown. Raises OSError. Raises
-        Damaged if the head of the file is damaged or the manifest belongs to another file.
+        Damaged if the file's header is damaged or the manifest belongs to another file.
         """
         descriptor, writable = open_descriptor(path)
         try:
@@ -145,7 +145,7 @@ class EncryptedFile(ContentFile):
             else:
                 self._cut(size)
             self._save_head()
-            # Remove slots only after the head is saved; a crash in between leaves unused slots.
+            # Remove slots only after the header is saved; a crash in between leaves unused slots.
             self._trim()
 
     def punch(self, start: int, end: int) -> None:
@@ -235,7 +235,7 @@ class EncryptedFile(ContentFile):
         return memoryview(self._chunk(number, holes=not self._regenerable))
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
-        """Return the plain bytes of a chunk, excluding trailing zeros and bytes past the file size.
+        """Return the plaintext of a chunk, excluding trailing zeros and bytes past the file size.
 
         Raises Damaged for a damaged chunk and, if `holes` is False, for a hole.
         """
@@ -342,7 +342,7 @@ class EncryptedFile(ContentFile):
     # -- chunks on the disk
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
-        """Return the plain bytes of a chunk from its slot, b"" for a hole.
+        """Return the plaintext of a chunk from its slot, b"" for a hole.
 
         Raises Damaged if the slot is damaged or does not hold the chunk's last write, and for a
         hole if `holes` is False.
@@ -375,7 +375,7 @@ class EncryptedFile(ContentFile):
         self._regenerable = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
-        """Undo a failed write: restore the slot's old bytes `before`, or clear the slot if none."""
+        """Undo a failed write: restore the slot's bytes `before`, or clear the slot if None."""
         if before:
             self._slots.write_raw(number, before)
         else:
@@ -413,7 +413,7 @@ def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFi
 
     `manifest` is the recorded state of an encrypted file, or b"" if it is unknown. With a manifest,
     reads raise Damaged if the bytes were replaced by older bytes. This function raises Damaged if
-    the head of the file is damaged or the manifest belongs to another file, and OSError if the file
+    the file's header is damaged or the manifest belongs to another file, and OSError if the file
     cannot be opened.
     """
     if key is None:

@@ -7,8 +7,8 @@ INVARIANT: bytes that a running download will receive soon are not requested aga
 
 INVARIANT: every wait ends with the bytes, with the download's error, or with TimedOut. TimedOut is
 raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer than
-LEAST new bytes from all downloads of the entry together. While a download waits for a thread, the
-bytes of all other downloads count as new bytes in the first case.
+LEAST new bytes from all downloads of the entry together. While a download waits for a thread, each
+new byte of any other download restarts the `stall` seconds.
 
 INVARIANT: bytes received before a connection broke are not requested again, unless the source
 ignores ranges.
@@ -224,7 +224,7 @@ class Fetcher:
             download.awaited = min(ends, default=self.entry.size)
 
     async def wait_until_stored(self) -> None:
-        """Wait until all received bytes are on the disk or cannot be stored."""
+        """Wait until all received bytes are stored on the disk or storing them has failed."""
         self._catch_up()
         while self.entry.is_storing:
             await trio.to_thread.run_sync(self.entry.wait_for_store, abandon_on_cancel=True)

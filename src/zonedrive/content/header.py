@@ -1,4 +1,4 @@
-"""Head of an encrypted file: its key, its size and its possible holes.
+"""Header of an encrypted file: its key, its size and its possible holes.
 
 Layout of the first 4096 bytes (numbers are little-endian, sizes are in bytes):
 
@@ -38,10 +38,10 @@ MAX_HOLES = (_RECORD_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.s
 
 
 class Head:
-    """Head of an encrypted file, with the file's key."""
+    """Header of an encrypted file, with the file's key."""
 
     def __init__(self, file_id: bytes, key: bytes) -> None:
-        """Create a head with the state of an empty file."""
+        """Create a header with the state of an empty file."""
         self.file_id = file_id
         self.key = AESGCM(key)
         self.size = 0
@@ -50,7 +50,7 @@ class Head:
 
     @classmethod
     def create(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Write the head of a new, empty file, and return the head. Raises OSError."""
+        """Write the header of a new, empty file, and return it. Raises OSError."""
         file_id, key, nonce = os.urandom(FILE_ID_BYTES), new_key(), os.urandom(NONCE_BYTES)
         sealed = AESGCM(account_key).encrypt(nonce, key, MAGIC + file_id)
         head = cls(file_id, key)
@@ -65,10 +65,10 @@ class Head:
 
     @classmethod
     def load(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Read and return the head of a file.
+        """Read and return the header of a file.
 
-        Raises Damaged if the file has no head of this version, or if the head is damaged or was
-        encrypted under another key.
+        Raises Damaged if the file has no header of this version, or if the header is damaged or
+        was encrypted under another key.
         """
         page = os.pread(descriptor, HEAD_BYTES, 0)
         if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:

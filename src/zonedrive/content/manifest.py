@@ -12,13 +12,13 @@ once, from start to end, therefore needs only one run.
 A process that is killed after it recorded a manifest may have written more chunks. Their nonces
 begin at `Manifest.floor`; no older chunk can have such a nonce.
 
-A file that is opened with its manifest must be in the recorded state: size, holes, and the write
-of each chunk. Without a manifest (outgoing files of earlier versions, or a lost database) the size
-and the holes come from the head, and every valid chunk is accepted.
+A file that is opened with its manifest must have the recorded size, holes and nonces. A file has no
+manifest if an earlier version wrote it to the spool, or if the database was lost. The size and the
+holes then come from the header, and every valid chunk is accepted.
 
 This module knows nothing about how chunks are stored or where a manifest is kept.
 
-INVARIANT: with a manifest, `Chunks` has nonces for exactly the chunks that are on the disk.
+INVARIANT: if the file has a manifest, `Chunks` has nonces for exactly the chunks on the disk.
 """
 
 import os
@@ -159,7 +159,7 @@ class Chunks:
     """
 
     def __init__(self, head: Head, slots: Slots, manifest: bytes | None) -> None:
-        """Load `manifest`, which is None for a new file, or b"" to use the file's head instead.
+        """Load `manifest`, which is None for a new file, or b"" to use the file's header.
 
         Raises Damaged if the manifest belongs to another file or cannot be decoded.
         """

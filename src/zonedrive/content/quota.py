@@ -90,7 +90,7 @@ class Quota:
             await trio.lowlevel.checkpoint()
 
     def claim_at_once(self, need: int) -> tuple[int, list[Path]]:
-        """Grant `need` bytes, or 0 if there is no space, in one step.
+        """Grant `need` bytes, or 0 if there is no space, without running other tasks.
 
         Returns the number of granted bytes and the evicted files. The caller counts the granted
         bytes as used, and removes the evicted files before it writes.
@@ -103,10 +103,10 @@ class Quota:
             victims += more
 
     async def room(self) -> int:
-        """Return how many bytes could be granted if everything was evicted that may be evicted.
+        """Return how many bytes could be granted after the eviction of all evictable content.
 
-        The result is negative if too much is used. Nothing is evicted; other tasks run between two
-        batches of rows.
+        The result is negative if the usage would still exceed the limit. Nothing is evicted; other
+        tasks run between two batches of rows.
         """
         evictable, after = 0, (-1, "")
         while rows := self._index.oldest(_BATCH, after):
@@ -164,14 +164,14 @@ class Quota:
             after = last
             evicted += len(batch)
             yield [self._directory / row.name for row in batch if not row.in_index]
-        free = most - self.usage()  # negative: too much is used
+        free = most - self.usage()  # negative: the usage exceeds the limit
         granted = want if free >= want else free if free >= need else 0
         if need and not granted:
             self._say_full()
         return granted
 
     def _say_full(self) -> None:
-        # Do not warn again each time that a small file found space in between.
+        # Do not warn again each time after a small file has found space.
         if time.monotonic() - self._said_s >= SAID_S:
             self._said_s = time.monotonic()
             log.warning("there is no room left to cache file content; reads continue uncached")
@@ -182,7 +182,7 @@ class Quota:
 
 
 def _next(steps: _Steps) -> tuple[int | None, list[Path]]:
-    """Make the next step of a claim; return the granted bytes after the last one, else None.
+    """Run the next step of a claim; return the granted bytes after the last step, else None.
 
     Also returns the evicted files.
     """

@@ -5,14 +5,14 @@ use the returned bytes before their next checkpoint. Only `RecentChunks.spent` i
 download threads.
 
 `RecentChunks` serves a reader that follows a download, without a system call or decryption. It
-also keeps the latest bytes that cannot be stored on the disk. `ReadAhead` and SCRATCH are
-buffers for reads from the disk.
+also keeps the latest bytes that could not be stored for lack of space or after a disk error.
+`ReadAhead` and SCRATCH are buffers for reads from the disk.
 
 INVARIANT: a received chunk that is not stored yet stays in `RecentChunks`.
 
 INVARIANT: nothing reads the buffers in `RecentChunks.spent` any more, so they can be reused.
 
-INVARIANT: the total size of chunks that cannot be stored is limited by one `MemoryBudget`.
+INVARIANT: one `MemoryBudget` limits the total size of chunks that could not be stored.
 """
 
 from collections import deque
@@ -25,9 +25,9 @@ from zonedrive.content.content_file import Buffer
 
 RECENT = 8 << 20  # bytes of recent chunks of one entry
 _MOST_CHUNKS = 64  # maximum number of recent chunks of one entry, if the chunks are small
-PIECE = 64 * 1024  # bytes up to which small chunks that cannot be stored are joined
-CAPACITY = 32 << 20  # maximum bytes that cannot be stored, of all entries together
-_MOST = 16 << 20  # maximum bytes that cannot be stored, of one entry; more than its read-ahead
+PIECE = 64 * 1024  # bytes up to which small chunks that could not be stored are joined
+CAPACITY = 32 << 20  # maximum unstored bytes in memory of all entries together
+_MOST = 16 << 20  # maximum unstored bytes in memory of one entry; more than its read-ahead
 _LEAST = 1 << 20  # minimum read-ahead in bytes of one entry, however many entries there are
 AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
@@ -45,16 +45,16 @@ class _Chunk:
 
 
 class MemoryBudget:
-    """Limit on the memory for bytes that cannot be stored on the disk, shared by all entries."""
+    """Limit on the memory for bytes that could not be stored on the disk, for all entries."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Create a budget of `capacity` bytes for all entries together."""
         self.capacity = capacity
-        self.holders: set[RecentChunks] = set()  # buffers with bytes that cannot be stored
+        self.holders: set[RecentChunks] = set()  # buffers with bytes that could not be stored
 
     @property
     def held(self) -> int:
-        """Total number of bytes held in memory because they cannot be stored on disk."""
+        """Total number of bytes in memory that could not be stored on the disk."""
         return sum(each.kept_bytes for each in self.holders)
 
     @property
@@ -79,13 +79,14 @@ class RecentChunks:
     ) -> None:
         """Create an empty buffer for about `capacity` bytes.
 
-        Bytes that cannot be stored on the disk do not count towards `capacity`. `dropped` is called
-        with the start and end offsets of a chunk that was dropped and is stored nowhere else.
+        Bytes that could not be stored on the disk do not count towards `capacity`. `dropped` is
+        called with the start and end offsets of a chunk that was dropped and is stored nowhere
+        else.
         """
         self.spent: deque[Buffer] = deque(maxlen=_MOST_CHUNKS)
         """Memory of dropped chunks, for reuse by the download."""
         self.kept_bytes = 0  # bytes in `_kept`
-        self._kept: deque[_Chunk] = deque()  # chunks that cannot be stored, the oldest first
+        self._kept: deque[_Chunk] = deque()  # chunks that could not be stored, the oldest first
         self._budget = budget
         self._dropped = dropped
         self._capacity = capacity
@@ -109,10 +110,10 @@ class RecentChunks:
             self.drop_stored()
 
     def keep(self, offset: int) -> None:
-        """Record that the chunk at `offset` cannot be stored on the disk.
+        """Record that the chunk at `offset` could not be stored on the disk.
 
-        Older such chunks are dropped while their total size exceeds the limit of this entry or the
-        budget of all entries.
+        Drop older chunks that could not be stored while the total size of such chunks exceeds the
+        limit of this entry or the budget of all entries.
         """
         chunk = self._unstored_at(offset)
         if chunk is None:
@@ -141,7 +142,7 @@ class RecentChunks:
         return None
 
     def drop_oldest(self) -> None:
-        """Drop the oldest chunk that cannot be stored."""
+        """Drop the oldest chunk that could not be stored on the disk."""
         chunk = self._kept.popleft()
         self.kept_bytes -= len(chunk.data)
         if not self._kept:

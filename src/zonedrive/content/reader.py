@@ -86,7 +86,7 @@ class EntryReader(Reader):
         self._next = 0  # offset at which a sequential reader continues
         self._run = 0  # bytes read in sequence so far
         self._asked_from = self._asked_until = 0  # range of positions with enough read-ahead
-        self._head = FIRST_WINDOW  # minimum read-ahead, until the first jump
+        self._head = FIRST_WINDOW  # minimum read-ahead, until the first seek
 
     @property
     def complete(self) -> bool:
@@ -163,7 +163,7 @@ class EntryReader(Reader):
             self._next = end
 
     def _window(self) -> int:
-        """Return the read-ahead in bytes: 0 after a jump, then growing with sequential reads."""
+        """Return the read-ahead in bytes: 0 after a seek, then growing with sequential reads."""
         most = MAX_WINDOW
         if self._entry.streaming:
             most = min(MAX_STREAMING_WINDOW, self._entry.ahead)

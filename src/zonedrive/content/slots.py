@@ -2,10 +2,10 @@
 
 Layout of a slot, with sizes in bytes:
 
-    nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
+    nonce 12, length of the plaintext 4, ciphertext of that length, tag 16
 
 The encryption is AES-256-GCM under the file's key. The file id, the chunk number and the length are
-also authenticated. In the file, the head (see `header`) is followed by the redo log (chunk number
+also authenticated. In the file, the header (see `header`) is followed by the redo log (chunk number
 in 8 bytes, then a slot), and by the slots of all chunks.
 
 Before a chunk inside the recorded size is overwritten, its new slot is written to the redo log.
@@ -14,7 +14,7 @@ This module knows nothing about the choice of nonces.
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.
 
-INVARIANT: `repair` changes only a chunk that has the nonce of the redo log and cannot be decrypted.
+INVARIANT: `repair` changes only a chunk that has the logged slot's nonce and cannot be decrypted.
 """
 
 import os
@@ -84,7 +84,7 @@ class Slots:
         return nonce_of(self._head(number))
 
     def length(self, number: int) -> int:
-        """Return the stored plain length of a chunk in bytes; the slot is not verified.
+        """Return the stored plaintext length of a chunk in bytes; the slot is not verified.
 
         The result is 0 if the slot is incomplete.
         """
@@ -149,7 +149,7 @@ class Slots:
     # -- encryption
 
     def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
-        """Encrypt a chunk; return its slot in two parts, the head and the remaining bytes."""
+        """Encrypt a chunk; return its slot in two parts: nonce and length, ciphertext and tag."""
         fresh = nonce.to_bytes(NONCE_BYTES, "big")
         sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
         return fresh + _LENGTH.pack(len(plain)), sealed
@@ -197,7 +197,7 @@ class Slots:
         return count
 
     def open(self, number: int, slot: Buffer) -> bytes:
-        """Decrypt a slot and return its plain bytes. Raises Damaged if it cannot be decrypted."""
+        """Decrypt a slot and return its plaintext. Raises Damaged if it cannot be decrypted."""
         length = _LENGTH.unpack_from(slot, NONCE_BYTES)[0] if len(slot) >= SLOT_HEAD else CHUNK
         if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
             nonce = bytes(slot[:NONCE_BYTES])

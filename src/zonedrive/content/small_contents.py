@@ -7,11 +7,11 @@ with the content of other files. If the process is killed in between, the conten
 be fetched again.
 
 Encryption, if the account has a key: AES-256-GCM under a key derived from the account's key. The
-row of a content holds the nonce and is authenticated itself (see `cache_index`), so a replacement
-of the current bytes by older bytes is detected.
+row of a file holds the nonce and is authenticated itself (see `cache_index`), so a replacement of
+the current bytes by older bytes is detected.
 
-INVARIANT: this cache has at most one content of an inode, and none while the inode has a content
-file.
+INVARIANT: this cache has content of at most one revision of an inode, and none while the inode has
+a content file.
 
 INVARIANT: content is written only after space was claimed for it.
 """
@@ -31,8 +31,8 @@ from zonedrive.errors import Damaged
 
 log = logging.getLogger(__name__)
 
-LARGEST = 32 * 1024  # maximum bytes of a content that takes less space in the index than as a file
-WAITING = 2 << 20  # bytes in memory at which the contents must be written immediately
+LARGEST = 32 * 1024  # maximum bytes of content that takes less space in the index than as a file
+WAITING = 2 << 20  # bytes in memory at which the content must be written immediately
 LOG = 4 << 20  # bytes written since the last checkpoint of the index at which the next one is due
 TOUCH_NS = 60 * 10**9  # uses within this time count as one
 
@@ -61,7 +61,7 @@ class SmallContents:
             self._box = Sealed(derived.digest())
         self._nonce_bytes = 0 if key is None else NONCE_BYTES
         self._waiting: dict[int, _Waiting] = {}
-        self._bytes = 0  # total size of the waiting contents
+        self._bytes = 0  # total size of the waiting content
         self._logged = 0  # bytes written since the last checkpoint
 
     @property
@@ -117,10 +117,10 @@ class SmallContents:
             self._bytes -= len(waiting.data)
 
     def write(self, in_use: Callable[[int], bool]) -> None:
-        """Write the waiting contents in one transaction, as far as the cache has space for them.
+        """Write the waiting content of all files in one transaction, as far as there is space.
 
-        Contents for which there is no space are dropped. Contents of inodes for which `in_use`
-        returns True are also dropped, because these inodes have content files.
+        Content for which there is no space is dropped. Content of inodes for which `in_use` returns
+        True is also dropped, because these inodes have content files.
         """
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()

@@ -14,7 +14,7 @@ database. All valid chunks of such a file are accepted.
 
 INVARIANT: a file has one ContentFile object, shared by all its users.
 
-INVARIANT: with a key, a file can only be opened in its recorded state.
+INVARIANT: if the account has a key, a file can only be opened in its recorded state.
 """
 
 import contextlib
@@ -68,9 +68,9 @@ def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table `manifests` of the database's eighth schema.
+    """Create the table `manifests`, which version 8 of the database schema added.
 
-    Files of earlier schemas get an empty manifest.
+    Files from before version 8 get an empty manifest.
     """
     connection.execute(
         """
@@ -135,13 +135,13 @@ class Spool:
         return self.directory / f"{ino}-{generation}{self._suffix}"
 
     def room(self) -> int:
-        """Return how many bytes can be stored without using the disk reserve. Raises OSError."""
+        """Return how many bytes can be stored without using reserved disk space. Raises OSError."""
         disk = os.statvfs(self.directory)
         reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
         return max(0, disk.f_bavail * disk.f_frsize - reserve)
 
     def require_room(self, size: int) -> None:
-        """Raise OSError (ENOSPC) if storing `size` bytes would use the disk reserve."""
+        """Raise OSError (ENOSPC) if storing `size` bytes would use reserved disk space."""
         if self.room() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -155,7 +155,7 @@ class Spool:
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation's file; each caller closes the result once.
 
-        Raises OSError, such as FileNotFoundError. Raises Damaged if the head of the file is
+        Raises OSError, such as FileNotFoundError. Raises Damaged if the file's header is
         damaged, or if its manifest is missing or belongs to another file. Raises StoreError if the
         file is encrypted and this account has no key.
         """
@@ -207,8 +207,8 @@ class Spool:
     ) -> None:
         """Record the flushed state of `file` as the current state of a generation.
 
-        Call this in the transaction that writes the rows naming the file. With `size`, record the
-        state that the file will have after the caller truncates it to `size` bytes.
+        Call this in the transaction that writes the rows naming the file. If `size` is given,
+        record the state that the file will have after the caller truncates it to `size` bytes.
         """
         self._record(ino, generation, file.manifest(size=size))
 
@@ -254,7 +254,7 @@ class Spool:
         return sum(self.accept(*each) for each in self.stored())
 
     def accept(self, ino: int, generation: int) -> bool:
-        """Record an unknown manifest for a file whose record is lost, so that it can be opened.
+        """Store an empty manifest for a file whose record is lost, so that it can be opened.
 
         Returns True if the record was lost. Call this in a transaction.
         """

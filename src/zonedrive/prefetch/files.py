@@ -4,10 +4,10 @@ This module knows nothing about the meaning of a file's bytes.
 
 After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
 order, the next files are fetched: first FEW files, then up to MOST. One opened file is enough if a
-program read the names in the folder just before. If the program continues in a neighbouring folder,
-it is assumed to read the files there in the same order. If the program had also read the previous
-folder to its end, it is assumed to read all folders in order, and files of the following folders
-are prefetched as well.
+program has just listed the folder. If the program continues in a sibling, parent or child folder,
+it is assumed to read the files there in the same order. If the program had read a sibling folder to
+its end, it is assumed to read all sibling folders in order, and files of the following folders are
+prefetched as well.
 
 The files are fetched by the metadata client on the event loop, because a thread per file doubled
 the time for a small file. If the setting `download_limit` is set, the files are fetched through the
@@ -18,7 +18,8 @@ PATIENCE_S seconds; the open waits for the prefetch.
 INVARIANT: at most MOST files and BYTES bytes are ahead of a program, that is, requested or fetched
 but not opened yet.
 INVARIANT: no request is started for a program that has opened no file for GONE_S seconds, or that
-the setting `guard` lists. RESERVED connections stay free for content that programs wait for.
+is on the `guard` list, whose programs must not cause downloads. RESERVED connections stay free for
+content that programs wait for.
 """
 
 import heapq
@@ -89,7 +90,7 @@ class ReadSequence:
         self.ahead: dict[int, int] = {}  # sizes by ino: requested or fetched, and not opened yet
         self.planning = False
         self.patience = 0  # files to be opened before the next search for the order
-        self.pid = 0  # process or thread that is known not to be guarded
+        self.pid = 0  # process or thread that is known not to be on the `guard` list
 
     @property
     def all_ahead(self) -> int:
@@ -129,8 +130,8 @@ class ReadSequence:
     def moved(self, ino: int) -> None:
         """Record that the program has opened the small file with inode number `ino`.
 
-        If the order is known and the file comes next in the order, double the window. If the file
-        does not come next, stop the sequence.
+        Once the order is known, double the window if the file was ahead or follows within GAP files
+        in the order, else stop the sequence.
         """
         self.moved_s = time.monotonic()
         expected = self.ahead.pop(ino, None) is not None
@@ -221,7 +222,7 @@ class FilePrefetch:
             self._start(self._plan, sequence)
 
     def _has_just_begun(self, sequence: ReadSequence) -> bool:
-        """Return True if a program has just read the folder's names and then opened one file."""
+        """Return True if a program has just listed the folder and then opened one file."""
         return len(sequence.seen) == 1 and self._folders.was_read_lately(sequence.folder)
 
     def _start(
@@ -251,8 +252,8 @@ class FilePrefetch:
     def _new_sequence(self, folder: int) -> ReadSequence:
         """Return a new sequence for a folder.
 
-        If a program was just reading in a sibling, parent or child folder, assume the order of that
-        program.
+        If a program has just read files in a sibling, parent or child folder, assume the same
+        reading order.
         """
         inodes, now = self._state.inodes, time.monotonic()
         here = inodes.find(folder)
@@ -361,7 +362,7 @@ class FilePrefetch:
             self._start(self._cross, sequence)
 
     def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
-        """Start to prefetch the files of `part`: `sequence` itself, or a sequence that follows it.
+        """Start to prefetch the files of `part`: `sequence` or one of `sequence.following`.
 
         Return True if all files of the folder were requested, and False if a limit prevented this.
         """

@@ -1,6 +1,6 @@
-"""Actions of notification buttons: open zonedrive's window, or show files in the file manager.
+"""Actions of notification buttons: open a page of `zonedrive ui`, or show files in a file manager.
 
-A program that an action starts outlives the daemon, so that an unmount does not close its window.
+A program that an action starts keeps running when the daemon exits, for example after an unmount.
 
 INVARIANT: starting a program never blocks the daemon, and a failed start is only logged.
 """
@@ -38,7 +38,7 @@ class ClickActions:
         self._desktop, self._account, self._folder = desktop, account, folder
 
     def open_window(self, page: str) -> Click:
-        """Return an action that opens zonedrive's window at the page `page` in the browser."""
+        """Return an action that opens the page `page` of `zonedrive ui` in the browser."""
         words = ["ui", "--page", page, "--account", self._account]
         return partial(self._start, [sys.executable, "-P", "-m", "zonedrive", *words])
 
@@ -79,11 +79,11 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return commands that start the program `words` and exit at once, the best command first.
+    """Return command lines that start a program and exit at once, in the order to try them.
 
-    If the daemon runs in a systemd unit, the first command starts the program in a separate unit,
-    because systemd ends all processes of a unit that stops. `session` is the environment of the
-    user's service manager, or {}.
+    `words` are the program and its arguments, and `session` is the environment of the user's
+    service manager, or {}. If the daemon runs in a systemd unit, the first command line starts the
+    program in a separate unit, because systemd kills all processes of a unit that stops.
     """
     found = [process_setup.with_former_limit(["setsid", "--fork", *words])]
     if session and "INVOCATION_ID" in environment:

@@ -81,8 +81,8 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
 def _profile(account: Account, settings: Settings) -> Profile:
     """Return the profile that the settings or the last logon select.
 
-    If a profile from the administrator is invalid, log the error and return the published profile.
-    The mount then works, but changes that the published profile does not support stay pending.
+    If the profile that the administrator has set is invalid, log the error and return the built-in
+    profile `published`. The mount then works, but changes that `published` lacks stay pending.
     Raises ProfileError if a profile that the user selected is invalid.
     """
     name = settings.profile or account.profile

@@ -124,7 +124,7 @@ class Server:
                 await trio.serve_listeners(self._request, [listener], handler_nursery=connections)
 
     def end(self, spared: frozenset[str]) -> None:
-        """Cancel the running requests except those of `spared` commands, and refuse new requests.
+        """Cancel the running requests, except those for the commands `spared`; refuse new ones.
 
         Call this method after the end of the mount, before the stores are closed.
         """
@@ -245,7 +245,7 @@ async def _read_lines(
 ) -> None:
     """Send each input line to the channel `send`; cancel `gone` when the client disconnects.
 
-    A line longer than MAX_LINE bytes is sent incomplete, and the input after it is not read.
+    A line longer than MAX_LINE bytes is truncated, and the rest of the input is not read.
     """
     buffer = bytearray()
     async with send:

@@ -46,7 +46,7 @@ PUT_BACK_SECONDS = 10.0  # longest time that `pause` waits for running uploads
 BUSY_SECONDS = 0.2  # interval between attempts to unmount a mount in use
 WAITING = ("pending", "uploading", "failed")
 NOT_SENT = "your latest change is not uploaded yet and not in this list; see 'zonedrive status'"
-ENDING = frozenset({"unmount"})  # commands whose answer is sent after everything is closed
+ENDING = frozenset({"unmount"})  # commands whose answer is sent after the shutdown
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Commands:
 
     _parts: Parts
     _session: Session
-    _over: trio.Event  # set when everything is closed and the lock is free
+    _over: trio.Event  # set when the stores are closed and the lock is free
     _logged_on: Callable[[], None]
 
     def __post_init__(self) -> None:
@@ -108,9 +108,9 @@ class Commands:
 
         The request's `paths` and `most` limit the uploads in the object. If `most` is given, the
         object also has data about files that are never uploaded. If the service is not online,
-        `reason` says why, and ends with the remedy `advice`, if there is one. If a logon is
-        required, `remedy` is the logon command. `failing` lists the background tasks that fail, if
-        any.
+        `reason` is the cause, followed by a remedy if one is known, and `advice` is this remedy
+        alone. If a logon is required, `remedy` is the logon command, and `advice` is missing.
+        `failing` lists the background tasks that fail, if any.
         """
         places = await self._places(request)
         roots = _inos(places) if places else None
@@ -198,9 +198,8 @@ class Commands:
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at the request's `path`, which may be in `.versions`.
 
-        `unknown` is the reason why the service does not have the file, or "". If the file's latest
-        local change is not among the versions, `aside` is a text that says so and gives the reason;
-        otherwise `aside` is "".
+        `unknown` is the reason why the service does not have the file, or "". `aside` is the reason
+        why the versions do not include the file's latest local change, or "".
         """
         place = await self._place(request.path)
         if place.file is None:
@@ -421,9 +420,10 @@ class Commands:
     async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait for uploads and for programs that use the mount, then unmount.
 
-        Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing, do
-        not wait. Return when everything is closed. `users` lists the programs that were still
-        using the mount, and `left` counts the changes that are not uploaded.
+        Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing,
+        unmount at once. Return after the stores are closed and the account's lock is released.
+        `users` lists the programs that were still using the mount, and `left` counts the changes
+        that are not uploaded.
         """
         with trio.move_on_after(request.timeout or 0.0):
             if not request.now:

@@ -2,15 +2,14 @@
 
 This module knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
 
-Two locks delay a shutdown. The reason text of a lock says how much is pending.
+Two kinds of locks postpone a shutdown. The reason text of a lock says how much is pending.
 
-- `delay`, whenever uploads are pending. logind then waits a few seconds, in which all pending
-  uploads are attempted at once.
-- `block`, in addition, while waiting can complete uploads: the service is online and accepts
-  uploads. Desktops show the reason, and let the user wait or shut down anyway. There is no such
-  lock while the service is offline or requires a logon, while uploads are paused, or if all pending
-  files were rejected or are still open in a program. Pending changes are safe and are uploaded
-  after the next mount.
+- A `delay` lock is held whenever uploads are pending. logind then postpones the shutdown by a few
+  seconds, and all pending uploads are attempted at once.
+- A `block` lock is also held while uploads can make progress. Desktops show the reason, and let the
+  user wait or shut down anyway. There is no `block` lock while the service is offline or requires a
+  logon, while uploads are paused, or if all pending files were rejected or are still open in a
+  program. Pending changes are stored on disk and uploaded after the next mount.
 
 INVARIANT: this module never takes a lock on sleep, and holds no lock while nothing is pending.
 INVARIANT: if there is no system bus or no logind, this module does nothing.
@@ -94,7 +93,7 @@ class Inhibitor:
         self._locks: dict[Mode, InhibitorLock] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # True while the machine is shutting down
-        self._is_over = False  # before the shutdown: sending has finished, all locks are released
+        self._is_over = False  # True after the last uploads, when all locks are released
         self._pause = trio.CancelScope()  # ends the wait for the next check of the locks
 
     async def run(self) -> None:

@@ -84,7 +84,7 @@ def only_here(paths: AccountPaths) -> LocalData:
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Return the path of one of the user's local-only files.
+    """Return the path of a local-only file that is not a program's temporary file.
 
     Return "" if there is no such file or its name cannot be decrypted.
     """

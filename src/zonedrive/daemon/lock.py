@@ -1,4 +1,4 @@
-"""Lock that one daemon per account can hold, and functions that send signals to the holder.
+"""Per-account lock, held by at most one daemon, and functions that send signals to the holder.
 
 The kernel releases the lock when the process ends. The lock file names the holder, for error
 messages and signals. Commands send a signal to a daemon whose control socket is missing or does

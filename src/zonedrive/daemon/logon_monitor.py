@@ -2,7 +2,7 @@
 
 This module knows nothing about how a logon is renewed or how a notification is shown.
 
-INVARIANT: a notification offers the logon, with a button or with the complete command.
+INVARIANT: each notification has a button for the logon, or shows the complete logon command.
 INVARIANT: a notification about an ended logon is shown at most every RESAY_SECONDS, unless the user
 has logged on since. A reminder is shown once for each bearer token.
 """
@@ -123,8 +123,8 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
-        `refused` is the error of a rejected renewal. A session is too short-lived for a reminder,
-        so the user of a session is notified only if `refused` is given.
+        `refused` is the error of a rejected renewal. If the bearer token is a session id, which is
+        short-lived, notify the user only if `refused` is given.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):

@@ -1,13 +1,14 @@
 """Log output of the daemon to the terminal, the journal, or a log file.
 
 This module does not remove names, paths or secrets from a message: the caller must leave secrets
-out. A second log file, the anonymous file, has the same messages without their variable parts.
-`doctor --report` copies the anonymous file.
+out. A second log file, the anonymized log, has the same messages without their variable parts.
+`doctor --report` copies the anonymized log.
 
 INVARIANT: a message is one line, and no line, not even of a traceback, contains control characters
 for a terminal.
-INVARIANT: the anonymous file contains only constant texts of the source code, numbers, times, the
-words in KNOWN, and types of errors. The source code therefore logs constant texts with %-fields.
+INVARIANT: the anonymized log contains only constant texts of the source code, numbers, times, the
+words in KNOWN, and types of errors. Log calls therefore have a constant format string, and pass all
+variable parts as arguments.
 """
 
 import errno
@@ -31,7 +32,7 @@ MAX_BYTES = 4 << 20
 ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
 HIDDEN = "…"
-# Values that identify nobody and may therefore appear in the anonymous file.
+# Values that identify nobody and may therefore appear in the anonymized log.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Loggers that report every request with its URL.
@@ -127,12 +128,12 @@ class MainFile(PrivateFile):
 
 
 def anonymous(path: Path) -> Path:
-    """Return the path of the anonymous file beside the log file `path`."""
+    """Return the path of the anonymized log beside the log file `path`."""
     return path.with_name("anonymous.log")
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
-    """Log to the file `path` and to the anonymous file, for a daemon without a terminal."""
+    """Log to the file `path` and to the anonymized log, for a daemon without a terminal."""
     _install(MainFile(path, MAX_BYTES), _Lines(_FORMAT), debug)
     handler = PrivateFile(anonymous(path), ANONYMOUS_BYTES)
     handler.setFormatter(_Anonymous())

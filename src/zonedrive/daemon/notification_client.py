@@ -297,5 +297,5 @@ class Notification:
 
 
 def _shown(text: str) -> str:
-    """Return `text` with unprintable characters replaced, such as direction marks in file names."""
+    """Return `text` with bidirectional marks and other unprintable characters replaced."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)

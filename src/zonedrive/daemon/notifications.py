@@ -42,11 +42,11 @@ class Words(NamedTuple):
     title: str
     text: str
     buttons: tuple[Button, ...]
-    without: str  # added to the text where there are no buttons
+    without: str  # added to the text if the desktop shows no buttons
 
 
 class AlertKind:
-    """Kind of event; a desktop notification shows the newest event of its kind."""
+    """Kind of event; all events of a kind share one desktop notification."""
 
     def __init__(self, notification: Notification) -> None:
         self._notification = notification

@@ -62,8 +62,8 @@ class Start:
 def run(start: Start, ready: Pipe) -> None:
     """Mount and serve until the mount ends.
 
-    Report to `ready` that the mount is ready, or the error that prevented the mount. Also raise
-    every error.
+    Report to `ready` that the mount is ready, or the error that prevented the mount. Raises this
+    error, or an error that ends the mount later.
     """
     lock = Lock(start.paths.lock, start.paths.account)
     record = Run(start.paths)
@@ -108,9 +108,10 @@ def run(start: Start, ready: Pipe) -> None:
 def _opened(start: Start, lock: Lock, make: Callable[[Account], Parts]) -> tuple[Path, Parts]:
     """Check the folder, take the lock, load the account, and build the components with `make`.
 
-    Return the absolute path of the folder, and the components. The account is loaded while the lock
-    is held, because a logoff may have held the lock before. If the keyring is locked and a service
-    manager runs this daemon, release the lock, wait until the keyring is unlocked, and start again.
+    Return the absolute path of the folder, and the components. The account is loaded only when the
+    lock is held, because a logoff that held the lock may have removed the account. If the keyring
+    is locked and a service manager runs this daemon, release the lock, wait until the keyring is
+    unlocked, and repeat all steps.
     """
     notifier = Notifier()
     while True:

@@ -3,8 +3,8 @@
 If there is no service manager, nothing is computed or sent. The status line names no file, because
 other users may read the line.
 
-INVARIANT: while a daemon waits for a locked keyring, the user is not prompted again; the daemon
-only checks whether the keyring is locked.
+INVARIANT: while a daemon waits until the user unlocks the keyring, the daemon only checks the state
+of the keyring, and does not prompt the user again.
 """
 
 import logging

@@ -5,11 +5,11 @@ folder includes the trash entries inside it, which were deleted before the folde
 
 INVARIANT: if several entries have the requested name, none of them is restored or deleted, and the
 user has to give the id.
-INVARIANT: a zone that does not show its trash does not hide the trash of other zones, and is
-reported by name.
+INVARIANT: if the service refuses to list the trash of a zone, the trash of the other zones is
+listed nevertheless, and the answer names this zone.
 INVARIANT: nothing is restored to a name that is in use, locally or on the service.
-INVARIANT: a trash of thousands of entries needs few requests: each original folder is requested
-once, and at most MOST_FOLDERS folders are requested. The names of other folders are not shown.
+INVARIANT: to find the original paths of all entries, at most MOST_FOLDERS folders are requested,
+each of them once. For the remaining entries, the original folder is not shown.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class Deletion:
 class Trash:
     """Trash of all zones, or of the zone with the name or id `_zone`.
 
-    `_option` is the account's option for the commands in remedies; see `AccountPaths.option`.
+    `_option` selects the account in suggested commands; see `AccountPaths.option`.
     """
 
     _service: Service
@@ -61,7 +61,7 @@ class Trash:
 
     def __post_init__(self) -> None:
         self._deleted: list[Deletion] = []  # as of the last listing
-        self._unseen: list[str] = []  # names of the zones that do not show their trash
+        self._unseen: list[str] = []  # names of the zones whose trash cannot be listed
         self._folders: dict[str, Entry | None] = {}  # by id; None: unknown folder
         self._asked = 0  # folders requested from the service
         self._command = f"zonedrive trash{self._option}"
@@ -70,8 +70,8 @@ class Trash:
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
         """Run the command `trash`, `restore` or `purge`, and return the answer.
 
-        `entries` are ids, names or paths. With `entries`, `trash` only returns how many other trash
-        entries are, or may be, `inside` these entries.
+        `entries` are ids, names or paths. For `trash` with `entries`, the answer has only `inside`,
+        the number of other trash entries that are, or may be, inside these entries.
         """
         if command == "restore":
             return {"restored": await self._restore(entries)}
@@ -82,7 +82,7 @@ class Trash:
         return await self._list()
 
     async def _list(self) -> dict[str, Any]:
-        """Return the trash entries, last deleted first, and the zones that show no trash."""
+        """Return the trash entries, last deleted first, and zones whose trash cannot be listed."""
         await self._look()
         found = [(one, await self._folder(one)) for one in self._deleted]
         found.sort(
@@ -162,7 +162,8 @@ class Trash:
     async def _inside(self, chosen: list[Deletion]) -> Counter[str]:
         """Return the number of other trash entries inside each chosen folder, by the folder's id.
 
-        If it is unknown where a trash entry was, it may be inside any of them, and counts under "".
+        A trash entry whose original folder is unknown may be inside any of the chosen folders, and
+        is counted under the key "".
         """
         folders = {one.entry.id for one in chosen if one.entry.folder}
         zones = {one.zone.id for one in chosen if one.entry.folder}
@@ -202,8 +203,8 @@ class Trash:
     ) -> list[str]:
         """Call `work` for each chosen entry, and return the results.
 
-        If a call fails, the error message lists the results of the earlier calls, after the word
-        `done`.
+        If a call fails, the error message also lists the results of the earlier calls, after
+        `done`, a word such as "restored".
         """
         names: list[str] = []
         self.total = len(chosen)

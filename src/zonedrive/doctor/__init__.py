@@ -4,8 +4,8 @@ A check is a function that takes DoctorFacts and returns a CheckResult, or None 
 not apply or another check reports the problem. To add a check, write the function in the module
 of its subject (machine, folders, account or mount), and add it to CHECKS.
 
-INVARIANT: a result contains no secret. Except for `here`, a result contains no name of a person, a
-file, a zone or a host, because users send results to others.
+INVARIANT: a result contains no secret. Except for the key `here` (see `examine`), a result contains
+no name of a person, a file, a zone or a host, because users send results to others.
 
 INVARIANT: a check leaves no change behind. A check that fails unexpectedly or hangs does not stop
 the other checks.
@@ -60,7 +60,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
     """Run all checks; yield the result of each check that applies, as a JSON object.
 
-    The object has the keys `name`, `ok`, `detail`, `remedy` and `here` (see `local_remedy`).
+    The object has the keys `name`, `ok`, `detail`, `remedy`, and `here`, a remedy that may contain
+    names and is shown to the local user only (see `local_remedy`).
     """
     for name, check in CHECKS:
         found = _in_time(check, facts)

@@ -1,6 +1,6 @@
 """Facts about the checked account, and the result type of the checks.
 
-Each fact is determined on first use and then cached. Only the checks judge the facts.
+Each fact is determined on first use and then cached. The checks decide if a fact is a problem.
 """
 
 import re
@@ -190,8 +190,8 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     def name(word: re.Match[str]) -> str:
         """Return the replacement for a placeholder or a folder name.
 
-        A path is determined only if the remedy names it, because this fails if the user has no home
-        folder.
+        Determine only the paths that the remedy refers to, because a path cannot be determined if
+        the user has no home folder.
         """
         if word[0] in found.names:
             return str(found.names[word[0]])

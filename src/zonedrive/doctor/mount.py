@@ -84,7 +84,7 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
 
 
 def answering(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the running daemon responds, is logged on, and has this command's version."""
+    """Check that the running daemon responds, is logged on, and matches this command's version."""
     if not facts.running:
         return None
     vitals = facts.vitals
@@ -243,7 +243,7 @@ def _oldest(facts: DoctorFacts) -> float:
 
 
 def lost_found(facts: DoctorFacts) -> CheckResult | None:
-    """Check that no files lost their names in a damaged database."""
+    """Check that the database is not damaged, and that lost+found is empty."""
     if facts.vitals is None:
         return None
     if facts.vitals["lost"]:

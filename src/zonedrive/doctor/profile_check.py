@@ -1,9 +1,10 @@
 """Checks of a deployment profile against the account's service.
 
 The checks change nothing on the service. They run each read operation. Of all other operations,
-they only test whether the address exists (see `remote.probe`). Links are not requested.
+they only test whether the endpoint exists (see `remote.probe`). Operations that are only links for
+users are not tested.
 
-INVARIANT: except in `here`, a result names only tables and addresses of the profile, and never a
+INVARIANT: except in `here`, a result names only tables and endpoints of the profile, and never a
 zone, a file or a host.
 """
 
@@ -62,7 +63,7 @@ Request = Callable[[], Awaitable[object]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
-    """Yield (name, result) for the profile, for each of its tables, and each missing operation.
+    """Yield (name, result) for the profile, each operation in it, and each operation it lacks.
 
     `file` is the name or the path of the profile. If the profile is invalid, there are no other
     results. If there is no logon or the service cannot be reached, the only other result is a
@@ -123,7 +124,7 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    """Return True if the checks run the operation itself instead of only testing its address."""
+    """Return True if the checks run the operation itself instead of only testing its endpoint."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and is_harmless(operation)
 

@@ -3,17 +3,17 @@
 This module knows nothing about the kernel or about how bytes are fetched; `pins` decides which
 entries are pinned.
 
-Pinned content is fetched by the pinning command, whose user waits for the result, and by the
-background task `run`. `run` begins a pass over the pinned files at the start, and after the listing
-of a pinned folder has changed. A pass that was not completed is repeated when the service is online
-again. `poll` lists the pinned folders regularly, even if no program uses them.
+The command `pin`, which waits for the result, and the background task `run` fetch pinned content.
+`run` begins a pass over the pinned files at the start, and after the listing of a pinned folder has
+changed. A pass that was not completed is repeated when the service is online again. `poll` lists
+the pinned folders regularly, even if no program uses them.
 
 A file or folder that always fails does not delay the others. A pass stops early only if the service
-is unreachable, or if TROUBLE items failed in a row because of the service. In the next pass, the
+is not online, or if TROUBLE items failed in a row because of the service. In the next pass, the
 files that failed because of the service come last.
 
-INVARIANT: fetching for pins uses at most half of the transfers (but at least one), because programs
-wait for the content that the other transfers fetch.
+INVARIANT: fetching for pins uses at most half of the concurrent transfers (but at least one), so
+that the others remain free for content that programs wait for.
 """
 
 import errno
@@ -82,20 +82,20 @@ class PinProgress(msgspec.Struct, eq=False):
     unexplained: dict[str, ZonedriveError] = {}
 
     def note_success(self) -> None:
-        """Record a successful request, and move the unexplained failures to `failed`.
+        """Record a successful request, and move the failures in `unexplained` to `failed`.
 
         The successful request shows that the service is reachable, so each of these failures
-        concerns only its own entry.
+        concerns only one file or folder.
         """
         self.answered = True
         self.failed += [Failed(path, wrong.message) for path, wrong in self.unexplained.items()]
         self.unexplained.clear()
 
     def end(self) -> None:
-        """Finish the pass, and decide whether the service caused its unexplained failures.
+        """Finish the pass, and decide whether the service caused the failures in `unexplained`.
 
-        If any request of the pass succeeded, move the failures to `failed`. Otherwise, set `away`
-        to the last failure.
+        If any request of the pass succeeded, move these failures to `failed`. Otherwise, the
+        service counts as unreachable, and `away` is set to the last failure.
         """
         if self.away is None and self.answered:
             self.note_success()
@@ -119,7 +119,7 @@ class PinFetcher:
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
-        # By ino: revision that did not fit into the cache, and the room in which it may fit.
+        # By ino: revision that did not fit into the cache, and the free space that it needs.
         self._too_large: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
         self._reasons: dict[int, str] = {}  # by ino: last error, for up to MOST_REASONS files
@@ -130,9 +130,9 @@ class PinFetcher:
         state.listing_merged.add(self._listed)
 
     def _listed(self, ino: int) -> None:
-        """Schedule a check of a folder if its new listing concerns a pin.
+        """Schedule a check of the folder `ino` if its new listing concerns a pin.
 
-        This is called after the new listing of the folder `ino` was merged into the local state.
+        Called after the new listing was merged into the local state.
         """
         if not self._pins:
             return
@@ -153,7 +153,7 @@ class PinFetcher:
     def _reconsider(self) -> None:
         """Discard all results of earlier checks.
 
-        This is called after the pins have changed, because other files may then fit into the cache.
+        Called after a pin was added or removed, because other files may then fit into the cache.
         """
         self._too_large.clear()
         self._try_last.clear()
@@ -187,7 +187,7 @@ class PinFetcher:
                 self._wake = trio.Event()
             elif (now := link.state) != "online":
                 await link.wait_other(now)
-            elif not await self._pass() and link.state == "online":  # the service is in trouble
+            elif not await self._pass() and link.state == "online":  # the service has a problem
                 with trio.move_on_after(PASS_S):
                     await link.wait_change()
 
@@ -220,8 +220,8 @@ class PinFetcher:
     def _pinned_in(self, folders: set[int]) -> set[int]:
         """Return the inode numbers to check after `folders` have changed.
 
-        These are the pinned folders among `folders`, and in the other folders the entries that are
-        pinned themselves. Mark the other folders as checked.
+        These are the pinned folders among `folders`, and all individually pinned entries directly
+        in the unpinned ones. Mark the folders of these entries as checked.
         """
         pinned = {ino for ino in folders if ino in self._pins}
         for inode in self._pins.pinned_themselves_in(folders):
@@ -286,8 +286,8 @@ class PinFetcher:
     ) -> None:
         """Call `found` with the inode number of each file at or below the inodes `inos`.
 
-        Before a folder is searched, list it on the service if `ask` requires this; record failures
-        in `progress`. Unless `deep`, skip subfolders that were checked before.
+        `ask` selects the folders to list on the service first; record failures in `progress`. If
+        `deep` is False, skip subfolders that were checked before.
         """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
@@ -400,8 +400,8 @@ class PinFetcher:
     async def _fetch_fitting(self, inos: Iterable[int], progress: PinProgress) -> None:
         """Fetch files that did not fit into the cache, one after the other, if they fit now.
 
-        If a file fails although the room seemed to be large enough, it is tried again when there is
-        more room.
+        If a file still does not fit, although enough space seemed to be free, the next attempt is
+        made when more space is free.
         """
         cache, room = self._state.cache, None
         for ino in inos:
@@ -433,7 +433,7 @@ class PinFetcher:
         said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
             self._too_large[inode.ino] = inode.revision, inode.size
-            self._state.cache.drop(inode.ino)  # a part of it would take the room of others
+            self._state.cache.drop(inode.ino)  # a partial file would only use up space
             said = NO_ROOM
         self._give_up(inode, said, progress)
 

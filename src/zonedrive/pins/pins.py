@@ -46,7 +46,7 @@ class Pins:
     def root_of(self, ino: int) -> Inode | None:
         """Return the nearest inode at or above `ino` that is pinned itself, or None.
 
-        An inode that has taken over a pinned entry counts, even before `update_inodes`.
+        An inode with the remote id of a pinned entry also counts as pinned.
         """
         inodes = self._state.inodes
         inode = inodes.find(ino)
@@ -71,9 +71,9 @@ class Pins:
         return not self._roots <= before
 
     def missing(self) -> list[Pin]:
-        """Return the pins whose entries the tree lacks; the service may have them elsewhere.
+        """Return the pins whose entries are not in the local tree.
 
-        Leave out entries that were removed locally.
+        The entries may have been moved on the service. Leave out entries that were removed locally.
         """
         self.update_inodes()
         if not self._is_one_missing:
@@ -83,7 +83,7 @@ class Pins:
         return [pin for pin in pins if pin.remote_id and known(pin.zone, pin.remote_id) is None]
 
     def folders_to_list(self) -> list[int]:
-        """Return the sorted inode numbers of the folders to list to detect remote changes.
+        """Return the sorted inode numbers of the folders that are polled for remote changes.
 
         These are the topmost pinned folders, and the unpinned folders that contain pinned files.
         """

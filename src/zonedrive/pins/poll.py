@@ -6,17 +6,17 @@ A round begins every PASS_S seconds. A round also begins at the start, when the 
 again, and after a suspend; the first AT_ONCE folders of such a round are listed without pauses. No
 folder is listed if there are no pins, if the service is unreachable, or if there is no logon.
 
-A round first looks for pinned entries that the tree lacks, because they may have been moved or
-restored on the service. It looks for up to MISSING entries, in turn.
+A round first looks on the service for pinned entries that are missing from the local tree, because
+they may have been moved or restored. Each round looks for up to MISSING of them, and starts after
+the last entry of the previous round.
 
 A folder that cannot be listed does not delay the others. A round stops early only if the service is
 unreachable or TROUBLE folders failed in a row; the next round lists the remaining folders.
 
-INVARIANT: a round ends after PASS_S seconds. If this is too short for all folders, the next round
-lists the pinned folders themselves again, and then continues below them where the previous round
-stopped.
-INVARIANT: the only state of a round is the list of the folders that remain to be listed, and the
-last missing entry that was looked for.
+INVARIANT: a round ends after PASS_S seconds. If this time is too short for all folders, the next
+round lists the topmost pinned folders again, and then the remaining folders of the previous round.
+INVARIANT: the only state kept between rounds is the list of the remaining folders, and the last
+missing entry that was looked for.
 """
 
 import logging
@@ -63,7 +63,7 @@ class PinPoller:
         self._pins = pins
         # Folders still to be listed, the next one last; True if their subfolders are to be listed.
         self._left: list[tuple[int, bool]] = []
-        self._sought = 0  # pin of the last missing entry that was looked for
+        self._sought = 0  # inode number in the last pin whose entry was looked for
         self._unhindered = AT_ONCE  # number of folders that may still be listed without a pause
         self._failures = 0  # failures in a row
         self._asking = asking
@@ -77,7 +77,7 @@ class PinPoller:
                 await link.wait_other(now)
                 self._unhindered = AT_ONCE
                 continue
-            # A pinning command lists everything itself, so the first round is the next one.
+            # The command `pin` lists all folders itself, so no round follows the first pin at once.
             waited = await self._pins.wait_for_any()
             began, began_ns = trio.current_time(), since_boot_ns()
             if not waited:
@@ -114,7 +114,7 @@ class PinPoller:
         if not await self._find_missing(asked_ns):
             if self._service.link.state != "online":
                 return
-            self._failures = 0  # a service that does not report on entries may list folders
+            self._failures = 0  # requests for entries may fail on a service where listings work
         folders = self._pins.folders_to_list()
         self._left = [each for each in self._left if each[1]]
         if self._left:
@@ -135,7 +135,7 @@ class PinPoller:
                 return
 
     async def _find_missing(self, asked_ns: int) -> bool:
-        """Look for up to MISSING pinned entries that the tree lacks.
+        """Look on the service for up to MISSING pinned entries that the local tree lacks.
 
         Return False if the service is unreachable, or after TROUBLE failures in a row.
         `asked_ns` is the start of the round on the monotonic clock.

@@ -48,9 +48,10 @@ def resume(paths: list[str]) -> None:
 
 
 def copy_link(paths: list[str]) -> None:
-    """Copy the members' link of the first path to KDE's clipboard, or show it in a notification.
+    """Copy the web link of the first path to KDE's clipboard, or show it in a notification.
 
-    A program without a window cannot use other clipboards; extensions of file managers can.
+    The link is for members of the zone. A program without a window cannot use other clipboards;
+    extensions of file managers can.
     """
     (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
     _report([answer])
@@ -62,7 +63,7 @@ def copy_link(paths: list[str]) -> None:
 
 
 def show(page: str) -> Callable[[list[str]], None]:
-    """Return the action that opens zonedrive's window on the page `page`."""
+    """Return the action that opens the page `page` of the web interface (`zonedrive ui`)."""
 
     def start(paths: list[str]) -> None:
         words = [] if page == "overview" else ["--page", page, paths[0]]
@@ -129,7 +130,7 @@ def _report(answers: list[dict[str, Any]]) -> None:
 
 
 def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
-    """Show a notification; without a notification service, use notify-send and print to stderr."""
+    """Show a notification; if there is no notification service, use notify-send and stderr."""
     markup = html.escape(text, quote=False)
     try:
         words: tuple[object, ...] = ("zonedrive", 0, icon, title, markup, [], {}, -1)

@@ -4,7 +4,7 @@ The client runs in the event loop of another program, such as a file manager. Th
 non-blocking sockets and no threads, because a file manager's embedded Python does not let threads
 run.
 
-INVARIANT: in such a program, only `soon` waits, for at most the time that its caller gives;
+INVARIANT: in such a program, only `soon` blocks, for at most the time that the caller specifies;
 `blocking` and `serving` are for separate processes. A daemon that does not answer in time is
 disconnected, and its entries have no states until the daemon answers again.
 """
@@ -222,7 +222,7 @@ class Client:
         self._entries: dict[str, Entry] = {}
         self._daemons: dict[Path, Daemon] = {}
         self._prefixes: tuple[str, ...] = ()
-        self._waiting: dict[str, None] = {}  # paths in mounts without a daemon
+        self._waiting: dict[str, None] = {}  # requested paths, not yet in a daemon's queue
         self._gathering = False
         self._retry = FIRST_RETRY_SECONDS
         self._cancel_retry: Callable[[], None] = lambda: None
@@ -230,7 +230,7 @@ class Client:
         self._unwatch = loop.watch(self._table.fileno(), True, self.look)
         self.look()
 
-    # ---- for the program ----
+    # ---- queries ----
 
     def is_inside(self, path: str) -> bool:
         """Return True if the path is a mount point or below a mount point."""
@@ -302,7 +302,7 @@ class Client:
         for daemon in self._daemons.values():
             daemon.close()
 
-    # ---- mounts come and go ----
+    # ---- mounts and daemons ----
 
     def look(self) -> None:
         """Read the mount table, and connect to the daemons that are not connected.
@@ -328,7 +328,7 @@ class Client:
             self._retry = FIRST_RETRY_SECONDS
 
     def introduce(self) -> None:
-        """Query the daemons for waiting paths, after a daemon has reported its mount point."""
+        """Request the states of paths that waited until a daemon reported its mount point."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
 
@@ -365,8 +365,9 @@ class Client:
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
         """Store the changes that a daemon reports for entries with known states.
 
-        If `everything` is True, query all known states of the mount again. The mount point is
-        always reported as changed, because the daemon's counts, link or pause may have changed.
+        If `everything` is True, query all known states of the mount again. `on_change` always
+        includes the mount point, because the mount's entry counts, its connection to the service or
+        the pause of its uploads may have changed.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state
@@ -385,7 +386,7 @@ class Client:
         return [path for path in self._entries if f"{path}/".startswith(prefix)]
 
     def _distribute(self) -> None:
-        """Queue the waiting paths for their daemons; keep paths whose daemon is not connected."""
+        """Queue the requested paths at their daemons; keep paths without a connected daemon."""
         self._gathering = False
         waiting, self._waiting = self._waiting, {}
         for path in waiting:
@@ -422,7 +423,7 @@ class Mount(NamedTuple):
 
 
 def serving(path: str) -> Mount | None:
-    """Return the mount that contains the path, or None if no daemon answers for one."""
+    """Return the mount that contains the path, or None if no daemon reports such a mount."""
     for each in mounts.sockets():
         try:
             first = next(_lines(each, {"command": "watch"}, ANSWER_SECONDS), {})

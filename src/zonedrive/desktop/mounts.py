@@ -33,9 +33,10 @@ def sockets() -> list[Path]:
 
 
 def connect(path: Path) -> socket.socket:
-    """Return a non-blocking connection to the daemon with the socket `path`, without waiting.
+    """Connect to a daemon's socket `path` without blocking, and return the non-blocking socket.
 
-    Raises OSError if no daemon of this user or root accepts the connection now.
+    Raises OSError if the connection is not accepted at once, or the owner of the daemon is neither
+    this user nor root.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -54,8 +54,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def _here(self, paths: AccountPaths) -> Self:
         """Return the account with a validated base URL and the current path of its CA certificates.
 
-        The stored path is outdated if the state folder was moved. A policy for `ca_file` takes
-        precedence, even if it is newer than the logon. Raises ConfigError for an invalid base URL.
+        The stored path is outdated if the state folder was moved. The organization's policy for
+        `ca_file` takes precedence over the stored path, even if the policy is newer than the logon.
+        Raises ConfigError for an invalid base URL.
         """
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
@@ -88,8 +89,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, paths: AccountPaths) -> None:
         """Write the account file atomically, and then a copy of the file. Raises OSError.
 
-        The file names the owner of the pending uploads. If it is damaged, the copy still has the
-        name, so that the uploads are not assigned to another user.
+        The account file records which user owns the pending uploads. If the file is damaged, the
+        copy still has this user's name, so that the uploads are not assigned to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         paths.account_copy.unlink(missing_ok=True)  # it may name another user
@@ -143,7 +144,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def same_owner(self, other: "Account") -> bool:
         """Return True if both accounts belong to the same user of the same service.
 
-        Such accounts can use the same local data. Names of users do not depend on case.
+        Such accounts can use the same local data. User names are case-insensitive.
         """
         if self.base_url != other.base_url:
             return False

@@ -30,8 +30,8 @@ class LocalData(msgspec.Struct, frozen=True):
 
     backlog: Backlog = Backlog()
     lost: int = 0  # files in lost+found
-    local: int = 0  # files with names of local_only
-    wanted: int = 0  # files in `local` that are the user's, not temporary files of programs
+    local: int = 0  # local-only files (names that match the setting local_only)
+    wanted: int = 0  # files in `local`, except temporary files of programs
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:

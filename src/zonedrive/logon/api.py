@@ -39,7 +39,7 @@ PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 class _Given(httpx.Auth):
     """Authentication of httpx requests with `bearer`, if it is not None.
 
-    The Date header of each response sets the clock.
+    The Date header of each response updates `clock`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -104,10 +104,10 @@ class LogonApi:
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool
     ) -> str:
-        """Return the address of the browser sign-on; the browser goes to `redirect` afterwards.
+        """Return the URL of the browser sign-on; the browser goes to `redirect` afterwards.
 
-        If `fragment` is True, the browser returns the result in the fragment of the address
-        `redirect`, otherwise in a form post. For personal identification, `fragment` has no effect.
+        If `fragment` is True, the result arrives in the fragment of the URL `redirect`, otherwise
+        in a form post. If `offer` is of the kind personal-id, `fragment` has no effect.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"
@@ -148,7 +148,7 @@ class LogonApi:
     async def change_password(
         self, operation: Operation, user: str, old: Secret, new: Secret
     ) -> None:
-        """Change the user's password from `old` to `new` with an operation of the profile.
+        """Change the user's password from `old` to `new` with the deployment profile's `operation`.
 
         Raises CredentialsRefused if `old` is wrong.
         """
@@ -160,7 +160,7 @@ class LogonApi:
             await self._calls.change(request, doing=doing)
 
     async def revoke_token(self, operation: Operation, token_id: str) -> None:
-        """Revoke a token with an operation of the profile."""
+        """Revoke the token `token_id` with the deployment profile's `operation`."""
         await self._calls.change(operation.request({"token": token_id}), doing="revoking the token")
 
     async def check(self) -> None:

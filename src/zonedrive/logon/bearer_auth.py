@@ -46,12 +46,12 @@ REJECTED = "the service does not accept the logon, or it has ended"
 class Clock:
     """Clock of the service: the local clock, corrected by the last Date header. Thread-safe.
 
-    INVARIANT: a logon stores times of the service's clock, so that a wrong or corrected local clock
-    changes no expiry.
+    INVARIANT: stored times of a logon are times of the service's clock, so that an expiry does not
+    depend on the local clock.
     """
 
     def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
-        """Set the local clock; `here` returns nanoseconds since the epoch."""
+        """Create the clock; `here` reads the local clock, in nanoseconds since the epoch."""
         self._here = here
         self._ahead_ns = 0  # offset of the local clock
 
@@ -231,8 +231,8 @@ class BearerAuth(httpx.Auth):
     def find(self) -> Bearer:
         """Return the bearer token in use, or else a stored or renewed one that may be accepted.
 
-        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is none, or
-        if another thread loads or renews it for more than TURN_SECONDS.
+        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is no such
+        bearer token, or if another thread takes more than TURN_SECONDS to load or renew one.
         """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()

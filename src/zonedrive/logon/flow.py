@@ -113,8 +113,8 @@ class Flow:
         """Prepare the flow.
 
         If `username` is "", the user is asked for the name when the name is needed. `needs` are the
-        service's requirements. Without `browser`, a browser sign-on is not possible; without
-        `change`, a password change is not possible. `known_as` returns the service's name for a
+        service's requirements. If `browser` is None, a browser sign-on is not possible; if `change`
+        is None, a password change is not possible. `known_as` returns the service's name for a
         user name, from the previous logon, or "" for another user.
         """
         self._has_begun = False
@@ -210,7 +210,7 @@ class Flow:
             raise _refusal(refused) from refused
 
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
-        """Run the browser sign-on with `where`, an offered method or an address from the service.
+        """Run the browser sign-on with `where`, an offered method or a URL from the service.
 
         Raises CredentialsRefused if `browser` is None, or if this flow already had a browser
         sign-on.
@@ -238,7 +238,7 @@ class Flow:
         except (NotLoggedOn, Forbidden, Rejected) as refused:
             raise _refusal(refused, "sign on again") from refused
         if outcome.logged_on and not browser.person.can_confirm:
-            await self._confirm(browser, outcome)  # now, so that the browser shows it
+            await self._confirm(browser, outcome)  # now, so that the browser shows an error
         return outcome
 
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:

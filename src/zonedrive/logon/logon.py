@@ -4,9 +4,9 @@ This module knows nothing about terminals: credentials come from a `CredentialPr
 for the user go to the callback `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
-INVARIANT: bytes that wait for upload are never passed to another user or service.
-INVARIANT: a bearer token that is not stored, or no longer stored, is ended at the service. If this
-fails, the user gets a message.
+INVARIANT: pending uploads are never sent as another user or to another service.
+INVARIANT: a bearer token that is not stored, or no longer stored, is invalidated at the service
+(token revoked or session ended). If this fails, the user gets a message.
 """
 
 import errno
@@ -77,7 +77,7 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     username: str  # "": prompt, or take the name from the browser sign-on
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
     profile: str | None = None  # None: as at the last logon to the same service, else published
-    default_ca_file: str | None = None  # the organization's, if a previous logon has none
+    default_ca_file: str | None = None  # the organization's CA file, if the previous logon has none
     default_profile: str = "published"
     token_days: int | None = 90  # None: keep only the session
     save_password: bool = False
@@ -116,10 +116,9 @@ class Logon:
     ) -> None:
         """Prepare the logon.
 
-        `tell` prints a line. Without `person`, a browser sign-on is not possible; without
-        `new_password`, which asks for a new password, a password change is not possible. `token`
-        replaces every other credential. It is stored, but never revoked, because other programs may
-        use it.
+        `tell` prints a line. If `person` is None, a browser sign-on is not possible. `new_password`
+        asks for a new password; if it is None, a password change is not possible. `token` replaces
+        every other credential, and is stored, but never revoked, because other programs may use it.
         """
         self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
@@ -196,7 +195,7 @@ class Logon:
                         stored = bearer_auth.load_bearer(store)
                     replaced = stored if stored and stored.secret != bearer.secret else None
                     if former is not None and replaced is not None:
-                        # Open it before its certificate authority is replaced.
+                        # Open the connection before the former CA file is replaced.
                         there = access if alike else await self._open_former(stack, former)
                     password = signed_on.password
                     try:
@@ -225,7 +224,7 @@ class Logon:
         """Store the account and its secrets, and return the account as stored.
 
         Delete the local data of a different previous user. The previous user is determined again,
-        because a logon in another terminal may have ended meanwhile. The caller holds the account's
+        because a logon in another terminal may have finished. The caller holds the account's
         lock.
         """
         before = PreviousAccount(self._paths, self._queries)
@@ -258,7 +257,7 @@ class Logon:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Restore the stored bearer token `former`, and end `bearer`, which could not be stored.
+        """Restore the bearer token `former`, and invalidate `bearer`, which could not be stored.
 
         If `former` is None, delete the stored bearer token and password. A token that the user
         provided is not revoked.

@@ -2,8 +2,7 @@
 
 This module sends no requests and does not read the database: see `LocalDataQueries`.
 
-INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
-message.
+INVARIANT: pending uploads are never sent as another user, and never deleted without a message.
 INVARIANT: while one user's data is replaced by another user's data, no daemon of the account can
 start.
 """

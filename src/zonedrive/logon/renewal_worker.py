@@ -12,8 +12,8 @@ a block.
 INVARIANT: the response to a request without a password says nothing about the password.
 INVARIANT: nothing is stored or deleted if a logon or a logoff has changed the account or its bearer
 token since the renewal began.
-INVARIANT: the former bearer token is ended after the new one is stored. A new bearer token that is
-not stored is ended at the service.
+INVARIANT: the former bearer token is invalidated (token revoked or session ended) after the new one
+is stored. A new bearer token that is not stored is invalidated.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
 
 
 class _Replaced(Exception):
-    """Raised if a logon or a logoff has changed the stored logon since the renewal began."""
+    """Error for a stored logon that a logon or a logoff has changed since the renewal began."""
 
 
 class StoredPasswordPrompt:
@@ -204,7 +204,7 @@ class Renewer:
         """Store a new token, or a new session if `bearer` is a session or no token is usable.
 
         If the current token `bearer` is valid, use it to request the new token; otherwise log on
-        first. End `bearer` afterwards. Raises subclasses of RemoteError, StoreError and _Replaced.
+        first. Invalidate `bearer` afterwards. Raises RemoteError, StoreError and _Replaced.
         """
         if bearer is not None and not order.ended:
             access.carry(Secret(bearer.secret))
@@ -268,7 +268,7 @@ class Renewer:
             self._begun_with = self._begun_with[0], fresh
 
     async def _end_unstored(self, access: LogonApi, account: Account) -> None:
-        """End the new bearer tokens that are not stored, the last one first; raise no error."""
+        """Invalidate the new bearer tokens that are not stored, the newest first; never raise."""
         while self._unstored:
             await dismiss(access, account.profile, self._unstored.pop(), _say_nothing, "")
 

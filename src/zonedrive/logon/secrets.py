@@ -361,10 +361,10 @@ def _secret_service() -> Keyring:
         raise RuntimeError("no Secret Service")
 
     class OwnKeyring(SecretService.Keyring):
-        """Secret Service backend of the library, which connects to the session bus at each use."""
+        """Secret Service backend of `keyring`, which connects to the session bus at each use."""
 
         def get_preferred_collection(self) -> object:
-            """Return the library's collection.
+            """Return the collection of secrets that the `keyring` library prefers.
 
             Raises ConnectionRefusedError if the session bus is gone or is not this user's.
             """

@@ -14,7 +14,7 @@ from zonedrive.formatting import plain_text
 from zonedrive.remote.wire.fields import count, identifier, parse_object, text
 
 _MILLISECOND = 10**6  # in nanoseconds
-_LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # an end this far in the future fits into 64 bits
+_LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # an expiry this far in the future fits into 64 bits
 LONGEST_ADDRESS = 16_384  # characters
 
 
@@ -52,7 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     life_ns: int = 0  # life of the session, 0: unknown
     user_id: str = ""
     change_password: bool = False
-    elsewhere: str = ""  # address of the browser sign-on that the service requires
+    elsewhere: str = ""  # URL of the browser sign-on that the service requires
 
     def __repr__(self) -> str:
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
@@ -92,9 +92,9 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
 
 
 def sign_on_uri(body: bytes, doing: str) -> str:
-    """Return the address of a browser sign-on, parsed from the response `body`.
+    """Return the URL of a browser sign-on, parsed from the response `body`.
 
-    Raises BadAnswer if the address is missing or not safe for a browser.
+    Raises BadAnswer if the URL is missing or not safe for a browser.
     """
     return browser_address(text(parse_object(body, doing).get("uri")), doing)
 
@@ -102,7 +102,7 @@ def sign_on_uri(body: bytes, doing: str) -> str:
 def browser_address(address: str, doing: str) -> str:
     """Return `address` if it is safe for a browser: HTTPS, a host, no user name, visible ASCII.
 
-    Raises BadAnswer for any other address.
+    Raises BadAnswer for any other URL.
     """
     try:
         parts = urlsplit(address)

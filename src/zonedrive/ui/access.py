@@ -1,11 +1,11 @@
-"""Access control of the window: only its user can connect and send requests.
+"""Access control of the web interface: only the user who started it can send requests.
 
 Any page in a browser and any user of this machine can reach a port of the loopback interface. A
-connection of another user is closed at once. A request needs the window's session cookie, which the
-browser gets from a start address, a URL that opens the window. A request that changes something
-must also have the origin of the window's own pages.
+connection of another user is closed at once. A request needs a session cookie, which the browser
+gets from a one-time URL that opens the web interface. A request that changes something must also
+have the origin of the web interface's own pages.
 
-INVARIANT: a start address works once, and no address that stays in the browser contains a secret.
+INVARIANT: a one-time URL works once, and no URL that stays in the browser contains a secret.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zonedrive.logon.browser.request_check import is_own_page, is_this_user
 
-START_SECONDS = 120.0  # life of a start address
+START_SECONDS = 120.0  # validity of a one-time URL
 START = "/start/"
 
 POLICY = (
@@ -66,23 +66,23 @@ class OwnProtocol(H11Protocol):
 
 
 class Keys:
-    """Session secret of the window, and the start addresses that are still valid."""
+    """Session secret of the web interface, and the one-time URLs that are still valid."""
 
     def __init__(self) -> None:
         self.session = secrets.token_urlsafe(32)  # stored in the session cookie
         self._starts: dict[str, tuple[float, str]] = {}  # expiry (monotonic), page
 
     def start(self, page: str) -> str:
-        """Return the path of a new start address for `page`, valid for START_SECONDS seconds."""
+        """Return the path of a new one-time URL for `page`, valid for START_SECONDS seconds."""
         token, now = secrets.token_urlsafe(32), time.monotonic()
         self._starts = {each: start for each, start in self._starts.items() if start[0] > now}
         self._starts[token] = now + START_SECONDS, page
         return START + token
 
     def take(self, token: str) -> str | None:
-        """Return the page of the start address with `token`, and invalidate the address.
+        """Return the page of the one-time URL with `token`, and invalidate the URL.
 
-        Return None if the address is not valid.
+        Return None if the URL is not valid.
         """
         end, page = self._starts.pop(token, (0.0, ""))
         return page if time.monotonic() < end else None
@@ -93,7 +93,7 @@ class Keys:
 
 
 class Guard:
-    """ASGI middleware that passes only the requests of the window's own pages to the app."""
+    """ASGI middleware that passes only the requests of the app's own pages to the app."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
         """Create the middleware for `app`; `host` is the address and port of the server.
@@ -104,7 +104,7 @@ class Guard:
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that uses a start address or is rejected; pass others to the app."""
+        """Answer requests for one-time URLs, reject foreign requests, pass others to the app."""
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:
@@ -114,7 +114,7 @@ class Guard:
         await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the response to a start address or a rejected request; None for other requests."""
+        """Return the response to a one-time URL or a rejected request; None for other requests."""
         if request.headers.get("host") != self._host:
             return _plain(421, "This address does not belong to zonedrive.")
         path = request.url.path
@@ -128,9 +128,9 @@ class Guard:
         return None
 
     def _started(self, request: Request, token: str) -> Response:
-        """Return the response to a start address, which sets the cookie and loads the page.
+        """Return the response to a one-time URL, which sets the cookie and loads the page.
 
-        The response is a page that automatically loads the requested page. After an HTTP redirect,
+        The response is an HTML page with a `refresh` to the requested page. After an HTTP redirect,
         a browser that came from another site would not send a cookie with SameSite=Strict.
         """
         page = self._keys.take(token) if request.method == "GET" else None

@@ -1,4 +1,4 @@
-"""Accounts with their status and mount point, prepared for display in the window."""
+"""Accounts with their status and mount point, prepared for display in the web interface."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ class AccountView:
     """Account and its status, prepared for display on a page."""
 
     name: str
-    title: str  # the organization, or the host of the service
+    title: str  # name of the organization, else the host of the service
     base_url: str
     username: str
     profile: str
@@ -223,7 +223,7 @@ def member_link(account: AccountView, path: str) -> str:
     request = {"command": "link", "path": path}
     try:
         return str(control_client.ask(AccountPaths(account.name), request)["link"])
-    except ZonedriveError:  # it is not on the service
+    except ZonedriveError:  # the entry is not on the service
         return ""
 
 

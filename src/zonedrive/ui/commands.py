@@ -1,4 +1,4 @@
-"""Commands of `zonedrive`, run by the window in separate processes with a timeout.
+"""Commands of `zonedrive` that the web interface runs in separate processes with a timeout.
 
 INVARIANT: a secret is passed on standard input, never as an argument.
 """
@@ -26,7 +26,7 @@ CHANGE_SECONDS = 120.0
 class Outcome:
     """Result of one command."""
 
-    code: int  # as the shell sees it
+    code: int  # exit status
     output: str
     said: str  # lines of standard error for the user, without the name of the program
     error: ZonedriveError | None = None
@@ -40,7 +40,7 @@ class Outcome:
     def failure(self) -> ZonedriveError:
         """Error that a failed command reported, or an error with the output of the command."""
         if self.error is None and self.code == error_messages.NOT_LOGGED_ON:
-            return NotLoggedOn("")  # the window has its own text for the logon command
+            return NotLoggedOn("")  # the web interface has its own text for the logon command
         said = "\n".join(filter(None, (self.output.strip(), self.said)))
         return self.error or ZonedriveError(said or translated("It failed."))
 
@@ -53,7 +53,7 @@ def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcom
     with tempfile.TemporaryFile() as passed_on:
         descriptor = passed_on.fileno()
         try:
-            done = subprocess.run(  # noqa: S603  the words are ours or options' values
+            done = subprocess.run(  # noqa: S603  words: constants and option values
                 [sys.executable, "-P", "-m", "zonedrive", *words],
                 input=given.encode(), capture_output=True, timeout=seconds, check=False,
                 env={**os.environ, error_messages.DESCRIPTOR: str(descriptor)},

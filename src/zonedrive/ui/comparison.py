@@ -60,7 +60,7 @@ class _TooLong(Exception):
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Matcher that raises _TooLong after MOST_STEPS lines and pairs of equal lines."""
+    """Matcher that raises _TooLong after MOST_STEPS steps: lines, and pairs of equal lines."""
 
     a: Sequence[str]
     b2j: Mapping[str, Sequence[int]]  # indexes of each line of `theirs`

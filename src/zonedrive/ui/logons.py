@@ -1,4 +1,4 @@
-"""Logons in the window, each of which runs in a thread and prompts for credentials on a page.
+"""Logons in the web interface; each one runs in a thread and prompts for credentials on a page.
 
 Like the terminal, `Dialogue` implements `logon.flow.CredentialPrompt` and
 `logon.browser.signon.Person`.
@@ -52,7 +52,7 @@ class Question:
     kind: str  # password, code, new-password, username, choice, confirm, sign-on
     text: str
     choices: Sequence[str] = ()
-    address: str = ""  # of a sign-on
+    address: str = ""  # URL of a sign-on
     id: str = field(default_factory=lambda: secrets.token_urlsafe(8))
 
 
@@ -61,7 +61,7 @@ class Dialogue:
     """Logon that runs in a thread, with its current question to the user and its result."""
 
     seconds = SIGN_ON_SECONDS
-    here = True  # the browser with the window runs on this machine
+    here = True  # the browser with the web interface runs on this machine
     can_confirm = True
 
     account: str
@@ -128,7 +128,7 @@ class Dialogue:
         found = trio.run(enrolment.run)
         if is_first:
             self._mount_at_login()
-        with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
+        with contextlib.suppress(ZonedriveError):  # a mount that waits for a logon continues
             control_client.ask(paths, {"command": "logged-on"}, timeout=5)
         return _("logged on to {url} as {user} ({kept})").format(
             url=found.base_url, user=found.user_id, kept=translated_line(enrolment.kept)
@@ -224,7 +224,7 @@ class Dialogue:
         self.notes.append(message_in_window(text))
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Show the sign-on address `start` as a link on the page, until `led` returns."""
+        """Show the sign-on URL `start` as a link on the page, until `led` returns."""
         with self._changed:
             self.question = Question("sign-on", name, address=start)
             self._changed.notify_all()
@@ -239,7 +239,7 @@ class Dialogue:
 
 
 class Logons:
-    """Logons of the window by id, limited to the newest MOST logons."""
+    """Logons of the web interface by id, limited to the newest MOST logons."""
 
     def __init__(self) -> None:
         self._known: dict[str, Dialogue] = {}

@@ -1,4 +1,4 @@
-"""Pages of the window. Most pages show the output of a command, or run a command for a form."""
+"""Pages of the web interface. Most of them show the output of a command, or run one for a form."""
 
 import asyncio
 import atexit
@@ -57,11 +57,11 @@ CHOICES = {
     **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
     "encrypt": ("true", "false"),
 }
-TEMPORARY = ".goutputstream-"  # prefix of names that are in `local_only`
+TEMPORARY = ".goutputstream-"  # prefix of names that match the default of `local_only`
 
 
 class Window:
-    """Web application with the pages of the window, and their state."""
+    """Web application with the pages of the web interface, and their state."""
 
     def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
         """Create the pages; `present` returns a context manager to enter while a page is open."""
@@ -197,7 +197,7 @@ class Window:
     async def _stream(
         self, request: Request, live: Callable[[], str], rest: float
     ) -> AsyncIterator[str]:
-        """Yield the live part of a page whenever it changes, until the page is closed.
+        """Yield events with the dynamic part of a page, one at each change, while the page is open.
 
         The pause between two updates is at least `rest` times as long as an update takes. Also end
         if MOST_STREAMS newer streams are open; the page then requests a new stream.
@@ -492,7 +492,7 @@ class Window:
     # ---- changes, sharing, members ----
 
     def _log(self, request: Request) -> Response:
-        """Show the changes at a path: messages of the zone log or, without a log, file versions."""
+        """Show the changes at a path: the zone log, or file versions if there is no zone log."""
         account, given = self._view(request), request.query_params
         path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
         since = given.get("since", "" if path else WEEK)
@@ -521,7 +521,7 @@ class Window:
         )  # fmt: skip
 
     def _share_or_end(self, request: Request, form: FormData) -> Response:
-        """Share an entry and show its link (only this time), or revoke the share."""
+        """Share an entry and show the new link, which no later page shows, or revoke the share."""
         account, path = self._view(request), request.query_params.get("path", "").strip("/")
         whole = os.fspath(accounts.inside(account, path))
         if form.get("remove"):
@@ -755,7 +755,7 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
         if done.ok:
             return done
     try:
-        if mountpoint.at(folder) is None:  # a dead mount cannot be asked
+        if mountpoint.at(folder) is None:  # mkdir fails on a mount whose daemon died
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
         message, remedy = error_messages.parts(wrong)

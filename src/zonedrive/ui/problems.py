@@ -1,4 +1,4 @@
-"""Error messages of the window, each with the failure, a remedy, and buttons for the remedy.
+"""Error messages of the web interface, each with a remedy and the buttons for the remedy.
 
 `_known` maps each error class to its message; the most specific class decides.
 """
@@ -73,7 +73,7 @@ def of(error: Exception) -> Problem:
 
 
 def worded(error: Exception) -> Problem:
-    """Return the problem for an error, with sentences and buttons instead of commands."""
+    """Return the problem for an error; text and buttons replace shell commands in its message."""
     text, buttons = in_window(*error_messages.parts(error))
     return Problem(text, buttons=buttons)
 

@@ -1,7 +1,7 @@
-"""Process of the window, which runs until the user closes the last page.
+"""Server process of the web interface, which runs until the user closes the last page.
 
-Each user has at most one such process. A second `zonedrive ui` asks the running process for a start
-address (see `access`), on a socket in the private runtime folder.
+Each user has at most one such process. A second `zonedrive ui` requests a one-time URL (see
+`access`) from the running process, through a socket in the private runtime folder.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ FIRST_SECONDS = 120.0  # until the first page is open
 CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
 QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not report that it is open
 SOCKET = "ui.socket"
-"""Name of the window's socket in the runtime folder.
+"""Name of the server's socket in the runtime folder.
 
 Desktop extensions connect to each socket with the suffix `.sock`, as these belong to daemons.
 """
-REQUEST = 64 * 1024  # bytes; an address has up to three for each byte of a path
+REQUEST = 64 * 1024  # bytes; a URL has up to three for each byte of a path
 
 
 def run(page: str, *, browser: bool) -> str:
-    """Open the window at the path `page`, and serve the window until all pages are closed.
+    """Open the web interface at the path `page`, and serve it until all pages are closed.
 
-    If `browser` is False, print the address instead of opening a browser. Return "". If another
-    process of this user already serves the window, open a page of that process, and return a
-    message for the user. Raises ZonedriveError if that process does not answer.
+    If `browser` is False, print the URL instead of opening a browser. Return "". If another process
+    of this user already serves the web interface, open a page of that process, and return a message
+    for the user. Raises ZonedriveError if that process does not answer.
     """
     folder = runtime_dir()
     private_dir(folder)
@@ -61,7 +61,7 @@ def run(page: str, *, browser: bool) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Take the window's lock for the `with` block; yield False if another process has the lock."""
+    """Hold the lock file `path` in the `with` block; yield False if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -75,7 +75,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 def _asked(path: Path, page: str) -> str:
-    """Return a start address for `page` from the process that serves the window.
+    """Return a one-time URL for `page` from the process that serves the web interface.
 
     Raises ZonedriveError if this process does not answer or is ending.
     """
@@ -116,7 +116,7 @@ def _serve(path: Path, page: str, browser: bool) -> None:
     def open_first() -> None:
         try:
             _open(address, browser, ended)
-        except OSError as wrong:  # nobody knows the address
+        except OSError as wrong:  # the user does not know the URL
             failures.append(wrong)
             server.should_exit = True
 
@@ -196,7 +196,7 @@ class Presence:
     def used(self) -> None:
         """Keep the server running for at least QUIET_SECONDS seconds after a request.
 
-        Only requests show that a page without scripts is open, because `open` does not count it.
+        If a browser runs no scripts, `open` does not count its pages; only requests show their use.
         """
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
@@ -212,14 +212,14 @@ class Presence:
 
 
 def _open(address: str, browser: bool, ended: threading.Event, wait: float = 60.0) -> None:
-    """Open an address in the user's browser; print the address if no browser starts.
+    """Open the URL `address` in the user's browser; print the URL if no browser starts.
 
-    If `browser` is False, only print the address. `wait` is the number of seconds that the browser
-    has to read the temporary page, which leads to the address. The page is removed earlier if
-    `ended` is set. Raises OSError if the address cannot be printed.
+    If `browser` is False, only print the URL. The browser opens a temporary page that redirects to
+    the URL. This page is removed after `wait` seconds, or earlier if `ended` is set. Raises OSError
+    if the URL cannot be printed.
     """
     commands = browser_commands(os.environ) if browser else []
-    # All users can read the arguments of a command, so these do not contain the address.
+    # All users can read the arguments of a command, so these do not contain the URL.
     with leading_to(address) as page:
         if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
             ended.wait(wait)

@@ -32,7 +32,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
     is_unit = has_unit(name)
     by_unit = start and is_unit and folder == accounts.default_folder(name)
     if is_unit:
-        _set_up_unit(name)  # for a start by hand; after a logoff, this removes the drop-in
+        _set_up_unit(name)  # for a manual start; after a logoff, this removes the drop-in
         done = _systemctl("enable" if by_unit else "disable", _unit(name))
         by_unit = by_unit and done.ok
     entry = _entry(name)

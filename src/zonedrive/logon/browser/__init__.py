@@ -1,1 +1,1 @@
-"""Browser sign-on, from opening the provider's address to receiving the provider's answer."""
+"""Browser sign-on, from opening the provider's URL to receiving the provider's answer."""

@@ -2,15 +2,15 @@
 
 This module knows nothing about providers, logons or terminals.
 
-    GET  /START                 redirect to the provider; the browser's first page redirects here
-    GET  /PATH?state=STATE      return in fragment form: a page that posts the fragment
+    GET  /START                 first URL that the browser opens; redirects to the provider
+    GET  /PATH?state=STATE      answer in the fragment: responds with a page that posts the fragment
     POST /PATH/answer           the fragment posted by that page
-    POST /PATH?state=STATE      return as a form post
-    GET  /PATH/outcome          the last page, which waits until the result is known
+    POST /PATH?state=STATE      answer as a form post
+    GET  /PATH/outcome          last page; the response waits until the result is known
 
 INVARIANT: only the first complete answer is accepted. A rejected request does not end the wait.
-INVARIANT: START, PATH, STATE and the key that identifies zonedrive's own page cannot be guessed. An
-address that is recorded elsewhere (a file, a history) cannot be used a second time.
+INVARIANT: START, PATH, STATE and the key that identifies zonedrive's own page cannot be guessed. A
+URL that is recorded elsewhere (in a file, in the browser's history) cannot be used a second time.
 """
 
 import secrets
@@ -92,7 +92,7 @@ class Listener:
     """Local HTTP listener that receives the redirect of one browser sign-on."""
 
     def __init__(self, port: int, refused: Callable[[], None]) -> None:
-        """Create the listener's random addresses on the local `port`.
+        """Create the listener's random URLs on the local `port`.
 
         `refused` is called for the first connection that does not come from this user.
         """
@@ -101,9 +101,9 @@ class Listener:
         self._start, self._path = (f"/{secrets.token_urlsafe(24)}" for _ in range(2))
         self._state, self._page = (secrets.token_urlsafe(24) for _ in range(2))
         self.redirect = f"http://{self._host}{self._path}?state={self._state}"
-        """Address to which the provider sends the browser back."""
+        """URL to which the provider redirects the browser after the sign-on."""
         self.start = f"http://{self._host}{self._start}"
-        """Address that redirects to the provider at the first request only."""
+        """URL that redirects to the provider at the first request only."""
         self._provider = ""
         self._answer: dict[str, str] = {}
         self._led, self._answered, self._concluded = trio.Event(), trio.Event(), trio.Event()
@@ -141,9 +141,9 @@ class Listener:
                 await self._shown.wait()
 
     def take_address(self, text: str) -> str:
-        """Accept `text` as the browser's final address.
+        """Accept `text` as the URL to which the provider has redirected the browser.
 
-        Return "", or an error message if `text` is not a valid final address.
+        Return "", or an error message if `text` is not such a URL.
         """
         try:
             parts = urlsplit(text.strip())

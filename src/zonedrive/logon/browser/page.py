@@ -5,10 +5,10 @@ answer.
 
 INVARIANT: a page loads no other resource, and runs only the script below; the content security
 policy lists the digests of the script and the style sheet.
-INVARIANT: an answer in the fragment of the address is removed from the address bar and from the
-"back" history before anything else happens. The browser's list of visited addresses still contains
-the answer, because the browser records an address before any page can act, whatever the page's
-status (tested in Chromium). Therefore, a form post is requested if there is a choice.
+INVARIANT: an answer in the fragment of the URL is removed from the address bar and from the "back"
+history before anything else happens. The browser's list of visited URLs still contains the answer,
+because the browser records a URL before any script of the page can run, whatever the HTTP status of
+the page (tested in Chromium). Therefore, a form post is requested if there is a choice.
 """
 
 import base64
@@ -101,7 +101,7 @@ HEADERS: Final = (
 
 
 def relay(to: str, then: str, page: str) -> bytes:
-    """Return the page that posts the fragment of its address to `to`, and then loads `then`.
+    """Return the page that posts the fragment of its URL to `to`, and then loads `then`.
 
     `to` and `then` are paths. The page sends the secret `page` as proof of its origin.
     """

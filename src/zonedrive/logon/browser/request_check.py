@@ -5,8 +5,8 @@ header shows whether a request comes from a foreign page, and the kernel reports
 the other end of a connection.
 
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
-programs of root forward the traffic of others (proxies, container port forwarders), so the owner
-root says nothing about the user behind it.
+programs that run as root forward the traffic of other users (proxies, container port forwarders),
+so a connection of root may come from any user.
 """
 
 import os
@@ -42,8 +42,8 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection must still exist after the kernel's tables were read. Otherwise, the row with its
-    addresses could belong to a later connection.
+    The connection must still be open after /proc/net/tcp was read. Otherwise, the row with the
+    connection's addresses could belong to a later connection.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -84,9 +84,9 @@ def _written(address: Address, *, mapped: bool) -> str:
 
 
 def _is_anybody(found: set[int]) -> bool:
-    """Return True if `found` has the id that stands for all users outside the user namespace.
+    """Return True if `found` has the overflow uid, which stands for users outside the namespace.
 
-    Also return True if this cannot be determined.
+    Also return True if the overflow uid or the mapping of the user namespace cannot be read.
     """
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:

@@ -36,9 +36,9 @@ STRANGER = (
 )
 
 Take = Callable[[str], str]
-"""Function that receives the browser's final address.
+"""Function that receives the URL to which the provider has redirected the browser.
 
-Returns "" if the address is accepted, else an error message.
+Returns "" if the URL is accepted, else an error message.
 """
 
 
@@ -51,7 +51,7 @@ class Person(Protocol):
 
     @property
     def requested(self) -> Offer | None:
-        """Sign-on method that the user requested by name (without a description), or None."""
+        """Sign-on method that the user requested, or None; its description may be empty."""
 
     @property
     def here(self) -> bool:
@@ -89,16 +89,16 @@ class Person(Protocol):
         """Show a line of text to the user."""
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open the address `start` in a local browser to sign on with the provider `name`.
+        """Open the URL `start` in a local browser to sign on with the provider `name`.
 
-        `led` waits until a browser has requested `start`; return when `led` returns.
+        `led` waits until a browser has requested `start`. This method returns when `led` returns.
         """
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
-        """Ask the user to open `address` in any browser, to sign on with the provider `name`.
+        """Ask the user to open the URL `address` in any browser and sign on with `name`.
 
-        The user may paste the browser's final address, which begins with `back`. Each pasted text
-        is passed to `take`, until `take` accepts a text.
+        Afterwards, the user may paste the URL in the browser's address bar, which begins with
+        `back`. Each pasted text is passed to `take`, until `take` accepts a text.
         """
 
 
@@ -132,7 +132,7 @@ class Browser:
     ) -> Outcome:
         """Let the user sign on, call `logon` with the returned fields, and return its result.
 
-        `where` is the chosen method, or an address from the service. Raises NotSupported if the
+        `where` is the chosen method, or a URL from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
         long, BadAnswer if the returned fields are not usable, and the errors that `logon` raises.
         """
@@ -175,7 +175,7 @@ class Browser:
         self, access: LogonApi, needs: Requirements, where: Offer | str, way: SignOn, redirect: str
     ) -> str:
         if isinstance(where, Offer):
-            # A form post cannot arrive from another device, but an address can be copied.
+            # A form post cannot arrive from another device, but the user can copy a URL.
             fragment = way.fragment or not self.person.here
             return await access.sign_on_uri(where, needs.organization, redirect, fragment=fragment)
         parts = urlsplit(wire.browser_address(where, "logging on"))

@@ -1,5 +1,5 @@
 "use strict";
-// Keep one request open while the page is open, and show the live part when it changes.
+// Keep one request open while the page is open, and update the dynamic part when it changes.
 const live = document.getElementById("live");
 const events = new EventSource("/events" + (live?.dataset.of ?? ""));
 events.addEventListener("live", event => {
@@ -10,7 +10,7 @@ events.addEventListener("live", event => {
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) document.getElementById(focused)?.focus();
 });
-// The server may end the request of a page, so one error says nothing; the browser connects again.
+// The server may end the request of a page, so one error is no failure; the browser reconnects.
 let errors = 0;
 events.addEventListener("error", () => {
   errors += 1;
@@ -21,7 +21,7 @@ events.addEventListener("open", () => {
   document.getElementById("away").hidden = true;
 });
 
-// Load the page of a logon again when the logon has gone on.
+// Reload the page of a logon when the logon has another question or has ended.
 const waiting = document.querySelector("[data-wait]");
 if (waiting) fetch(waiting.dataset.wait).then(() => location.reload(), () => {});
 

@@ -127,7 +127,7 @@ LISTS = tuple(name for name in NAMES if typing.get_origin(HINTS[name]) is tuple)
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """Return the allowed words of a setting, or () if the setting is not a choice of words."""
+    """Return the allowed values of a setting, or () if they are not a fixed list of strings."""
     kind = HINTS[name]
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
@@ -136,8 +136,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Administrator's settings for one account, which consist of defaults and policies.
 
     INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
-    policy cannot be read, what it could forbid (uploads, logons or saved passwords) is forbidden,
-    and for other policies the default value is used.
+    policy that can forbid uploads, logons or saved passwords cannot be read, these are forbidden.
+    Any other policy that cannot be read has its default value.
     """
 
     base_url: str | None = None  # normalized
@@ -411,7 +411,7 @@ def as_text(value: object) -> str:
 def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
     """Return the text of a settings file and its parsed tables.
 
-    Raises ConfigError if the file cannot be read or, with `remedy`, if it cannot be parsed.
+    Raises ConfigError if the file cannot be read, or cannot be parsed (this error has `remedy`).
     """
     text = _text(path)
     try:

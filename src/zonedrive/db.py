@@ -82,8 +82,8 @@ class Database:
         self.path = path
         self._connection = connection
         self._resources = resources
-        # Of the log and the file. Closing any descriptor of a file drops all POSIX locks that the
-        # process holds on the file; another program could then delete the log in use.
+        # Descriptors of the log and the file. Closing a descriptor of a file drops all POSIX locks
+        # that the process holds on the file; another program could then delete the log in use.
         self._descriptors = descriptors
         self._undo: list[Callable[[], object]] | None = None  # steps to undo the open transaction
         self._afterwards: list[Callable[[], object]] = []  # steps to take after the commit
@@ -142,7 +142,7 @@ class Database:
 
         Transactions may be nested: the outermost one commits or rolls back everything. Code that
         also holds rows in memory calls `on_rollback` to register how to undo a change of these
-        rows. A transaction that changes no data commits nothing.
+        rows. A transaction without changes needs no commit.
         """
         return Transaction(self)
 
@@ -367,9 +367,9 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     index, and creates log and index if they are missing. With `readonly_shm`, SQLite builds the
     index in memory. If there is no log, SQLite needs no index (`immutable`). If a daemon has the
     database open, SQLite uses the daemon's index and has to lock that index. If the index is
-    missing or needs a repair, the connection reads a temporary copy of the database. The same holds
-    if the daemon keeps the index locked for seconds, because it was stopped in the middle of a
-    commit; nothing changes during the copy then.
+    missing or needs a repair, the connection reads a temporary copy of the database. A copy is also
+    read if the daemon keeps the index locked for seconds. Such a daemon was stopped in the middle
+    of a commit, so the database does not change while it is copied.
     """
     log, index = sibling(path, "-wal"), sibling(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"

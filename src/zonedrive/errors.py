@@ -16,7 +16,7 @@ class ZonedriveError(Exception):
     """Base class of all errors that zonedrive raises on purpose."""
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
-        """Set the message, and a remedy without any text or name of the service."""
+        """Store message and remedy; the remedy must not contain text or names from the service."""
         super().__init__(message)
         self.message = message
         self.remedy = remedy

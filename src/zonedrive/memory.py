@@ -57,7 +57,7 @@ class Buffers:
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
-        """Yield a buffer for use in the `with` block; the buffer may have old content."""
+        """Yield a buffer for use in the `with` block; the buffer may contain old bytes."""
         try:
             lent = self._unused.pop()
         except IndexError:

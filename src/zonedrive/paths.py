@@ -134,7 +134,7 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
 
 def _by_policy(name: str) -> Path | None:
-    """Return this user's subfolder of the policy `name`'s folder; None if the policy is not set.
+    """Return this user's subfolder of the folder that the policy `name` sets, or None if not set.
 
     Raises NoHomeDirectory if another user has created the subfolder.
     """
@@ -143,10 +143,10 @@ def _by_policy(name: str) -> Path | None:
 
 
 def own_subfolder(folder: Path) -> Path:
-    """Return this user's subfolder of `folder`, in which all users may create files.
+    """Return this user's subfolder of `folder`, a folder in which all users may create files.
 
-    The subfolder need not exist. Raises NoHomeDirectory if it is a link, or belongs to another
-    user, who could have put a logon with another service into it.
+    The subfolder need not exist. Raises NoHomeDirectory if it is a link, or belongs to another user
+    (except root). That user could store an account there that uploads to a different service.
     """
     own = folder / str(os.geteuid())
     with contextlib.suppress(OSError):
@@ -341,10 +341,10 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
-    """Return the error for an account that is where it was before the policy `state_dir` was set.
+    """Return the error for an account whose state folder must be moved, or None.
 
-    Its remedy is to move the account's state folder. A new logon would leave it, and the changes
-    that are pending in it, behind. The result is None if there is nothing to move.
+    The folder must be moved if it is where it was before the policy `state_dir` was set. After a
+    new logon instead, the pending changes in the former folder would never be sent.
     """
     former = _base("XDG_STATE_HOME", ".local/state") / paths.account
     if former == paths.state or paths.account_file.exists():
@@ -383,7 +383,7 @@ def require_moved(paths: AccountPaths) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise ConfigError if `path` is a pipe or a device, which may never end.
+    """Raise ConfigError if `path` is a pipe or a device, whose data may never end.
 
     A missing file or a folder is reported by the code that opens it.
     """
@@ -449,8 +449,9 @@ def sync_file_system(folder: Path) -> None:
 def write_private(path: Path, data: bytes) -> None:
     """Replace the file at `path` atomically by a file with `data` and mode 0600.
 
-    After a power cut during the call, the file has either the old or the new content; after a power
-    cut later, the new content. The parent folder gets mode 0700. Raises OSError.
+    After a power cut during the call, the file has either the old or the new content. A power cut
+    after the call does not affect the new content. The parent folder gets mode 0700. Raises
+    OSError.
     """
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")

@@ -41,9 +41,9 @@ def ensure_utf8() -> None:
 
 
 def decode_argument(word: str) -> str:
-    """Return a word of the command line, decoded from the locale's encoding.
+    """Return a command-line argument, decoded from the locale's encoding.
 
-    A word in UTF-8 is returned unchanged, and so is the name of an existing file.
+    An argument in UTF-8, or with the name of an existing file, is returned unchanged.
     """
     if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
         return word
@@ -94,9 +94,10 @@ def forbid_dumps() -> None:
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit, because each open file needs some.
+    """Raise the soft limit of open file descriptors to the hard limit.
 
-    The soft limit is small only for programs that call select(2), which the daemon does not.
+    Files that are open in the mount need descriptors. The soft limit is low by default because
+    select(2) cannot handle high descriptor numbers; the daemon does not call select(2).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:

@@ -1,13 +1,14 @@
 """Conversion of command-line messages to sentences and buttons for the window and notifications.
 
-A clause of a remedy that names a command or an option is replaced by a sentence. If the window can
-do the same as the command, there is also a button.
+The window is the web page that `zonedrive ui` opens. A clause of a remedy that names a command or
+an option is replaced by a sentence. If the window can do the same as the command, there is also a
+button.
 
-`_rows` returns the patterns of such clauses with their sentences; the first match is used. A clause
-can contain the name of a file, in which the patterns must not find a command.
+`_rows` returns the patterns of such clauses with their sentences; the first match is used. If a
+clause contains the name of a file, the patterns must not find a command in that name.
 
-INVARIANT: no command is searched for in a message, which can contain a text of the service or a
-name that another user has chosen.
+INVARIANT: messages are not searched for commands, because a message can contain text from the
+service or a name that another user has chosen.
 """
 
 import re
@@ -32,7 +33,7 @@ _MESSAGES = (
     "the account's data key is missing; a running mount may still have it: let that mount send the"
     " pending changes, then run 'zonedrive logoff', and log on again",
 )
-"""Messages without values that name a command or a setting; they are replaced like a remedy."""
+"""Messages without placeholders that name a command or a setting; replaced like a remedy."""
 
 _ENDINGS = (
     "rename it, or see 'zonedrive doctor'",
@@ -40,14 +41,15 @@ _ENDINGS = (
     "'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
     "log on with a --profile that has it",
 )
-"""Remedies without values at the end of the stored reasons of failed uploads.
+"""Remedies without placeholders at the end of the stored reasons of failed uploads.
 
-The window's sentences for them cannot lead to a loss of data, whoever wrote the words.
+Another user or the service may have written such a text, so the sentences that replace these
+remedies never suggest an action that loses data.
 """
 
 
 def message_in_window(text: str) -> str:
-    """Return a message, which may have several lines, in the language of the session."""
+    """Translate a message, which may have several lines, to the language of the session."""
     if text in _MESSAGES:
         return remedy_in_window(text)[0]
     for remedy in _ENDINGS:
@@ -62,14 +64,15 @@ def _translated(text: str) -> str:
 
 
 def remedy_in_window(remedy: str) -> tuple[str, tuple[str, ...]]:
-    """Return a remedy without commands and options, and the buttons for it."""
+    """Replace commands and options in a remedy by sentences; return the text and its buttons."""
     return in_window("", remedy)
 
 
 def in_window(message: str, remedy: str) -> tuple[str, tuple[str, ...]]:
-    """Return a message with its remedy without commands and options, and the buttons for it.
+    """Return the text of a message and its remedy, and the names of the buttons for the remedy.
 
-    The remedy must not contain a text of the service.
+    Sentences replace the remedy's commands and options. The remedy must not contain text from the
+    service.
     """
     clauses, buttons = remedy.split("; "), list[str]()
     is_changed = False

@@ -1,7 +1,7 @@
 """Single-flight execution, in which all callers with the same key share one running operation.
 
-The first caller begins a flight before its first await; later callers wait for the same flight. Use
-this only in the thread of the event loop.
+A flight is a running operation. The first caller must call `begin` before its first await; later
+callers wait for the same flight. Use this only in the thread of the event loop.
 
 INVARIANT: all callers that wait for a flight are woken when the flight ends, even after a failure.
 """

@@ -4,7 +4,8 @@ This module knows nothing about the work of a task.
 
 `keep` restarts a task after each exception until the task returns. `job` runs a task once; only its
 caller may try again. `call` runs a function once, from within an event-loop callback. In each case
-an exception is logged with its traceback, and `failing` lists the task until the task works again.
+an exception is logged, with its traceback unless the same error is repeated. `failing` lists the
+task until the task works again or, after `job` and `call`, for at most REMEMBERED_S seconds.
 
 INVARIANT: no exception of a task leaves this module except a cancellation, so the mount continues.
 

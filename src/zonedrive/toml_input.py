@@ -59,7 +59,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return `words`, shortened in the middle if too long, because the end may name a line."""
+    """Return a message; if too long, omit its middle, because the end may contain a line number."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2

@@ -1,7 +1,8 @@
-"""Texts of the window, menus and notifications in the language of the session.
+"""Translation of texts in the window, menus and notifications to the language of the session.
 
-The catalogues are in the folder `locale` of this package. Commands print their texts untranslated;
-`translated_line` translates such a line for the window and the notifications.
+The window is the web page that `zonedrive ui` opens. The catalogues are in the folder `locale` of
+this package. Commands print their texts untranslated; `translated_line` translates such a line for
+the window and the notifications.
 """
 
 import gettext
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOCALE = Path(__file__).parent / "locale"
-LONGEST = 600  # characters; a longer line has names or messages that take too much time
+LONGEST = 600  # characters; the patterns would take too much time for a longer line
 DEEPEST = 6  # texts within texts
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _VALUES = {"n": "[0-9]+", "verb": "is|are"}
@@ -40,7 +41,7 @@ _WORDS = frozenset(
 
 
 class _Catalogue(gettext.GNUTranslations):
-    """Catalogue that also translates filled-in texts, and errors of the operating system."""
+    """Catalogue that also translates system errors, and texts with filled-in placeholders."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)

@@ -119,11 +119,11 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open `address`, and pass each pasted line to `take`.
+        """Ask the user to open the URL `address`, and pass each pasted line to `take`.
 
         Return when `take` has accepted a line, or at the end of input. `take` returns "" for an
         accepted line, otherwise the reason for the rejection. `name` is the display name of the
-        sign-on method. `back` is the start of the address to which the sign-on finally leads.
+        sign-on method. `back` is the beginning of the URL of the last redirect of the sign-on.
         """
         self.asked = True
         if self._wanted_here:

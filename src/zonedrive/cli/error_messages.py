@@ -59,15 +59,15 @@ def exit_code(error: Exception) -> int:
 
 
 def line(error: Exception) -> str:
-    """Return the error's message and remedy in one line, as `parts` does."""
+    """Return the error's message and remedy, as `parts` returns them, in one line."""
     return "; ".join(filter(None, parts(error)))
 
 
 def parts(error: Exception) -> tuple[str, str]:
-    """Return the error's message, and its remedy, "" for none.
+    """Return the error's message, and its remedy or "".
 
-    The message may contain the name of a file or a text of the service. Write the details of an
-    unexpected error to a file for a bug report.
+    The message may contain the name of a file or text from the service. For an unexpected error,
+    also write the details to a file for a bug report.
     """
     if isinstance(error, ZonedriveError):
         if isinstance(error, Unavailable):  # a mount retries by itself, a command does not

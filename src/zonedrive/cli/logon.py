@@ -351,7 +351,8 @@ class Terminal:
         """Return a one-time code that the user has given before the service asks for one, or None.
 
         The code is the value of --code. With `--code -`, the code is read from standard input if
-        `kind` is ServiceMail and input already follows the password: a code from an earlier mail.
+        `kind` is ServiceMail and more input follows the password; the user has such a code from an
+        earlier mail.
         """
         if self._code:
             return Secret(self._code.strip())
@@ -359,9 +360,10 @@ class Terminal:
         return self.code(kind) if kind == "ServiceMail" and is_next and _has_input() else None
 
     def _line(self, name: str, missing: str) -> str:
-        """Return the line of standard input for the input `name`; skip the lines of earlier inputs.
+        """Return the line of standard input for `name`: "password", "code" or "new password".
 
-        Raises BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
+        Skips the lines before it. Raises BadOption if the line is empty (with the message
+        `missing`), too long or not UTF-8.
         """
         while self._ahead and self._ahead.pop(0) != name:
             sys.stdin.buffer.readline(LONGEST_PASSWORD)

@@ -122,7 +122,7 @@ def _chosen(account: str | None, given: options.Options) -> AccountPaths:
     """Return the account that `--account` or `-o account=` names, or else the default account.
 
     `account` is the value of `--account`. Raises BadOption if both name different accounts, or for
-    an option that only the mount helper follows.
+    an option that only the mount helper accepts.
     """
     if given.setuid:
         raise BadOption(

@@ -132,7 +132,7 @@ def line(text: str, style: str = "") -> None:
 
 
 def words(text: str, style: str = "") -> "Text":
-    """Return a rich text of one line in the rich style `style`; a long line is folded."""
+    """Return one line as a `rich.text.Text` with the rich style `style`; a long line is folded."""
     from rich.text import Text
 
     return Text(clean(text, sys.stdout), style=style, overflow="fold")

@@ -203,7 +203,7 @@ def log(
     \b
     --json: an array of {"time", "user", "event", "path", "id", "message"}; with
       --follow one object in each line
-      event  kind of the event, a word of the service
+      event  kind of the event, a value that the service defines
       path   path in the mount at that time; "" if the message has none
       id     id of the file or folder; "" if the message has none
     """

@@ -6,6 +6,6 @@ versions          the folder `.versions` with the former versions of files
 desktop_trash     the trash folder of file managers
 volume_info       the name and the icon of the mount for file managers
 trash             operations on the service's trash
-status_report     the data for `status`, `sync` and `conflicts`, and about single paths
+status_report     the data for `status`, `sync`, `conflicts` and queries about one path
 entry_states      the states of entries for file managers
 """

@@ -52,7 +52,7 @@ class FileSystem:
     """File system of one mounted account."""
 
     def __init__(self, state: LocalState, service: Service, title: str) -> None:
-        """Create the parts of the mount without starting any task; `state` must be recovered.
+        """Create the parts of the mount without starting any task; call `recover` on `state` first.
 
         `title` is the name of the mount for file managers.
         """

@@ -108,7 +108,7 @@ class StatusReport:
         return self._state.pause.current
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no upload is running, except uploads that a call of `sync` has put first."""
+        """Wait until no upload is running, except uploads that a `sync` with `first` waits for."""
         await self._dispatcher.wait_until(self._dispatcher.is_quiet)
 
     def lost(self, under: Iterable[int] | None = None) -> int:

@@ -6,8 +6,8 @@ The folder exists if the profile can list and download versions.
     FOLDER/.versions/NAME/          the versions of NAME, including the newest version
     FOLDER/.versions/NAME/VERSION   the bytes of one version, named by `version_name`
 
-The bytes are read through the cache, where each version has its own inode number. If the complete
-newest version of NAME is in the cache, its bytes are read from there.
+The bytes are read through the cache, where each version has its own inode number. The newest
+version is read from the cached content of the file NAME if that content is complete.
 
 The folder NAME belongs to the entry on the service, so the folder stays the same when a program
 saves by renaming a new file over the old one.

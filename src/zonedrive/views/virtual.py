@@ -40,9 +40,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 
 
 def number(*what: str) -> int:
-    """Return the inode number of the virtual entry that the words in `what` identify.
+    """Return the inode number of the virtual entry that the strings in `what` identify.
 
-    The first word is the `Database.identity`.
+    The first string is the `Database.identity`.
     """
     digest = hashlib.blake2b(digest_size=8)
     for word in what:
@@ -378,6 +378,6 @@ class VirtualLayer:
 
 
 def _require_free(parent: int) -> None:
-    """Raise FileExistsError for a folder of the tree, where a `VirtualRoot` has the new name."""
+    """Raise FileExistsError if `parent` is in the tree; a `VirtualRoot` then has the new name."""
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

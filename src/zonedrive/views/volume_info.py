@@ -54,9 +54,8 @@ class _File(Node, Content):
 def contents(title: str, icon: Path | None) -> bytes:
     """Return the content of `.xdg-volume-info` for a mount named `title`.
 
-    `icon` is the path of an installed icon, or None. The key `IconFile` has precedence over `Icon`,
-    and both are written. With `Icon` alone, GTK 3 prefers the icon of a
-    drive.
+    `icon` is the path of an installed icon, or None. With `icon`, the key `IconFile` is written in
+    addition to `Icon`, and has precedence; with `Icon` alone, GTK 3 shows the icon of a drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]
     if icon is not None and str(icon).isprintable():

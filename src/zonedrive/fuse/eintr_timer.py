@@ -1,13 +1,14 @@
 """Timer that interrupts the event loop's read of /dev/fuse if the read blocks.
 
-The read holds the interpreter's lock. If the expected request was withdrawn in the meantime,
-because its process was killed, the read would wait for the next request and freeze the daemon. The
-timer's signal interrupts the read.
+The read holds the GIL. If the expected request was withdrawn in the meantime, because its process
+was killed, the read would wait for the next request and freeze the daemon. The timer's signal
+interrupts the read.
 
 Starting and stopping the timer costs two system calls, so the timer is not stopped each time the
 loop sleeps. It is stopped only after a signal has arrived while the loop was asleep.
 
-INVARIANT: at most one signal arrives while the loop sleeps, so an idle mount causes no wakeups.
+INVARIANT: at most one signal arrives while the loop sleeps, so an idle mount causes at most one
+wakeup.
 """
 
 import signal

@@ -235,7 +235,7 @@ def encode(attr: Attr) -> EntryAttributes:
     entry = EntryAttributes()
     entry.entry_timeout = attr.entry_timeout
     entry.st_ino = attr.ino
-    if not attr.ino:  # a negative dirent: only its timeout counts
+    if not attr.ino:  # a negative dentry: only its timeout counts
         return entry
     entry.attr_timeout = attr.attr_timeout
     entry.st_mode = attr.mode

@@ -186,9 +186,9 @@ class DirectoryCache:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        A listing from before a suspend of the machine does not count. If the service no longer has
-        the folder, return without a listing: the folder has been removed locally, or has become a
-        new folder because it holds local changes. Raises the service's error.
+        A listing from before a suspend of the machine does not count. If the folder was deleted on
+        the service, return without a listing: the merge has removed the folder locally, or has kept
+        it without a remote id for the local changes in it. Raises the service's error.
         """
         lost: list[tuple[Inode, str | None, NotFound, int]] = []  # until the folder above is listed
         while True:
@@ -214,9 +214,9 @@ class DirectoryCache:
                 return
 
     async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> None:
-        """Add an entry of the service to the tree, by a listing of its folder; see `refresh`.
+        """Add an entry of the service to the local tree: list its folder with `refresh`.
 
-        Also add the missing folders above, and list those that were never listed. If the service
+        Also add the missing parent folders, and list those that were never listed. If the service
         does not have the entry, do nothing. Raises the service's error.
         """
         try:
@@ -248,8 +248,8 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        If the folder has no id, raises Changed if the outbox will create it, else StoreError. If
-        the service has lost the folder, the creation is scheduled.
+        If the folder has no id, raises Changed if the outbox will create it, else StoreError. The
+        creation of a folder that was deleted on the service is scheduled before Changed is raised.
         """
         if folder.remote_id is not None:
             return folder.remote_id
@@ -264,8 +264,8 @@ class DirectoryCache:
     def hidden(self, folder: int, name: str) -> Entry | None:
         """Return the hidden entry of the folder that has this name on the service, or None.
 
-        An entry is hidden if a local file has the same name, or if the listing does not identify
-        the entry.
+        An entry is hidden if a new local entry or a pending request has the same name, or if the
+        listing has no valid id, kind or size of the entry.
         """
         return self._hidden.get(folder, {}).get(name)
 
@@ -424,7 +424,7 @@ class DirectoryCache:
         state.queue_invalidations(merged)
 
     async def _fetch_levels(self) -> None:
-        """Fetch the access levels, and store which zones only allow the user to add entries.
+        """Fetch the user's access levels, and store the zones where the user may only add entries.
 
         If the request fails or takes longer than LEVELS_S seconds, the known levels are kept.
         """
@@ -497,7 +497,7 @@ class DirectoryCache:
 
 
 def _store(values: dict[int, ValueT], folder: int, value: ValueT) -> None:
-    """Store the value of a folder, or delete it if it is empty, as it is for most folders."""
+    """Store a folder's value; do not keep an empty value, because most folders have one."""
     if value:
         values[folder] = value
     else:

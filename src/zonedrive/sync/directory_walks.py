@@ -6,14 +6,14 @@ to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
 the program lists a folder and at once continues with its first subfolder. From then on, the next
-folders are listed ahead, the nearest first. The order is depth-first (pre-order). A key is a
+folders are prefetched, the nearest first. The order is depth-first (pre-order). A key is a
 position in this order: the second subfolder of the first subfolder has the key (0, 1). Some
 programs visit subfolders in the order of the listing, others in the order of the names. Two
 consecutive folders show which order a program follows.
 
 INVARIANT: at most MOST listings per walk have been requested and not used yet.
-INVARIANT: no listing is requested after a program has paused for GONE_S seconds, or if `spare`
-reports no capacity besides the listings that programs wait for.
+INVARIANT: no listing is prefetched for a program that has paused for GONE_S seconds, or while
+`spare` reports that no listing may be prefetched.
 """
 
 import math
@@ -29,7 +29,7 @@ from zonedrive.state.inodes import Inodes
 SOON_S = 3.0  # a walk needs two folders of one parent within this time
 AT_ONCE_S = 0.5  # maximum time between a folder and its subfolder; people are slower
 GONE_S = 2.0
-FEW = 2  # initial number of listings ahead; doubled with each folder that the program reaches
+FEW = 2  # initial number of listings to prefetch; doubled with each folder that a program reaches
 MOST = 128
 WALKS = 4
 REMEMBERED = 256  # number of recently used folders to remember
@@ -63,8 +63,8 @@ class DirectoryWalk:
     def __init__(self, inodes: Inodes, top: int, *, deep: bool, window: int, by_name: bool) -> None:
         """Start a walk below the folder `top`; a deep walk also enters the subfolders.
 
-        `window` is the maximum number of listings ahead. If `by_name` is true, the walk follows the
-        order of the names, else the order of the listing.
+        `window` is the maximum number of prefetched listings that the program has not used yet. If
+        `by_name` is true, the walk follows the order of the names, else the order of the listing.
         """
         self._inodes = inodes
         self.top = top
@@ -289,9 +289,9 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return `walk`, or a new walk if the program follows the other of the two orders.
+        """Return `walk`, or a new walk if the program follows another order than `walk`.
 
-        The two orders are the order of the listing and the order of the names.
+        A program follows the order of the listing or the order of the names.
         """
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:

@@ -94,10 +94,10 @@ class Dispatcher:
         quiet: float,
         most: int,
     ) -> None:
-        """Allow `places` concurrent steps, and the same number of additional small uploads.
+        """Create a dispatcher for `places` concurrent steps and as many uploads up to SMALL bytes.
 
-        Additional tiny uploads may run until `most` steps are running. For `quiet` seconds after a
-        local change, only overdue steps start.
+        Uploads up to TINY bytes may start until `most` steps are running. For `quiet` seconds after
+        a local change, only overdue steps start.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -218,7 +218,7 @@ class Dispatcher:
 
     @contextmanager
     def preferred(self, inos: set[int]) -> Iterator[None]:
-        """While the `with` block runs, start the steps of these inodes first, even during a pause.
+        """Start the steps of these inodes first while the `with` block runs, even during a pause.
 
         The same applies to steps that these steps depend on, such as the creation of a parent
         folder. The caller may add inodes to the set, and must call `wake` after that.
@@ -237,7 +237,7 @@ class Dispatcher:
     def _note_pause(self) -> None:
         """Interrupt the running uploads when a pause begins; look for steps when the pause ends.
 
-        Uploads that run without a thread, and requests that concern names, are not interrupted.
+        Uploads that run on the event loop (see `TINY`), and requests that change names, continue.
         """
         self._queue.clear()
         self._state.paused_uploads.clear()
@@ -246,7 +246,7 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """After a successful step, make all steps due that wait after a temporary error.
+        """Retry the steps that failed with a temporary error now, because a step has succeeded.
 
         Steps that the service rejected because of overload keep their pauses.
         """
@@ -324,8 +324,8 @@ class Dispatcher:
         """Return the wall clock time.
 
         If the clock was set back since the last check, make all intents due, because their due
-        times come from the former clock. At the first check, do so for due times that are later
-        than any pause.
+        times come from the former clock. At the first check, make only those intents due that would
+        otherwise wait longer than the longest possible pause.
         """
         now, last = time.time_ns(), self._clock_ns
         longest = max(LONGEST_FAILED_RETRY_S, self._state.settings.settle)

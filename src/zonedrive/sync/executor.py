@@ -114,8 +114,8 @@ class Executor:
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Make a parked file local-only, because the file cannot keep its remote entry.
 
-        A parked file has been renamed to a local-only name, while its remote entry kept its name.
-        A later step deletes the entry, unless a coworker has moved it.
+        A parked file has been renamed to a name that is never uploaded, while its remote entry kept
+        the former name. A later step deletes the entry, unless a coworker has moved it.
         """
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision

@@ -6,7 +6,8 @@ listing that no program is waiting for is therefore collected with others, until
 transaction or GATHER_S seconds have passed. When a program needs one of these listings, all of them
 are merged at once (`merge_waiting`).
 
-A parked file has a local-only name now, while its entry on the service keeps the previous name.
+A parked file was renamed locally to a name that is never uploaded, such as the name of a backup
+file, while its entry on the service keeps the previous name.
 
 INVARIANT: a listing that cannot be merged does not block other listings: after an error, each
 listing gets its own transaction.
@@ -78,9 +79,10 @@ class LocalChanges:
                 state.inodes.update(inode, remote_parent=None)
 
     def unbind(self, folder: Inode) -> None:
-        """End the move of `folder`, which was deleted on the service, and remove its name's mark.
+        """End the pending move of `folder`, whose entry was deleted on the service.
 
-        The folder is kept for a local change below it, and is created again if the change is sent.
+        Also remove the suffix `~` and hash from its name (see `state.names`). The folder is kept
+        for a local change below it, and is created again if the change is sent.
         """
         intent = self._state.intents.get(folder.ino)
         if intent is not None:
@@ -88,10 +90,11 @@ class LocalChanges:
         remove_mark(self._state, folder)
 
     def give_way(self, folder: Inode, *, to_folder: bool) -> None:
-        """Make `folder` give up its name to an entry on the service.
+        """Resolve the conflict of a local `folder` with an entry of the same name on the service.
 
-        If the entry is a folder, schedule the creation of `folder`, if the service can create
-        folders. Otherwise, rename `folder`. Call within a transaction.
+        If the entry is not a folder, rename `folder` to a conflict-copy name. If the entry is a
+        folder, schedule the creation of `folder`, which then adopts the entry; do nothing if the
+        service cannot create folders. Call within a transaction.
         """
         state, parent, old = self._state, folder.parent, folder.name
         if not to_folder:

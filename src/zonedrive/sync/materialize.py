@@ -64,9 +64,9 @@ async def bring_bytes(
 ) -> None:
     """Copy the cached content of `successor` into the spool before `successor` replaces `former`.
 
-    With local bytes, `successor` can take over the entry of `former` on the service. Does nothing
-    if the cache does not have the whole content, or if `former` has no entry. Raises the errors of
-    the function `materialize`.
+    Only a file with local bytes can take over the entry of `former` on the service. Does nothing if
+    the cache does not have the whole content, or if `former` has no entry. Raises the errors of the
+    function `materialize`.
     """
     if successor is None or former is None or former is successor or former.is_new:
         return

@@ -10,27 +10,28 @@ backup file that was created and removed causes no step. Some cases need more ca
   service gets one new version and the history continues. While a program is still writing the new
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
   over the identity: the entry is deleted, and the new file gets a new entry.
-* A file on the service got a local-only name (a backup). The file is parked: its entry stays as it
-  is. In three cases, the file gives up its entry (WITHDRAW), and the entry is deleted: another
-  entry that cannot take over the identity, such as a folder, needs the place; the remote folder of
-  the entry is to be deleted; or a new file with the former name was removed or renamed. If a
-  coworker has moved the entry and no new file can take over the identity, the file gives up its
-  entry, but the entry stays. Parking ends when another file takes over the identity or the file
-  gets another name.
+* A file on the service was renamed locally to a name that is never uploaded (a backup). The file is
+  parked: its entry stays as it is. In three cases, the file gives up its entry (WITHDRAW), and the
+  entry is deleted: another entry that cannot take over the identity, such as a folder, needs the
+  place; the remote folder of the entry is to be deleted; or a new file with the former name was
+  removed or renamed. If a coworker has moved the entry and no new file can take over the identity,
+  the file gives up its entry, but the entry stays. Parking ends when another file takes over the
+  identity or the file gets another name.
 * After a lost reply, a new file may exist on the service under an earlier name, even if the file
   was since removed locally. Other steps that need the earlier name wait until the outcome is
   known. The file's own step first determines the outcome, and waits for no other step.
-* A removed file that a program still reads is deleted at the program's close, so that the program
-  can read it to the end. If another entry needs its place, or that of a folder above it that was
-  removed as well, it is deleted as soon as its content is on this machine.
+* A removed file that a program still reads is deleted on the service when the program closes the
+  file. If another entry needs the place of the file, or the place of a removed folder above the
+  file, the file is deleted as soon as its content is on this machine.
 * An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
-If thousands of intents wait, only some are folded at a time. Intents that concern names depend on
-each other, so they are always folded together, with pending requests, and with new files at places
-that other entries leave. Intents that concern only content depend only on intents that concern
-names. They are folded in batches, the longest overdue ones first. The steps are the same as if all
-intents had been folded.
+If thousands of intents wait, only some are folded at a time. Intents that concern names (creations
+of folders, moves and deletions) depend on each other, and on the intents of two kinds of inodes:
+those with a pending request, and new files at places that other entries leave. All these are always
+folded together. Intents that concern only content depend only on intents that concern names. They
+are folded in batches, the longest overdue ones first. The steps are the same as if all intents had
+been folded.
 
 This module knows nothing about how a step is performed. No function here is `async`.
 """
@@ -133,14 +134,14 @@ def fold(
         for intent, view in items
         if intent.parked and _gives_up(view, wanted, taken, deleted)
     ]
-    # A new file can pass on its identity only after its own step has found out the outcome of its
-    # request.
+    # A new file can pass on its remote entry only after its own step has determined whether its
+    # request has created the entry.
     adopted = {
         step.other for step in steps if step.action is Action.ADOPT and not views[step.other].new
     }
     steps = [step for step in steps if step.ino not in adopted]
-    # A file that loses its identity to another file takes over the identity of a file that was
-    # removed at its place.
+    # A file whose remote entry goes to a new file takes over the entry of a file that was removed
+    # at its place.
     places = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
@@ -151,8 +152,8 @@ def _gives_up(
 ) -> bool:
     """Return True if a parked file must give up its remote entry.
 
-    New files may take over the entries at the places `wanted`. Steps need the places `taken` for
-    other entries, and delete the folders `deleted`.
+    `wanted` are the places whose entries new files may take over, `taken` the places that steps
+    need for other entries, and `deleted` the folders that steps delete.
     """
     if view.moved and view.origin not in wanted:
         return True
@@ -162,14 +163,14 @@ def _gives_up(
 def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:
     """Return True if the step deletes an entry that another file at its place can take over.
 
-    `places` are the local places of files that lose their own identity to a new file.
+    `places` are the local places of files whose own remote entry goes to a new file.
     """
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
     return is_removal and not step.intent.final and view.origin in places
 
 
 def _leaves(intent: Intent, view: InodeView) -> bool:
-    """Return True if the inode's entry is to be deleted or moved away from its origin."""
+    """Return True if the inode's entry is to be deleted or moved on the service."""
     return intent.gone or intent.place or (view.new and view.origin != view.place)
 
 
@@ -385,7 +386,7 @@ class InodeViews:
             if which in chains:
                 above = chains[which]
                 break
-            chains[which] = ()  # of an unknown folder, or if noted places contradict each other
+            chains[which] = ()  # of an unknown folder, or if the recorded places form a cycle
             each = self._state.inodes.by_remote(*which)
             if each is not None:
                 missing.append((which, each))
@@ -434,9 +435,9 @@ class Planner:
         return self._fold(self._intents.all(), {}, {})
 
     def steps_of(self, inos: Collection[int]) -> list[Step]:
-        """Return the steps of these inodes, and of all intents that concern names.
+        """Return the steps of these inodes and the steps of all intents that concern names.
 
-        An upload depends only on steps that concern names.
+        The latter are included because an upload may depend on them.
         """
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
@@ -450,7 +451,7 @@ class Planner:
     def due(
         self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
     ) -> tuple[list[Step], bool]:
-        """Return the steps of intents that concern names, and of the most urgent due uploads.
+        """Return all steps that concern names and the most urgent of the due uploads.
 
         The second value is True if more uploads are due than the result includes. `busy` contains
         the inodes with a running step, whose uploads are left out. The uploads of `first` come
@@ -495,8 +496,8 @@ class Planner:
     ) -> tuple[list[Intent], dict[int, tuple[Place, int]]]:
         """Return all intents that concern names, with the intents that they may depend on.
 
-        The second value maps the inode number of each intent with a place on the service to that
-        place, and to the inode number of the new file at the place (see `InodeViews.occupant`).
+        The second value is keyed by inode number. For an inode with a place on the service, it
+        holds that place, and the number of the new local file there (see `InodeViews.occupant`).
         """
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}

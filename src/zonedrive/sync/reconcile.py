@@ -129,10 +129,10 @@ class Reconciler:
     async def make_durable(self) -> None:
         """Flush the database, so that a power cut cannot undo the newest records.
 
-        Without the record of a conflict, the conflict would be detected again, and the content
-        would be sent a second time, because the name of a conflict copy contains the time. While
-        two names are exchanged, only the record contains the final name of the entry that has a
-        temporary name. An OSError is logged.
+        If the record of a conflict were lost, the conflict would be detected again, and the content
+        would be sent a second time, to a conflict copy with another time in its name. During an
+        exchange of two names, only the record tells the final name of the entry with the temporary
+        name. An OSError is logged.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -272,8 +272,8 @@ class Reconciler:
         `size` is the size of the version in bytes. `version` is by default the current version,
         which is downloaded: the size and the author are not sufficient, because two versions by one
         user may have the same size. Raises Damaged if `file` is damaged, Changed if content of
-        another size arrives (a newer version, or the page of a gateway), and the errors of the
-        download.
+        another size arrives (a newer version, or the error page of a proxy), and the errors of
+        the download.
         """
 
         def compare() -> bool:
@@ -294,10 +294,10 @@ class Reconciler:
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.
 
-        `wrong` is the error of the comparison. Return False after a temporary error of the service,
-        but only during the first COMPARISONS failed attempts of the intent: some errors of this
-        kind concern only one version, and recur in every attempt. After that, raise the error of a
-        service that cannot be reached.
+        `wrong` is the error of the comparison. After a temporary error of the service, return True
+        only if the intent has failed COMPARISONS times, because then the error may concern only
+        this version. In that case, also query the entry, and raise the error if the service cannot
+        be reached.
         """
         if cause_of(wrong) is not Cause.SERVICE:
             return True
@@ -349,9 +349,9 @@ class Reconciler:
 
         Such a version exists if a power cut has undone the records of its request and response. The
         newer version may be a coworker's or this client's. The search ends at the base of the edit,
-        because older versions cannot contain the edit. The base has the content if the save has
-        changed no byte; the newer version is then shown, unless the setting `unchanged` asks for a
-        version.
+        because older versions cannot contain the edit. The base itself matches if the save has
+        changed no byte, but counts only if the setting `unchanged` is "skip"; the file then gets
+        the newer version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -384,8 +384,8 @@ class Reconciler:
         """Return a version with the request's bytes that is older than the newest version, or None.
 
         Coworkers or another machine of this user may have added the newer versions. The search
-        covers the newest LOOK_BACK versions, and ends at the version `base`. This version counts
-        only with the setting `unchanged = "skip"`, but whoever its author is.
+        covers the newest LOOK_BACK versions, and ends at the version `base`. `base` counts only if
+        the setting `unchanged` is "skip", but may have any author.
         """
         if not self._lists_versions:
             return None
@@ -415,8 +415,8 @@ class Reconciler:
     ) -> None:
         """Record that a request has succeeded: the service has the new version or entry `entry`.
 
-        `known` describes the uploaded file if the file has just been read. With `is_cached`, the
-        cache already has the sent bytes as the content of the version.
+        `known` describes the uploaded file if the file has just been read. `is_cached` is true if
+        the cache already has the sent bytes as the content of the version.
         """
         state = self._state
         request = state.requests.present(sent)
@@ -491,7 +491,7 @@ class Reconciler:
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.
 
-        Remove the inode, unless it still has a name and is a folder or was edited since.
+        Remove `inode`, too. If `inode` still has a name, keep a folder or a file edited since.
         """
         state = self._state
         state.resolved(request)

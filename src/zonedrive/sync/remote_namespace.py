@@ -87,8 +87,8 @@ class RemoteNamespace:
     async def _adopt(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Bind a new folder to the remote folder `found`.
 
-        If `found` is a folder above it in the local tree, list the folders above again, because
-        they were moved on the service, and raise Changed.
+        If `found` is an ancestor of the new folder in the local tree, list the ancestors again,
+        because they were moved on the service, and raise Changed.
         """
         try:
             remote_binding.adopt_folder(self._state, intent, inode, found)
@@ -253,9 +253,9 @@ class RemoteNamespace:
         return request, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _accept_deletions_above(self, zone: str, remote_id: str) -> None:
-        """End the moves of a folder, and of those above it, that the service no longer has.
+        """End the pending moves of this folder and its ancestors if they were deleted remotely.
 
-        The moves of these folders may wait for the move of an entry into them.
+        These moves may wait for the move of an entry into this folder, which always fails.
         """
         state = self._state
         target = state.inodes.by_remote(zone, remote_id)

@@ -38,8 +38,8 @@ class Rollback:
     def keep(self, inode: Inode, copy: Entry | None = None) -> None:
         """Undo the local removal of an entry; the next listing shows the entry again.
 
-        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once. Copies
-        that were made because a folder was to be deleted with the files in it are dropped.
+        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once. For a
+        folder, drop the local content that was copied from the service before the deletion.
         """
         state = self._state
         if inode.is_folder:
@@ -128,9 +128,9 @@ class Rollback:
         """Return the moves that bring the inode back to its former place.
 
         The moves include those of other inodes that now occupy a former place. The result maps each
-        inode number to the inode, its target folder and its target name. An inode with a temporary
-        remote name gets the place that becomes free, or in a cycle its current place. Return None
-        if a place is in use or gone.
+        inode number to the inode, its target folder and its target name. An occupant with a
+        temporary remote name gets the place that `inode` leaves. Return None if a place is in use
+        or gone.
         """
         state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):

@@ -218,11 +218,11 @@ class Uploader:
     async def _is_unchanged(
         self, intent: Intent, inode: Inode, file: ContentFile, found: Entry
     ) -> bool:
-        """Return True if the save of `file` needs no version, because it has changed no byte.
+        """Return True if the save of `file` has changed no byte and needs no new version.
 
         `found` is the service's current version, on which the save is based. Return False if the
-        setting `unchanged` asks for a version, if the current version is neither cached nor small,
-        or if it cannot be read. Raises Changed if the entry changes on the service during the
+        setting `unchanged` is "version", if the current version is neither cached nor small, or if
+        it cannot be read. Raises Changed if the entry changes on the service during the
         comparison, and temporary errors of the service; see `Reconciler.is_unreadable`.
         """
         state, size = self._state, found.size
@@ -384,7 +384,7 @@ class Uploader:
         return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return the other inodes with this remote name in the folder, under any local place.
+        """Return the other inodes with this name in the remote folder, wherever they are locally.
 
         A coworker may have given the name to an entry that was moved or removed locally.
         """
@@ -394,7 +394,7 @@ class Uploader:
         for _ in inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
         names = inodes.children(folder.ino)
-        # Inodes with a mark in the local name, and the inode without a mark.
+        # Inodes whose local name may have the suffix `~` and hash, and the inode without a suffix.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._state.intents.leaving()}
@@ -411,8 +411,8 @@ class Uploader:
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
         """Find the service's entry of a file whose inode has a wrong id; return the entry or None.
 
-        The entry has the file's remote name, and the revision that the edit is based on. The inode
-        gets the id of the entry.
+        The entry is found by the file's remote name and the revision that the edit is based on. The
+        inode gets the id of the entry.
         """
         folder, name = inode.remote_parent or "", inode.remote_name
         planned = self._state.intents.snapshot(intent)
@@ -432,9 +432,9 @@ class Uploader:
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
         """Return (folder id, name, the service's entry with this name or None) for a new file.
 
-        The listing of the folder must be recent. It must also be requested after the step became
-        due, that is, after the newest local change and after an earlier attempt with an unknown
-        outcome. One listing serves all waiting files.
+        The folder is listed again unless its last listing is recent, and was requested after the
+        step became due, that is, after the newest local change and after an earlier attempt with an
+        unknown outcome. One listing serves all waiting files.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)
@@ -448,7 +448,7 @@ class Uploader:
         return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the folder's remote entry `name` if an inode with another local name has it."""
+        """Return the remote entry `name` if it belongs to an inode with another local name."""
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

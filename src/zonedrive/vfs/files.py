@@ -192,7 +192,7 @@ class Files:
         """Return up to `size` bytes at `offset`, or None if they must be fetched first.
 
         The result is shorter only at the end of the file, and valid until the next read or the
-        caller's next checkpoint. Raises PermissionError for a program that must not cause a
+        caller's next trio checkpoint. Raises PermissionError for a program that must not cause a
         download, StoreError, and OSError (such as ESTALE if the file has a newer version).
         """
         which = self._handles[handle]

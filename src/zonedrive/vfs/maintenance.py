@@ -14,7 +14,7 @@ PAUSE_S = 0.05  # seconds after each deletion, so that programs are not delayed
 
 
 async def upkeep(state: LocalState) -> None:
-    """Wait QUIET_S seconds, delete cached content of missing inodes, and check the database."""
+    """Wait QUIET_S seconds, drop cached content that has no inode, and check the database."""
     await trio.sleep(QUIET_S)
     await _drop_dangling(state)
     path = state.database.path

@@ -179,7 +179,7 @@ class Namespace:
                     yield name, state.attr(by_ino[ino], timeout), number + 1
 
     def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
-        """Return the folder's current names, and True if a name has a second spelling.
+        """Return the folder's names, and True if a name has another spelling (see `is_respelled`).
 
         All readers get the same list object while the folder is unchanged.
         """
@@ -250,7 +250,7 @@ class Namespace:
     # ---- removing ----
 
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
-        """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`).
+        """Remove a file; if `final`, no new file takes over its remote entry (`Intent.final`).
 
         Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
         (EBUSY) if the entry is being uploaded or was renamed at the same time.
@@ -272,11 +272,11 @@ class Namespace:
         local_operations.remove(state, inode, final=final)
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
-        """Cancel a new file's running upload if the profile has no `operation` for uploaded files.
+        """Cancel a new file's running upload if the profile forbids `operation` after an upload.
 
         `operation` is "rename", "move" or "delete". Raises OSError (EBUSY) if the upload does not
         end within CALL_BACK_S seconds. If the upload completes first, the service has the file, and
-        the caller's next check refuses the operation.
+        the caller's next check rejects the operation.
         """
         state = self._state
         if not inode.is_new or inode.ino not in state.in_flight:

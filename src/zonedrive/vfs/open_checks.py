@@ -28,7 +28,7 @@ def require_writable(*inodes: Inode) -> None:
 
 
 def require_changeable(rules: Rules, *inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) if the user's level in the zone forbids changing an entry."""
+    """Raise PermissionError (EACCES) if the user's access level forbids changing an entry."""
     if any(rules.are_against(inode) for inode in inodes):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 

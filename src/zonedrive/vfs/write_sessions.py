@@ -195,9 +195,9 @@ class WriteSessions:
                     await self._keep_safe(opened, session)
 
     async def free_superseded(self) -> None:
-        """Whenever bytes are superseded, flush the database, then delete them from the spool.
+        """Delete superseded bytes from the spool, always after a flush of the database.
 
-        If the flush fails, the bytes are deleted after a later one. Runs until cancelled.
+        If a flush fails, the bytes are deleted after a later flush. Runs until cancelled.
         """
         state = self._state
         while True:
@@ -260,7 +260,7 @@ class WriteSessions:
     async def sync_stored(self, inode: Inode) -> None:
         """Sync the recorded bytes of a file, and mark them as durable.
 
-        A program that writes to the file meanwhile syncs the bytes that it saves. Raises OSError or
+        A running write session then also syncs the bytes that it commits. Raises OSError or
         StoreError.
         """
         state, generation = self._state, inode.generation
@@ -278,7 +278,7 @@ class WriteSessions:
     async def _sync(self, session: Session) -> None:
         """Sync all bytes of the session, including those that programs write meanwhile.
 
-        On return, a commit records no byte that a power cut could take away. Raises OSError or
+        On return, all bytes that a commit would record are on the disk. Raises OSError or
         StoreError.
         """
         file = session.file.share()
@@ -291,9 +291,10 @@ class WriteSessions:
             file.close()
 
     async def sync_late_pages(self, opened: OpenFile) -> None:
-        """Sync bytes that came after the last close(2), if the record of the file may be durable.
+        """Sync bytes written after the last close(2), if the record of the file may be durable.
 
-        Such bytes are pages of a mapping. Errors are left to `end`, which syncs the rest.
+        The kernel writes such bytes from a shared memory mapping. Errors are left to `end`, which
+        syncs the rest.
         """
         session = opened.session
         if session is not None and session.dirty and session.synced:

@@ -160,6 +160,18 @@ class Chromium:
         """Click on the element of a CSS selector; a live page may replace it meanwhile."""
         eventually(lambda: self._is_clicked(self._find(selector)), what=f"{selector} is clicked")
 
+    def submit(self, selector: str) -> str:
+        """Click on an element that opens another page; return that page's text, once it is loaded.
+
+        Unlike `until` after `click`, never reads the page that has the element.
+        """
+        before = self._find("html")
+        self.click(selector)
+        whole = "return document.readyState === 'complete'"
+        what = f"{selector} has opened a page"
+        eventually(lambda: self._find("html") != before and self.run(whole), what=what)
+        return self.text
+
     def _is_clicked(self, element: str) -> bool:
         """Click on an element; return False if the page no longer has it."""
         said = self._http.post(f"/session/{self._session}/element/{element}/click", json={})

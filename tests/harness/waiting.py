@@ -8,6 +8,9 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 GLANCE_SECONDS = 0.02
+"""Shortest time between two looks."""
+
+LONGEST_GLANCE_SECONDS = 0.25
 
 PATIENCE_SECONDS = 60.0
 """Longest time that a busy machine may take for anything."""
@@ -20,10 +23,15 @@ def eventually(
 
     A failed assertion in `look`, a missing file, or one whose version changes while it is read
     (ESTALE), counts as not yet.  Raises AssertionError with the last result.
+
+    Waits between two looks for a tenth of the time so far, or twice as long as the last look took:
+    looking then leaves most of the machine to what is waited for.
     """
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + seconds
     while True:
         last: object
+        looked = time.monotonic()
         try:
             value = look()
             if value:
@@ -35,6 +43,8 @@ def eventually(
             if wrong.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
             last = wrong
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise AssertionError(f"not within {seconds} s: {what or look} (last seen: {last!r})")
-        time.sleep(GLANCE_SECONDS)
+        glance = max(GLANCE_SECONDS, (now - began) / 10, 2 * (now - looked))
+        time.sleep(min(glance, LONGEST_GLANCE_SECONDS))

@@ -258,8 +258,8 @@ def explore(start: Plan) -> int:
         for one, other in combinations(ready, 2):
             _commute(plan, one, other)
         path.append(plan)
-        for step in ready:
-            visit(plan.after(step))
+        for then in _runs(plan, ready):
+            visit(then)
         if not ready:
             closed = plan.closed()
             if closed != plan:
@@ -296,10 +296,22 @@ def _both(plan: Plan, first: Step, second: Step) -> Plan | None:
     """Return the state after two steps that were planned together; None if the first one makes the
     second one outdated."""
     then = plan.after(first)
-    inos = (second.ino, second.other) if second.other else (second.ino,)
-    if any(then.item(ino) != plan.item(ino) for ino in inos):
-        return None
-    return then.after(second)
+    return None if _is_outdated(second, plan, then) else then.after(second)
+
+
+def _is_outdated(step: Step, plan: Plan, then: Plan) -> bool:
+    """Return True if an inode of the step, which was planned for `plan`, is different in `then`."""
+    inos = (step.ino, step.other) if step.other else (step.ino,)
+    return any(then.item(ino) != plan.item(ino) for ino in inos)
+
+
+def _runs(plan: Plan, ready: Sequence[Step]) -> Iterator[Plan]:
+    """Yield the states after one or more steps that were planned together, in every order."""
+    for step in ready:
+        then = plan.after(step)
+        yield then
+        others = [each for each in ready if each is not step]
+        yield from _runs(then, [each for each in others if not _is_outdated(each, plan, then)])
 
 
 # ---- inputs ----

@@ -73,6 +73,16 @@ class Intent(msgspec.Struct, frozen=True):
         return self.gone and self.place
 
     @property
+    def concerns_name(self) -> bool:
+        """Return True if the intent concerns a name, a deletion or a parked file."""
+        return self.place or self.gone or self.parked
+
+    @property
+    def plan(self) -> tuple[object, ...]:
+        """Return what the intent asks for, without the time and the record of failed attempts."""
+        return self.seq, self.generation, self.place, self.gone, self.held, self.parked
+
+    @property
     def state(self) -> Change:
         """State of the change in the transition table of `outbox_states`."""
         if self.parked:
@@ -240,16 +250,21 @@ class DueQueue:
     def __init__(self) -> None:
         self.names: set[int] = set()
         self.parked: set[int] = set()  # subset of `names`
-        self.epoch = 0  # grows with every change that concerns names
+        # Inodes with a change that concerns names, since the planner last cleared the set.
+        self.changed: set[int] = set()
         self._due: dict[int, int] = {}  # due times of contents that no writer has open, by inode
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
 
-    def note(self, ino: int, intent: Intent | None) -> None:
-        """Update the queue for an inode whose intent is now `intent`; None means no intent."""
-        named = intent is not None and (intent.place or intent.gone or intent.parked)
+    def note(self, ino: int, before: Intent | None, intent: Intent | None) -> None:
+        """Update the queue for an inode whose intent was `before` and is now `intent`.
+
+        None means no intent.
+        """
+        named = intent is not None and intent.concerns_name
         if named or ino in self.names:
-            self.epoch += 1
+            if (before and before.plan) != (intent and intent.plan):
+                self.changed.add(ino)
             (self.names.add if named else self.names.discard)(ino)
             is_parked = intent is not None and intent.parked
             (self.parked.add if is_parked else self.parked.discard)(ino)
@@ -381,7 +396,7 @@ class IntentTable:
             values = dict(zip(_COLUMNS.split(", "), row, strict=True))
             intent = _intent(values | {"held": 0}, self._box)
             self._intents[intent.ino] = intent
-            self.agenda.note(intent.ino, intent)
+            self.agenda.note(intent.ino, None, intent)
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -640,8 +655,8 @@ class IntentTable:
         self.changes.notify()
 
     def _set(self, ino: int, intent: Intent | None, event: Event | None = None) -> None:
+        old = self._intents.get(ino)
         if event is not None:
-            old = self._intents.get(ino)
             outbox_states.check(
                 old.state if old else Change.NONE, event, intent.state if intent else Change.NONE
             )
@@ -649,7 +664,7 @@ class IntentTable:
             self._intents.pop(ino, None)
         else:
             self._intents[ino] = intent
-        self.agenda.note(ino, intent)
+        self.agenda.note(ino, old, intent)
 
     def _remember(self, ino: int) -> None:
         """Arrange that a rollback of the transaction restores the inode's intent in memory."""

@@ -57,7 +57,7 @@ FOLD_PAUSE_S = 0.02  # changes come in bursts, and one folding for many changes 
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # concurrent overdue steps during that time
-LOOK_S = 0.5  # interval between checks for overdue steps
+LOOK_S = 0.5  # interval between checks for overdue or more urgent steps
 LOOK_AHEAD = 100  # blocked steps to skip in the search for a step that can start
 CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops the timers
 CALM = 4.0  # pause after a check, in multiples of its duration
@@ -116,6 +116,7 @@ class Dispatcher:
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # startable steps of the last folding, best first
         self._looked = float("-inf")  # time of the last folding (monotonic seconds)
+        self._has_started = False  # a step has started since the last folding
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._clock_ns = 0  # time of the last check (wall clock)
         self._nursery: trio.Nursery | None = None
@@ -287,14 +288,17 @@ class Dispatcher:
             self._queue.clear()
             self._pause = _until_end(pause)
             return
-        if len(self._running) >= self._most():
-            self._pause = self._overload.time_left() or float("inf")
+        overloaded = self._overload.time_left()
+        # A long queue keeps all places taken, but more urgent steps come first, see `_startable`.
+        is_old = self._has_started and time.monotonic() >= self._looked + LOOK_S
+        if len(self._running) >= self._most() and (overloaded or not is_old):
+            self._pause = overloaded or float("inf")
             return
         unquiet = self._quiet_time_left()
         if unquiet and time.monotonic() < self._looked + LOOK_S:
             self._pause = unquiet
             return
-        self._looked = time.monotonic()
+        self._looked, self._has_started = time.monotonic(), False
         if len(self._failures) > len(self._intents):  # some intents are gone
             failures = self._failures.items()
             self._failures = {ino: each for ino, each in failures if self._intents.get(ino)}
@@ -381,6 +385,7 @@ class Dispatcher:
             sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
+            self._has_started = True
             self._state.in_flight[step.ino] = step.intent
             self._nursery.start_soon(self._state.supervisor.job, Task.UPLOAD, self._deliver, step)
             self.changes.notify()
@@ -445,7 +450,7 @@ class Dispatcher:
             del self._running[step.ino]
             self._state.in_flight.pop(step.ino, None)
             self._state.paused_uploads.discard(step.ino)
-            self._planner.ended(step.ino)
+            self._planner.ended(step)
             self.wake()
         if self._failures.get(step.ino) is None:
             self._start()

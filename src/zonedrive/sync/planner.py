@@ -33,6 +33,11 @@ folded together. Intents that concern only content depend only on intents that c
 are folded in batches, the longest overdue ones first. The steps are the same as if all intents had
 been folded.
 
+INVARIANT: the steps of one folding that need not wait for another step may run in any order and at
+the same time, except steps of the same inode, such as one that takes over the entry of another.
+The end of such a step therefore leaves the others valid. Every other change that concerns names
+requires a new folding.
+
 This module knows nothing about how a step is performed. No function here is `async`.
 """
 
@@ -424,7 +429,9 @@ class Planner:
     def __init__(self, intents: IntentTable, views: InodeViews) -> None:
         self._intents = intents
         self._views = views
-        self._folded = Snapshot(self._basis)  # data that the newest folding was based on
+        self._written = Snapshot(self._views.being_written)  # at the newest folding
+        self._startable: dict[int, Step] = {}  # by ino: its steps that wait for no other step
+        self._ended: set[int] = set()  # inodes whose steps have ended since the newest folding
         self._origins: dict[int, tuple[Place, int]] = {}  # by ino, see `_related`
         self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
         self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step
@@ -458,8 +465,9 @@ class Planner:
         before all others; if `only` is true, other uploads are left out.
         """
         agenda = self._intents.agenda
-        before, self._folded = self._folded, Snapshot(self._basis)
-        if before.value[0] != agenda.epoch:
+        self._written = Snapshot(self._views.being_written)
+        if agenda.changed:
+            agenda.changed.clear()
             self._blocked.clear()
             self._blocks.clear()
         views: dict[int, InodeView | None] = {}
@@ -474,22 +482,36 @@ class Planner:
                 self._blocked.add(step.ino)
                 for other in step.after:
                     self._blocks.setdefault(other, set()).add(step.ino)
+        self._startable = {step.ino: step for step in steps if not step.after}
+        self._ended.clear()
         later = [each.due_ns for each in related if each.due_ns > now_ns]
         self.names_due = min(later, default=None)
         return steps, more
 
-    def ended(self, ino: int) -> None:
-        """Record that an inode's step has ended, and unblock uploads that waited for the step."""
-        self._blocked -= self._blocks.pop(ino, set())
+    def ended(self, step: Step) -> None:
+        """Record that a step has ended, and unblock uploads that waited for the step.
 
-    def _basis(self) -> tuple[int, Collection[Place]]:
-        return self._intents.agenda.epoch, self._views.being_written()
+        If the newest folding planned the same step, its end requires no new folding. A failure has
+        the same effect, unless the intents have changed.
+        """
+        planned = self._startable.pop(step.ino, None)
+        intents = self._intents
+        for ino in {step.ino, step.other} - {0}:
+            self._ended.add(ino)
+            self._blocked -= self._blocks.pop(ino, set())
+            intent = intents.get(ino)
+            left = intent.plan if intent is not None and intent.concerns_name else None
+            if planned == step and left in (None, step.intent.plan):
+                intents.agenda.changed.discard(ino)
 
     def is_current(self, step: Step) -> bool:
-        """Return True if `fold` would give the same step again. The step must concern a name."""
+        """Return True if a step of the newest folding is still valid. It must concern a name."""
+        if self._intents.agenda.changed or not self._written.is_current:
+            return False
+        if step.other in self._ended:
+            return False
         known = self._origins.get(step.ino)
-        taken = known is not None and self._views.occupant(known[0]) != known[1]
-        return self._folded.is_current and not taken
+        return known is None or self._views.occupant(known[0]) == known[1]
 
     def _related(
         self, views: dict[int, InodeView | None], chains: Chains

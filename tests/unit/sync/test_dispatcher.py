@@ -37,6 +37,7 @@ class StepExecutor:
     def __init__(self, journal: IntentTable) -> None:
         self.journal = journal
         self.carried: list[int] = []
+        self.described = 0  # number of views for foldings
         self.errors: dict[int, list[Exception]] = {}
         self.gates: dict[int, trio.Event] = {}
         self.under_way: set[int] = set()
@@ -46,6 +47,7 @@ class StepExecutor:
         self.online.set()
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
+        self.described += 1
         return InodeView(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
 
     def being_written(self) -> set[Place]:
@@ -77,7 +79,10 @@ class StepExecutor:
                 raise self.errors[step.ino].pop(0)
             self.carried.append(step.ino)
             with self.journal.transaction():
-                self.journal.done(step.intent, content=True)
+                if step.intent.gone:
+                    self.journal.drop(step.ino)
+                else:
+                    self.journal.done(step.intent, content=True)
         finally:
             self.under_way.discard(step.ino)
 
@@ -135,6 +140,45 @@ async def test_everything_is_sent_within_the_places(journal: IntentTable) -> Non
         await dispatcher.wait_until(lambda: not len(journal))
     assert sorted(carrier.carried) == list(range(50))
     assert carrier.most == 8  # short ones: twice as many
+
+
+def remove(journal: IntentTable, *inos: int) -> None:
+    with journal.transaction():
+        for ino in inos:
+            journal.gone(ino, 0)
+
+
+async def test_the_work_for_removals_grows_with_their_number(
+    journal: IntentTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intents are not folded again after each removal."""
+    monkeypatch.setattr(dispatcher, "LOOK_S", float("inf"))  # no folding because of the time
+    number = 200
+    carrier = StepExecutor(journal)
+    remove(journal, *range(number))
+    async with running(carrier) as sending:
+        await sending.wait_until(lambda: not len(journal))
+    assert sorted(carrier.carried) == list(range(number))
+    assert carrier.described <= 2 * number
+
+
+async def test_a_long_queue_does_not_delay_what_is_more_urgent(
+    journal: IntentTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is saved while many removals wait is sent before them."""
+    for name in ("LOOK_S", "FOLD_PAUSE_S", "CALM"):
+        monkeypatch.setattr(dispatcher, name, 0.0)
+    carrier, removals = StepExecutor(journal), range(1, 100)
+    carrier.gates = {ino: trio.Event() for ino in removals}
+    remove(journal, *removals)
+    async with running(carrier, places=2):
+        await trio.testing.wait_all_tasks_blocked()
+        write(journal, 200)
+        for _ in range(2):
+            carrier.gates[min(carrier.under_way)].set()
+            await trio.testing.wait_all_tasks_blocked()
+        assert 200 in carrier.carried
+        assert len(carrier.carried) == 3
 
 
 @pytest.mark.parametrize(("minutes", "sent"), [(-1, True), (1, False), (4, False), (6, True)])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.sync.sending import _Memory
 from tests.unit.sync.test_folding import World, intent, new_file, old_file, worlds
+from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.state.inode import NOWHERE
 from zonedrive.state.intents import Intent, IntentTable
@@ -109,7 +110,7 @@ def test_files_of_a_folder_that_is_not_made_do_not_hide_others() -> None:
             break
     assert [step.ino for step in steps if not step.after and step.ino != 2] == [5000]
     assert not more
-    plan.ended(2)
+    plan.ended(next(step for step in steps if step.ino == 2))
     assert sum(bool(step.after) for step in plan.due(1, set())[0]) == BATCH
 
 
@@ -166,6 +167,55 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
     assert plan.is_current(step)
     subjects._seen[3] = new_file(3, (1, "a"))
     assert not plan.is_current(step)
+
+
+def removed(*inos: int) -> Items:
+    return [(intent(ino, gone=True), old_file(ino, (1, f"{ino}"))) for ino in inos]
+
+
+def test_the_end_of_a_step_leaves_the_others_valid() -> None:
+    """Steps that need not wait for each other require no new folding when one of them ends."""
+    plan, journal, _ = planner_of(removed(2, 3, 4, 5))
+    by_ino = {step.ino: step for step in plan.due(1, set())[0]}
+    journal.drop(2)
+    plan.ended(by_ino[2])
+    journal.postpone(by_ino[3].intent, 1, "no answer", Cause.SERVICE)
+    plan.ended(by_ino[3])
+    assert plan.is_current(by_ino[4])
+    assert plan.is_current(by_ino[5])
+
+
+def test_the_end_of_a_step_that_was_planned_differently_requires_a_new_folding() -> None:
+    """A step that runs during a folding may have been planned for other changes."""
+    plan, journal, views = planner_of(removed(2, 3))
+    former, other = plan.due(1, set())[0]
+    assert plan.is_current(other)
+    views._seen[2] = old_file(2, (1, "2"), (1, "elsewhere"))
+    journal._put(intent(2, place=True))
+    assert not plan.is_current(other)
+    steps = {step.ino: step for step in plan.due(1, set())[0]}
+    journal.drop(2)
+    plan.ended(former)
+    assert not plan.is_current(steps[3])
+
+
+def test_a_change_during_a_step_requires_a_new_folding() -> None:
+    """A removal or rename during the step of the same entry is not taken for the step's end."""
+    plan, journal, _ = planner_of(removed(2, 3))
+    step, other = plan.due(1, set())[0]
+    journal.place(2, 0)
+    plan.ended(step)
+    assert not plan.is_current(other)
+
+
+def test_a_change_of_another_entry_by_a_step_requires_a_new_folding() -> None:
+    """A rollback may end the changes of other entries."""
+    plan, journal, _ = planner_of(removed(2, 3, 4))
+    steps = {step.ino: step for step in plan.due(1, set())[0]}
+    journal.drop(2)
+    journal.drop(3)
+    plan.ended(steps[2])
+    assert not plan.is_current(steps[4])
 
 
 def test_only_new_files_with_a_name_are_being_written() -> None:

@@ -7,6 +7,7 @@ fails.
 
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
 from zonedrive.state.status import staying
+from zonedrive.sync.dispatcher import CALM
 from zonedrive.translation import marked
 from zonedrive.views.status_report import NOT_YET, Place
 
@@ -388,16 +390,18 @@ class Commands:
 
         A line has the counts of pending changes, and the paths of up to HELD open files.
         """
-        link = self._parts.service.link
+        link, took = self._parts.service.link, 0.0
         while True:
-            await trio.sleep(SAY_SECONDS)
+            await trio.sleep(max(SAY_SECONDS, CALM * took))
+            begun = time.perf_counter()
             work = self._report.work(roots)
             left = {
                 "files": work["files"],
                 "changes": work["changes"],
                 "bytes": work["bytes"] - work["sent"],
             }
-            paths = self._report.held(roots, HELD)
+            paths = self._report.held(roots, HELD) if work["open"] else []
+            took = time.perf_counter() - begun  # with many changes, the counts take long
             held = [os.fspath(self._session.folder / path) for path in paths]
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 

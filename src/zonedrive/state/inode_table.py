@@ -13,7 +13,7 @@ import itertools
 import logging
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -243,6 +243,23 @@ class InodeTable:
         """
         rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
         return sorted(ino for (ino,) in rows)
+
+    def among(self, parent: int, inos: Collection[int]) -> list[tuple[int, str | None]]:
+        """Return (number, remote id) of those of the inodes `inos` that are in a folder.
+
+        The work depends on the size of the folder or of `inos`, whichever is smaller.
+        """
+        rows = self._database.execute(
+            "SELECT ino, remote_id FROM inodes WHERE parent = ? LIMIT ?", (parent, len(inos) + 1)
+        ).fetchall()
+        if len(rows) <= len(inos):
+            return [row for row in rows if row[0] in inos]
+        sql = "SELECT ino, remote_id FROM inodes WHERE +parent = ? AND ino IN ({})"  # by number
+        return [
+            row
+            for batch in batches(inos)
+            for row in self._database.execute(sql.format(_marks(batch)), (parent, *batch))
+        ]
 
     def folders_in(self, parent: int) -> list[int]:
         """Return the numbers of a folder's subfolders that exist on the service, oldest first."""

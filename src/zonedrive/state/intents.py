@@ -443,10 +443,15 @@ class IntentTable:
         """
         return [intent for intent in self.names() if intent.place or intent.gone]
 
-    def edited(self) -> list[int]:
+    def edited(self) -> set[int]:
         """Return the inode numbers of the files on the service whose content was edited locally."""
         every = self._intents.values()
-        return [each.ino for each in every if each.generation and each.base is not None]
+        return {each.ino for each in every if each.generation and each.base is not None}
+
+    def failed(self) -> set[int]:
+        """Return the inode numbers of the failed intents, except those of parked files."""
+        every = self._intents.values()
+        return {each.ino for each in every if each.failed and not each.parked}
 
     def names(self) -> list[Intent]:
         """Return the intents that concern a name, a deletion or a parked file, oldest first."""

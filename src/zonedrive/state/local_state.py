@@ -385,10 +385,9 @@ class LocalState:
 
         Called after the folder has changed on the service. `folder` is its inode number.
         """
-        for intent in self.intents.pending():
-            inode = self.inodes.find(intent.ino) if intent.failed else None
-            if inode is not None and inode.parent == folder:
-                self.intents.expedite(inode.ino, time.time_ns())
+        if failed := self.intents.failed():
+            for ino, _ in self.inodes.rows.among(folder, failed):
+                self.intents.expedite(ino, time.time_ns())
 
     def queue_invalidations(self, merged: Merged) -> None:
         """Queue invalidations for a listing's changes; delete local copies of replaced versions.

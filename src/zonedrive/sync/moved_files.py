@@ -52,19 +52,14 @@ class MovedFiles:
     def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
         state = self._state
         edited = state.intents.edited()
-        edited += [ino for ino, opened in state.opened.items() if opened.session is not None]
-        if not edited:
-            return []
-        named = set(listed)
-        found = (state.inodes.find(ino) for ino in dict.fromkeys(edited))
+        edited |= {ino for ino, opened in state.opened.items() if opened.session is not None}
+        here = state.inodes.rows.among(folder.ino, edited) if edited else []
+        named = set(listed) if here else set[str]()
         return [
             inode
-            for inode in found
-            if inode is not None
-            and inode.parent == folder.ino
+            for inode in state.inodes.get_all(ino for ino, known in here if known not in named)
+            if inode.remote_id is not None
             and inode.remote_parent == folder.remote_id
-            and inode.remote_id is not None
-            and inode.remote_id not in named
             and self._may_follow(inode)
         ]
 

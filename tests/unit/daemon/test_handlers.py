@@ -1,5 +1,6 @@
 """Answers of the daemon's commands, with fake components."""
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,6 +61,7 @@ class Report:
 
     def __init__(self) -> None:
         self.uploads: list[dict[str, Any]] = []
+        self.counted: Callable[[], object] = list  # called by `work`
         self.conflicted: list[dict[str, Any]] = []
         self.saved = 0
         self.first = False
@@ -73,7 +75,9 @@ class Report:
 
     def work(self, under: list[int] | None = None) -> dict[str, int]:
         sent = sum(one.get("sent", 0) for one in self.uploads)
-        return {**self.left(), "sent": sent}
+        self.counted()
+        is_open = sum(bool(one.get("held")) for one in self.uploads)
+        return {**self.left(), "sent": sent, "open": is_open}
 
     def held(self, under: list[int], most: int) -> list[str]:
         return [one["path"] for one in self.uploads if one.get("held")][:most]
@@ -207,6 +211,17 @@ async def test_sync_without_pending_changes(daemon: Daemon) -> None:
     answer = await daemon.ask("sync", paths=[], timeout=None)
     assert (answer["exit"], answer["left"]) == (0, NOTHING)
     assert daemon.report.roots == [[ROOT]]
+
+
+async def test_counts_that_take_long_are_reported_less_often(
+    daemon: Daemon, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many changes, the progress of a waiting command takes a fifth of the time at most."""
+    monkeypatch.setattr(time, "perf_counter", trio.current_time)
+    daemon.report.uploads = [_upload("pending")]
+    daemon.report.counted = lambda: autojump_clock.jump(10.0)
+    await daemon.ask("sync", paths=[], timeout=1000.0)
+    assert 10 < len(daemon.said) <= 20
 
 
 async def test_sync_waits_only_for_its_path(daemon: Daemon) -> None:

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from tests.unit.state.disk import Disk, zone_of
+from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations, remote_operations
@@ -56,6 +57,36 @@ def edited(state: LocalState) -> Inode:
         )  # fmt: skip
         state.intents.content(inode.ino, 1, 1, base=inode.revision, held=False, due_ns=1 << 62)
     return inode
+
+
+@pytest.mark.parametrize("in_it", [True, False])
+async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: bool) -> None:
+    """A listing reads no rows of other edited files, and of its own only those of missing ones."""
+    disk, counts = Disk(tmp_path), list[int]()
+    state = disk.start()
+    zone, cause = zone_of(state), Cause.REFUSED
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "other", Kind.FOLDER, zone="z", remote_id="o")
+    for number in (20, 40):
+        with state.transaction():
+            for each in range(number - 20, number):
+                inode = state.inodes.add(
+                    zone.ino, f"{each}", Kind.FILE, zone="z", remote_id=f"{each}"
+                )
+                state.intents.content(
+                    inode.ino, 1, 1, base=Revision("1"), held=False, due_ns=1 << 62
+                )
+        for intent in state.intents.all():
+            state.intents.postpone(intent, 1 << 62, "no", cause)
+        again, statements = disk.start(), list[str]()  # no inode is in memory
+        listed = again.inodes.get(zone.ino if in_it else folder.ino)
+        again.database._connection.set_trace_callback(statements.append)
+        files = MovedFiles(again, cast(Service, None))
+        await files.all_missing(listed, [f"{each}" for each in range(number)])
+        again.retry_failed_in(folder.ino)
+        counts.append(len(statements))
+    disk.close()
+    assert counts[0] == counts[1]
 
 
 async def missing(state: LocalState, inode: Inode, service: Slow) -> None:

@@ -270,6 +270,17 @@ class InodeTable:
         )
         return [ino for (ino,) in rows]
 
+    def is_above_changes(self, ino: int) -> bool:
+        """Return True if the inode, or any inode below it, has local bytes or an intent."""
+        found = self._database.execute(
+            "WITH RECURSIVE up (ino) AS (SELECT ino FROM inodes WHERE generation > 0"
+            " UNION SELECT ino FROM intents"
+            " UNION SELECT inodes.parent FROM up CROSS JOIN inodes ON inodes.ino = up.ino)"
+            " SELECT 1 FROM up WHERE ino = ? LIMIT 1",
+            (ino,),
+        )
+        return found.fetchone() is not None
+
     def new_in(self, parent: int) -> list[int]:
         """Return the numbers of the inodes in a folder that have no entry on the service."""
         rows = self._database.execute(

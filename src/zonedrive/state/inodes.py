@@ -232,7 +232,8 @@ class Inodes:
     def is_below(self, inode: Inode | None, folder: Inode) -> bool:
         """Return True if `inode` is `folder` itself or below `folder`."""
         while inode is not None and inode is not folder:
-            inode = None if inode.parent in (NOWHERE, ROOT) else self.find(inode.parent)
+            is_top = inode.ino == ROOT or inode.parent == NOWHERE
+            inode = None if is_top else self.find(inode.parent)
         return inode is folder
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:

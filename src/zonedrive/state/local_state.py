@@ -377,8 +377,14 @@ class LocalState:
         return bool(inode.generation or self.local(inode.ino))
 
     def holds_local_changes(self, inode: Inode) -> bool:
-        """Return True if the inode, or any inode below it, is `in_use`."""
-        return any(self.in_use(each) for each in self.inodes.below(inode.ino))
+        """Return True if the inode, or any inode below it, is `in_use`.
+
+        The work depends on the number of local changes, and not on the size of the folder.
+        """
+        if self.inodes.rows.is_above_changes(inode.ino):
+            return True
+        opened = (self.inodes.find(ino) for ino in self.opened if self.local(ino))
+        return any(self.inodes.is_below(each, inode) for each in opened)
 
     def retry_failed_in(self, folder: int) -> None:
         """Retry the failed changes of all entries in a folder at once.

@@ -636,38 +636,50 @@ class Merge:
         *,
         unsure: Container[str] = frozenset(),
         complete: bool = True,
-    ) -> Merged:
-        """Update the root to show the accessible `zones`, and return the changes.
+    ) -> Iterator[None]:
+        """Update the root to show the accessible `zones` in steps, and yield between two steps.
 
         Zones whose ids are in `unsure` are left unchanged. If the list is not `complete`, zones
-        that are not in the list are left unchanged, too.
+        that are not in the list are left unchanged, too. The changes are collected in `result`.
         """
-        inodes, root = self._inodes, self._folder
-        with inodes.transaction():
+        zones = list(zones)
+        told = {zone.id for zone in zones}
+        shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
+        stays = {zone.id for zone in shown}
+        left = [
+            each.ino
+            for each in self._zones_here()
+            if each.zone not in stays
+            and each.zone not in unsure
+            and (complete or each.zone in told)
+        ]
+        yield from self._empty_large_folders(left)
+        with self._inodes.transaction():
             self._above_ours = None
-            zones_here = [child for child in inodes.inodes_in(ROOT) if child.kind is Kind.ZONE]
-            known = {child.zone: child for child in zones_here}
-            zones = list(zones)
-            told = {zone.id for zone in zones}
-            shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
-            for gone in known.keys() - {zone.id for zone in shown}:
-                stays = gone in unsure or not (complete or gone in told)
-                if not stays and not self._busy(known[gone]):
-                    self._remove(known[gone])
-            met = [(known[zone.id], zone) for zone in shown if zone.id in known]
-            renames = [
-                (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
-            ]
-            self._give_names(renames, self._take_names(renames), zone_name)
-            for inode, zone in met:
-                inodes.update(inode, remote_name=zone.name)
-                if inode.remote_id != zone.root_id:
-                    inodes.update(inode, remote_id=zone.root_id, listed=False)
-            for zone in shown:
-                if zone.id not in known:
-                    self._add_zone(zone)
-            inodes.update(root, listed=True)
-        return self.result
+            for gone in self._inodes.get_all(left):
+                if gone.parent == ROOT and not self._busy(gone):
+                    self._remove(gone)
+            self._show_zones(shown)
+
+    def _zones_here(self) -> list[Inode]:
+        return [child for child in self._inodes.inodes_in(ROOT) if child.kind is Kind.ZONE]
+
+    def _show_zones(self, shown: Sequence[Zone]) -> None:
+        inodes, root = self._inodes, self._folder
+        known = {child.zone: child for child in self._zones_here()}
+        met = [(known[zone.id], zone) for zone in shown if zone.id in known]
+        renames = [
+            (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
+        ]
+        self._give_names(renames, self._take_names(renames), zone_name)
+        for inode, zone in met:
+            inodes.update(inode, remote_name=zone.name)
+            if inode.remote_id != zone.root_id:
+                inodes.update(inode, remote_id=zone.root_id, listed=False)
+        for zone in shown:
+            if zone.id not in known:
+                self._add_zone(zone)
+        inodes.update(root, listed=True)
 
     def _add_zone(self, zone: Zone) -> None:
         name = local_name(zone.name, zone.id, self._inodes.children(ROOT), show=zone_name)

@@ -39,7 +39,7 @@ from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge, Merged
+from zonedrive.state.merge import Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
 from zonedrive.sync.listing_batches import ListingBatches, LocalChanges
@@ -91,8 +91,7 @@ class DirectoryCache:
         self._unshown: dict[int, int] = {}  # by ino: number of entries that are not shown
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
-        self._local_changes = LocalChanges(state, service)
-        self._merging = ListingBatches(state, self._local_changes, self._tell)
+        self._merging = ListingBatches(state, LocalChanges(state, service), self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
@@ -407,7 +406,6 @@ class DirectoryCache:
         return quiet and not max(len(self._listings), service.underway)
 
     async def _fetch_zones(self, root: Inode, flight: _Listing) -> None:
-        state = self._state
         wrong: ZonedriveError | None = None
         async with trio.open_nursery() as nursery:  # both requests run at the same time
             nursery.start_soon(self._fetch_levels)
@@ -418,10 +416,10 @@ class DirectoryCache:
                 nursery.cancel_scope.cancel()
         if wrong is not None:
             raise wrong
-        merge = Merge(state.inodes, root, flight.asked_ns, self._local_changes)
-        merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
+        await self._merging.merge_zones(
+            root, flight.asked_ns, listed.zones, unsure=listed.unsure, complete=listed.complete
+        )
         self._merged(ROOT, flight)
-        state.queue_invalidations(merged)
 
     async def _fetch_levels(self) -> None:
         """Fetch the user's access levels, and store the zones where the user may only add entries.

@@ -14,13 +14,14 @@ listing gets its own transaction.
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
 
 from zonedrive.errors import Changed, StoreError
+from zonedrive.model import Zone
 from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
 from zonedrive.state.conflict_copies import remove_mark, rename_to_copy
@@ -208,10 +209,29 @@ class ListingBatches:
                     each.error = wrong
             each.done.set()
 
+    async def merge_zones(
+        self,
+        root: Inode,
+        asked_ns: int,
+        zones: list[Zone],
+        *,
+        unsure: Container[str],
+        complete: bool,
+    ) -> None:
+        """Merge the list of zones that was requested at `asked_ns` (monotonic) into the root.
+
+        The other arguments are those of `Merge.zones`.
+        """
+        merge = self._begun(root, asked_ns)
+        await self._take(merge.zones(zones, unsure=unsure, complete=complete), root, merge)
+
     async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
         merge = self._begun(folder, asked_ns)
+        await self._take(merge.entries(answer), folder, merge)
+
+    async def _take(self, steps: Iterator[None], folder: Inode, merge: Merge) -> None:
         try:
-            for _ in merge.entries(answer):
+            for _ in steps:
                 await trio.lowlevel.checkpoint()
         finally:
             self._tell(folder.ino, merge.result)

@@ -140,9 +140,8 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
 
     def show(said: object) -> set[str]:
         listed = wire.ListedZones(wire.objects(said, "x"), "x")
-        Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
-            listed.zones, unsure=listed.unsure, complete=listed.complete
-        )
+        merge = Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours)
+        list(merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete))
         return set(tree.children(ROOT))
 
     other = {"id": "y", "name": "Other", "rootId": "r2"}
@@ -153,7 +152,6 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
 
 def test_a_zone_that_was_closed_goes(folder: Folder) -> None:
     """A closed zone disappears, whatever else in the answer is malformed."""
-    Merge(folder.tree, folder.tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
-        [Zone("z", "Zone", "root", accessible=False)], complete=False
-    )
+    merge = Merge(folder.tree, folder.tree.get(ROOT), time.monotonic_ns(), folder.ours)
+    list(merge.zones([Zone("z", "Zone", "root", accessible=False)], complete=False))
     assert folder.tree.children(ROOT) == {}

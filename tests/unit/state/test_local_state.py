@@ -1,8 +1,12 @@
 """Rules of names, bytes and releases that all operations share."""
 
 import errno
+import itertools
 import socket
 import time
+from collections.abc import Iterator
+from functools import partial
+from typing import cast
 
 import pytest
 
@@ -80,6 +84,70 @@ def test_a_change_of_a_folder_repeats_what_failed_in_it(
     state.intents.postpone(machine.intent(file), far, "no", cause)
     state.retry_failed_in(machine.zone.ino if inside else ROOT)
     assert (machine.intent(file).due_ns < far) == (failed and inside)
+
+
+def nested(machine: Machine) -> Inode:
+    """Return a folder in a folder of the zone."""
+    state, above = machine.state, machine.zone
+    with state.transaction():
+        for each in ("outer", "inner"):
+            above = state.inodes.add(
+                above.ino, each, Kind.FOLDER, zone=above.zone, remote_id=each, listed=True
+            )
+    return above
+
+
+@pytest.mark.parametrize("change", ["", "bytes", "intent", "new file", "removed", "elsewhere"])
+def test_local_changes_below_a_folder_are_found(machine: Machine, change: str) -> None:
+    """Only a change of an entry that is below the folder counts."""
+    state, inner = machine.state, nested(machine)
+    outer = state.inodes.get(inner.parent)
+    file = machine.file()
+    if change != "elsewhere":
+        with state.transaction():
+            state.inodes.move(file, inner.ino, "file")
+    match change:
+        case "bytes":
+            with state.transaction():
+                state.inodes.update(file, generation=5)
+        case "intent" | "elsewhere":
+            folder = state.inodes.get(file.parent)
+            local_operations.rename(state, file, folder, "b", None)
+        case "new file":
+            draft = local_operations.create_file(state, inner, "new", 0o600)
+            opened = state.new_open_file(draft)
+            opened.session = cast(Session, object())
+        case "removed":
+            local_operations.remove(state, file)
+    expected = change in ("bytes", "intent", "new file")
+    for folder in (inner, outer):
+        assert state.holds_local_changes(folder) == expected
+    for above in (machine.zone, state.inodes.get(ROOT)):
+        assert state.holds_local_changes(above) == (expected or change == "elsewhere")
+
+
+def next_step(steps: Iterator[int]) -> None:
+    """Count one instruction of SQLite."""
+    next(steps)
+
+
+def test_the_search_for_local_changes_does_not_read_the_folder(machine: Machine) -> None:
+    """An access that the service refuses must not walk through everything that is known."""
+    state, inner = machine.state, nested(machine)
+    work, connection = [0, 0], state.database._connection
+    for number in range(2):
+        with state.transaction():
+            files = {
+                f"{number} {each}": {"kind": Kind.FILE, "remote_id": f"{number} {each}"}
+                for each in range(500)
+            }
+            state.inodes.add_all(inner.ino, files)
+        steps = itertools.count()
+        connection.set_progress_handler(partial(next_step, steps), 1)
+        assert not state.holds_local_changes(machine.zone)
+        connection.set_progress_handler(None, 0)
+        work[number] = next(steps)
+    assert work[0] == work[1]
 
 
 def test_a_listing_is_told_to_the_kernel(machine: Machine) -> None:

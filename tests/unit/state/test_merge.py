@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -352,7 +353,7 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
 
     def show(*zones: Zone) -> set[str]:
         root = tree.get(ROOT)
-        Merge(tree, root, time.monotonic_ns(), folder.ours).zones(zones)
+        list(Merge(tree, root, time.monotonic_ns(), folder.ours).zones(zones))
         return set(tree.children(ROOT))
 
     mine = Zone("z", "Zone", "root")
@@ -360,6 +361,34 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
     assert show(Zone("z", "New name", "root"), Zone("x", "New name", "r2")) >= {"New name"}
     assert len(tree.children(ROOT)) == 2
     assert show() == set()
+
+
+def test_a_large_zone_is_removed_in_steps(folder: Folder) -> None:
+    """The removal of thousands of entries does not block programs until its end."""
+    tree, root = folder.tree, folder.tree.get(ROOT)
+    folder.list(entry("sub", "sub", folder=True))
+    many = [entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)]
+    folder.list(*many, into=folder.inode("sub"))
+    merge, left = Merge(tree, root, time.monotonic_ns(), folder.ours), [tree.rows.counts()[0]]
+    for _ in merge.zones([]):
+        left.append(tree.rows.counts()[0])
+    left.append(tree.rows.counts()[0])
+    assert left[-1] == 1  # the root
+    assert max(before - after for before, after in pairwise(left)) <= STEP + 2
+    assert len(merge.result.gone) == len(many) + 2
+
+
+def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:
+    """A change that is made during the removal of a zone keeps the zone, and the change in it."""
+    tree, root = folder.tree, folder.tree.get(ROOT)
+    folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
+    steps = Merge(tree, root, time.monotonic_ns(), folder.ours).zones([])
+    next(steps)
+    last = max(tree.numbers_in(folder.zone.ino))
+    folder.local[last] = Local.CONTENT
+    list(steps)
+    assert tree.get(last).parent == folder.zone.ino
+    assert folder.zone.parent == ROOT
 
 
 def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:

@@ -1,6 +1,7 @@
 """Top folders of zones are prefetched for programs that list the zones."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,12 @@ import trio
 from trio.testing import MockClock
 
 from tests.unit.state.disk import Disk
+from tests.unit.sync.account import Account
 from tests.unit.sync.way import Way
 from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.merge import STEP
 from zonedrive.sync.directory_cache import TROUBLE_S, DirectoryCache
 
 LOOKS = 5
@@ -52,6 +55,36 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()
+
+
+async def test_programs_continue_while_a_large_zone_is_removed(tmp_path: Path) -> None:
+    """Other tasks run after a limited number of changes in the database."""
+    account = Account(tmp_path)
+    changes = list[int]()
+
+    async def watch() -> None:
+        while True:
+            changes.append(account.state.database.changes)
+            await trio.lowlevel.checkpoint()
+
+    async with account.running(), trio.open_nursery() as nursery:
+        state, zone = account.state, account.zone
+        for part in range(4):
+            with state.transaction():
+                ids = [f"{part} {each}" for each in range(STEP)]
+                fields = {"kind": Kind.FILE, "zone": zone.zone}
+                files = {each: {**fields, "remote_id": each} for each in ids}
+                state.inodes.add_all(zone.ino, files)
+        account.world.zones.clear()
+        changes.append(state.database.changes)
+        nursery.start_soon(watch)
+        account.folders.forget(ROOT)
+        await account.folders.ensure(state.inodes.get(ROOT))
+        changes.append(state.database.changes)
+        nursery.cancel_scope.cancel()
+        assert state.inodes.inodes_in(ROOT) == []
+        assert state.inodes.rows.counts()[0] == 1
+    assert max(after - before for before, after in pairwise(changes)) < 3 * STEP
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])

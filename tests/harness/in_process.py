@@ -631,6 +631,7 @@ class Kernel:
     async def _names_in(self, ino: int) -> list[str]:
         handle = await self._files.opendir(ino)
         try:
+            await self._files.load(handle)
             self._files.listed(handle, 0)  # reads the names
             names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
         finally:

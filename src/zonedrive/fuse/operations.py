@@ -178,7 +178,13 @@ class Operations(pyfuse3.Operations):
 
     @guarded(None)
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        if start_id == 0:
+            await self._load(fh)
         self._listings.reply(token, fh, start_id)
+
+    @guarded()
+    async def _load(self, fh: int) -> None:
+        await self._files.load(fh)
 
     @guarded(None)
     async def releasedir(self, fh: int) -> None:

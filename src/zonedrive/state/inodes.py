@@ -161,6 +161,17 @@ class Inodes:
         ino = names.get(name)
         return None if ino is None else self.get(ino)
 
+    def numbers_of(self, parent: int, names: Sequence[str]) -> list[int]:
+        """Return the number of the inode with each of the names in a folder, NOWHERE if none.
+
+        If the folder's names are not cached, look up only the given names.
+        """
+        known = self._dirents.get(parent)
+        if known is not None:
+            return [known.get(name, NOWHERE) for name in names]
+        found = (self.child(parent, name) for name in names)
+        return [NOWHERE if inode is None else inode.ino for inode in found]
+
     def has_name(self, parent: int, name: str) -> bool:
         """Return True if a folder has an entry with the given name."""
         names = self._dirents.get(parent)

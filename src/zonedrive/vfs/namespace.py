@@ -13,7 +13,7 @@ import contextlib
 import errno
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import msgspec
 import trio
@@ -131,11 +131,18 @@ class Namespace:
     async def opendir(self, ino: int) -> int:
         """Return a new handle for reading the folder's names. Raises the errors of `folder`."""
         folder = await self.folder(ino)
-        for _ in self._state.inodes.loading(folder.ino):  # loads a large folder in steps
-            await trio.lowlevel.checkpoint()
         handle = next(self._handles)
         self._listings[handle] = Listing(folder.ino)
         return handle
+
+    async def load(self, handle: int) -> None:
+        """Load the folder's names in steps; other operations run between two steps.
+
+        Call this method before `listed` with `start` 0. Otherwise `listed` may load all names of a
+        large folder at once.
+        """
+        for _ in self._state.inodes.loading(self._listings[handle].folder):
+            await trio.lowlevel.checkpoint()
 
     def listed(self, handle: int, start: int) -> Listed | None:
         """Return the folder's names if the folder is unchanged since reading began, else None.
@@ -163,20 +170,20 @@ class Namespace:
         inodes, state = self._state.inodes, self._state
         listing = self._listings[handle]
         folder = inodes.get(listing.folder)
-        present = self._present(folder)
         timeout = self._folders.trusted_for(folder.ino)
         names = listing.names or DOTS
         for number in range(start, min(len(DOTS), len(names))):
             ino = folder.ino if number == 0 else folder.parent or folder.ino
             yield names[number].encode(), state.attr(inodes.get(ino), timeout), number + 1
+        if folder.parent == NOWHERE:
+            return
         for first in range(max(start, len(DOTS)), len(names), TOGETHER):
-            numbers = range(first, min(first + TOGETHER, len(names)))
-            inos = [present.get(names[number], NOWHERE) for number in numbers]
+            batch = names[first : first + TOGETHER]
+            inos = inodes.numbers_of(folder.ino, batch)
             by_ino = {inode.ino: inode for inode in inodes.get_all(inos)}
-            for number, ino in zip(numbers, inos, strict=True):
+            for number, (name, ino) in enumerate(zip(batch, inos, strict=True), first + 1):
                 if ino in by_ino:
-                    name = names[number].encode()
-                    yield name, state.attr(by_ino[ino], timeout), number + 1
+                    yield name.encode(), state.attr(by_ino[ino], timeout), number
 
     def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
         """Return the folder's names, and True if a name has another spelling (see `is_respelled`).
@@ -185,14 +192,12 @@ class Namespace:
         """
         before, names, respelled = self._read.get(folder.ino, (None, [], False))
         if stamp is None or before != stamp:
-            names = [*DOTS, *self._present(folder)]
+            there = self._state.inodes.children(folder.ino) if folder.parent != NOWHERE else ()
+            names = [*DOTS, *there]
             respelled = is_respelled("/".join(names))
             if len(names) <= READ:
                 self._read[folder.ino] = stamp, names, respelled
         return names, respelled
-
-    def _present(self, folder: Inode) -> Mapping[str, int]:
-        return self._state.inodes.children(folder.ino) if folder.parent != NOWHERE else {}
 
     def _stamp(self, folder: Inode) -> object:
         state = self._state

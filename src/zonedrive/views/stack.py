@@ -175,6 +175,11 @@ class FileSystem:
         self._preconnect()  # while the listing is on its way
         return await self._names.opendir(ino)
 
+    async def load(self, handle: int) -> None:
+        """Load a folder's names; call this before `listed` with `start` 0."""
+        if handle < VIRTUAL:
+            await self._names.load(handle)
+
     def listed(self, handle: int, start: int) -> Listed | None:
         return None if handle >= VIRTUAL else self._names.listed(handle, start)
 

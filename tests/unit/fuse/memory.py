@@ -153,6 +153,9 @@ class Memory:
         await self._called("opendir")
         return ino
 
+    async def load(self, handle: int) -> None:
+        await self._called("load")
+
     def listed(self, handle: int, start: int) -> Listed:
         found = repr([(name, self.attrs[ino]) for name, ino in self.children[handle].items()])
         if found != self.listings.get(handle, ("", []))[0]:

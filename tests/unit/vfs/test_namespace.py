@@ -1,6 +1,7 @@
 """Names that change while an operation on them waits for the service."""
 
 import errno
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,8 @@ from tests.unit.state.disk import SILENT, zone_of
 from tests.unit.sync.account import Account
 from zonedrive.sandbox.zones import Level
 from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.inode_cache import Dirents
+from zonedrive.state.inode_table import BATCH
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
@@ -109,3 +112,40 @@ async def test_a_change_of_the_access_level_makes_a_listing_outdated(tmp_path: P
         folders.forget(ROOT)
         await folders.ensure(account.state.inodes.get(ROOT))
         assert await listed() is not before
+
+
+async def test_two_large_folders_read_at_once_are_loaded_once(state: LocalState) -> None:
+    """Each of them is read to its end although the cache has no room for the names of both."""
+    zone, count = zone_of(state), BATCH + 100
+    entries = [f"{number}" for number in range(count)]
+    with state.transaction():
+        folders = [
+            state.inodes.add(
+                zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, remote_parent="root",
+                listed=True,
+            )
+            for name in "ab"
+        ]  # fmt: skip
+        for folder in folders:
+            state.inodes.add_all(folder.ino, {name: {"kind": Kind.FILE} for name in entries})
+    state.inodes._dirents = Dirents(limit=count)
+    directories, dispatcher = DirectoryCache(state, SILENT), cast(Dispatcher, None)
+    for folder in folders:
+        directories.known_empty(folder)
+    files = Files(state, SILENT, directories, dispatcher, CallerPolicy(()))
+    names = Namespace(state, SILENT, directories, files, dispatcher)
+    statements: list[str] = []
+    state.database._connection.set_trace_callback(statements.append)
+    handles = [await names.opendir(folder.ino) for folder in folders]
+    found: list[list[str]] = [[], []]
+    for start in range(0, count + 2, 100):
+        for handle, there in zip(handles, found, strict=True):
+            if start == 0:
+                await names.load(handle)
+            names.listed(handle, start)
+            there += [name.decode() for name, _, _ in islice(names.readdir(handle, start), 100)]
+    assert found == [[".", "..", *entries]] * 2
+    assert sum("SELECT ino FROM inodes WHERE parent" in each for each in statements) == 2
+    with state.transaction():
+        state.inodes.unlink(state.inodes.get(state.inodes.numbers_in(folders[0].ino)[0]))
+    assert [name for name, _, _ in names.readdir(handles[0], 2)][:2] == [b"1", b"2"]

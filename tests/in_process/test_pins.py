@@ -1,6 +1,7 @@
 """Pinned entries that coworkers move, and that disappear and return."""
 
 import os
+import re
 
 import pytest
 import trio
@@ -86,6 +87,34 @@ def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:
     wait(desk, PASS_S)
     assert len(pinned(desk)) == len(names)
     assert len(sought()) == 1
+
+
+def test_the_work_for_many_pins_grows_with_their_number(desk: Mounted) -> None:
+    """Twice as many paths take at most about twice as many queries, and one transaction."""
+    statements: list[str] = []
+    database = virtual(desk).client.parts.state.database
+    database._connection.set_trace_callback(statements.append)
+
+    desk.zone.make_folder("many")
+    names = [f"{number}.txt" for number in range(40)]
+    for name in names:
+        desk.zone.write(f"many/{name}", b"x")
+    desk.system.listdir(desk.root / "many")
+
+    def work(count: int) -> list[int]:
+        paths, found = [f"{ZONE}/many/{name}" for name in names[:count]], []
+        for command in ("pin", "unpin"):
+            del statements[:]
+            virtual(desk).command(command, paths=paths)
+            changed = re.compile("(INTO|FROM) pins ").search
+            writes = [at for at, sql in enumerate(statements) if changed(sql)]
+            assert len(writes) == count
+            assert "COMMIT" not in statements[writes[0] : writes[-1]]
+            found.append(sum("FROM inodes WHERE zone = " in sql for sql in statements))
+        return found
+
+    once, twice = work(20), work(40)
+    assert all(more <= 2.2 * less for less, more in zip(once, twice, strict=True)), (once, twice)
 
 
 @pytest.mark.mount("cache_size=4000000")

@@ -496,8 +496,7 @@ class Commands:
         """
         pins, keeping = self._parts.files.pins, self._parts.files.keeping
         inodes = await self._inodes(request)
-        for inode in inodes.values():
-            pins.add(inode)
+        pins.add(*inodes.values())
         tallies = {path: PinProgress() for path in inodes}
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_say_pinned, list(tallies.values()), say)
@@ -529,13 +528,13 @@ class Commands:
         Raises ZonedriveError, and removes no pin, if one of the paths is not pinned.
         """
         pins, inodes = self._parts.files.pins, await self._inodes(request)
+        pins.update_inodes()
         for path, inode in inodes.items():
             try:
                 pins.require(inode)
             except ZonedriveError as wrong:
                 raise ZonedriveError(f"{path}: {wrong.message}", remedy=wrong.remedy) from wrong
-        for inode in inodes.values():
-            pins.remove(inode)
+        pins.remove(*inodes.values())
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:

@@ -28,7 +28,7 @@ class Pins:
         self._roots: set[int] = set()
         self._entries: set[tuple[str, str | None]] = set()  # zones and remote ids of pinned entries
         self._parents_of_files: set[int] = set()  # folders of pinned files
-        self._is_one_missing = False  # True if a pinned entry is missing
+        self._missing: list[Pin] = []  # pins whose entries were missing at the last update
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
         """Observers that are notified after a pin was added or removed."""
@@ -64,7 +64,8 @@ class Pins:
 
     def has_returned(self) -> bool:
         """Update the inodes of the pins; return True if a missing pinned entry exists again."""
-        if not self._is_one_missing:
+        found = map(self._inode_of, self._missing)
+        if not any(inode is not None and inode.parent != NOWHERE for inode in found):
             return False
         before = self._roots
         self.update_inodes()
@@ -76,11 +77,10 @@ class Pins:
         The entries may have been moved on the service. Leave out entries that were removed locally.
         """
         self.update_inodes()
-        if not self._is_one_missing:
-            return []
         known = self._state.inodes.by_remote
-        pins = self._store.all()
-        return [pin for pin in pins if pin.remote_id and known(pin.zone, pin.remote_id) is None]
+        return [
+            pin for pin in self._missing if pin.remote_id and known(pin.zone, pin.remote_id) is None
+        ]
 
     def folders_to_list(self) -> list[int]:
         """Return the sorted inode numbers of the folders that are polled for remote changes.
@@ -117,26 +117,32 @@ class Pins:
         found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
 
-    def add(self, inode: Inode) -> None:
-        """Pin an inode, and notify the observers in `changes`; the caller fetches the content."""
-        self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
+    def add(self, *inodes: Inode) -> None:
+        """Pin all the inodes, and notify the observers in `changes`.
+
+        The caller fetches the content.
+        """
+        self._store.put(*(Pin(inode.ino, inode.zone, inode.remote_id) for inode in inodes))
         self.update_inodes()
         self._added.set()
         self.changes.notify()
 
-    def remove(self, inode: Inode) -> None:
-        """Remove the pin of an inode, and notify the observers in `changes`.
+    def remove(self, *inodes: Inode) -> None:
+        """Remove the pins of all the inodes, and notify the observers in `changes`.
 
-        Call `require` first to check that the inode is pinned.
+        Call `require` first to check that each of the inodes is pinned.
         """
+        unpinned = {inode.ino for inode in inodes}
         pins = [(pin.ino, self._inode_of(pin)) for pin in self._store.all()]
-        self._store.drop([ino for ino, meant in pins if meant is inode])
+        self._store.drop(ino for ino, meant in pins if meant is not None and meant.ino in unpinned)
         self.update_inodes()
         self.changes.notify()
 
     def require(self, inode: Inode) -> None:
-        """Raise ZonedriveError unless the inode itself is pinned, not only a folder above it."""
-        self.update_inodes()
+        """Raise ZonedriveError unless the inode itself is pinned, not only a folder above it.
+
+        Call `update_inodes` first.
+        """
         if inode.ino in self._roots:
             return
         above = self.root_of(inode.ino)
@@ -159,7 +165,7 @@ class Pins:
         If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
         If the pin has no remote id, the entry never was on the service, so remove the pin.
         """
-        roots, missing = set(), False
+        roots, missing = set(), []
         for pin in self._store.all():
             inode = self._inode_of(pin)
             if inode is not None and inode.parent != NOWHERE:
@@ -168,8 +174,8 @@ class Pins:
             elif inode is None and pin.remote_id is None:
                 self._note(pin, None)
             else:
-                missing = True
-        self._roots, self._is_one_missing = roots, missing
+                missing.append(pin)
+        self._roots, self._missing = roots, missing
         pins = self._store.all()
         self._entries = {(pin.zone, pin.remote_id) for pin in pins if pin.remote_id is not None}
         self._parents_of_files = {
@@ -187,4 +193,4 @@ class Pins:
             if now is None:
                 self._store.drop([pin.ino])
             else:
-                self._store.put(now, pin)
+                self._store.put(now, former=pin)

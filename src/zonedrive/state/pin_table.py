@@ -50,17 +50,18 @@ class PinStore:
         """Return all pins."""
         return list(self._pins.values())
 
-    def put(self, pin: Pin, former: Pin | None = None) -> None:
-        """Store a pin, and delete `former`, an earlier pin of the same entry, if given."""
+    def put(self, *pins: Pin, former: Pin | None = None) -> None:
+        """Store pins, and delete `former`, an earlier pin of one of the entries, if given."""
         with self._database.transaction():
             if former is not None:
                 self.drop([former.ino])
-            self._database.restore_on_rollback(self._pins, pin.ino)
-            self._database.execute(
-                "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
-                (pin.ino, pin.zone, pin.remote_id),
-            )
-            self._pins[pin.ino] = pin
+            for pin in pins:
+                self._database.restore_on_rollback(self._pins, pin.ino)
+                self._database.execute(
+                    "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
+                    (pin.ino, pin.zone, pin.remote_id),
+                )
+                self._pins[pin.ino] = pin
 
     def drop(self, inos: Iterable[int]) -> None:
         """Delete the pins with the given inode numbers, all of which must exist."""

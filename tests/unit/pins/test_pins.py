@@ -354,7 +354,7 @@ async def test_a_pin_on_a_full_disk_stays_valid(
     with office.state.transaction():
         office.state.inodes.update(made, remote_id="new")
 
-    def full(store: PinStore, pin: Pin, former: Pin | None = None) -> None:
+    def full(store: PinStore, *pins: Pin, former: Pin | None = None) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
@@ -375,3 +375,23 @@ def test_a_pin_that_cannot_be_stored(office: Office) -> None:
         store.drop([7])
         raise RuntimeError
     assert store.all() == [Pin(7)] == PinStore(office.state.database).all()
+
+
+def test_only_missing_pins_are_looked_up_after_a_listing(office: Office) -> None:
+    """One deleted pinned file costs a few queries for each listing, however many pins there are."""
+    files = [office.file(f"{number}") for number in range(100)]
+    for each in files:
+        office.pins.add(each)
+    inodes = office.state.inodes
+    with office.state.transaction():
+        inodes.unlink(files[0])
+        inodes.unlink(files[1])
+    office.pins.update_inodes()
+    queries: list[str] = []
+    office.state.database._connection.set_trace_callback(queries.append)
+    assert not office.pins.has_returned()
+    assert len(queries) < 10
+    returned = office.file("1")
+    assert office.pins.has_returned()
+    assert returned.ino in office.pins
+    assert [pin.remote_id for pin in office.pins.missing()] == ["0"]

@@ -157,6 +157,20 @@ def test_a_file_that_did_not_fit_is_fetched_when_another_one_is_closed(desk: Mou
 
 
 @pytest.mark.mount("cache_size=4000000")
+def test_a_file_that_is_unpinned_makes_room_at_once(desk: Mounted) -> None:
+    """The next file that is read is cached, although there was no room for the one before."""
+    desk.allow("no room")
+    for name in ("pinned", "before", "after"):
+        desk.zone.write(name, os.urandom(3_000_000))
+    pin(desk, "pinned")
+    (desk.root / "before").read_bytes()
+    assert desk.xattr(desk.root / "before", STATE) == "remote"
+    virtual(desk).command("unpin", paths=[f"{ZONE}/pinned"])
+    (desk.root / "after").read_bytes()
+    assert desk.xattr(desk.root / "after", STATE) == "cached"
+
+
+@pytest.mark.mount("cache_size=4000000")
 def test_a_file_that_is_saved_by_a_rename_is_not_evicted(desk: Mounted) -> None:
     """The new file takes over the pin with the entry, and stays when much else is read."""
     data = os.urandom(2_000_000)

@@ -129,7 +129,7 @@ class Cache:
 
     @property
     def pinned(self) -> Container[int]:
-        """Numbers of the inodes whose content is never evicted; set and updated by the caller."""
+        """Numbers of the inodes whose content is never evicted; see `Quota.pinned`."""
         return self._quota.pinned
 
     @pinned.setter
@@ -294,7 +294,7 @@ class Cache:
         """Wait GATHER_S seconds, then write the small files that were added until then."""
         try:
             await trio.sleep(GATHER_S)
-            await self._quota.shrink()  # in steps, unlike `write`
+            await self._quota.shrink(self._small.need)  # in steps, unlike `write`
         finally:
             self._gathering = False
         self._small.write(self._in_use)

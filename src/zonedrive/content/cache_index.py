@@ -108,6 +108,7 @@ _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was wr
 HASH_BYTES = 16
 RESERVE = 0.05  # fraction of the disk that stays free
 AGAIN_S = 5.0  # seconds between two attempts to create an index on a failing disk
+FIRST = (-1, "")  # before the (used_ns, name) of all rows
 
 
 class CacheIndex:
@@ -128,6 +129,9 @@ class CacheIndex:
         # Names of rows that count as deleted, and the disk usage of their content in the index.
         self._undeleted: dict[str, int] = {}
         self.undeleted_bytes = 0  # sum of that disk usage
+        # (used_ns, name) up to which no row can be evicted. `Quota` raises it; a row that is put
+        # before it lowers it.
+        self.passed = FIRST
         self._complained = False
         self._tried_s = time.monotonic()
 
@@ -274,12 +278,14 @@ class CacheIndex:
 
     def put(self, row: Row) -> bool:
         """Store a row, replacing a row of the same inode and stamp; return True on success."""
+        self._put_back(row.used_ns)
         return self._write(_PUT, self._stored(row))
 
     def put_contents(self, batch: Sequence[tuple[Row, bytes]]) -> bool:
         """Store rows and their contents in one transaction; return True on success."""
         rows = [self._stored(row) for row, _ in batch]
         contents = [(row.ino, content) for row, content in batch]
+        self._put_back(min(row.used_ns for row, _ in batch))
 
         def change(db: Database) -> None:
             with db.transaction():
@@ -287,6 +293,10 @@ class CacheIndex:
                 db.execute_many("INSERT OR REPLACE INTO contents VALUES (?, ?)", contents)
 
         return self._change(change)
+
+    def _put_back(self, used_ns: int) -> None:
+        """Lower `passed` below a row with this time of last use, if the clock was set back."""
+        self.passed = min(self.passed, (used_ns, ""))
 
     def content(self, ino: int) -> bytes | None:
         """Return the inode's content as stored (encrypted if there is a key), or None."""
@@ -327,6 +337,7 @@ class CacheIndex:
 
     def set_last_use(self, name: str, used_ns: int) -> None:
         """Set the time of the last use of the row `name`, in nanoseconds since the epoch."""
+        self._put_back(used_ns)
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:

@@ -19,11 +19,14 @@ from typing import TypeAlias
 import trio
 
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.cache_index import CacheIndex, Row, usable_bytes
+from zonedrive.content.cache_index import FIRST, CacheIndex, Row, usable_bytes
 
 log = logging.getLogger(__name__)
 
 SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
+# Seconds after which rows that could not be evicted are examined again, because entries may have
+# been moved out of a pinned folder.
+EXAMINE_S = 60.0
 _BATCH = 64  # rows that are evicted in one transaction
 _Steps: TypeAlias = Generator[list[Path], None, int]  # see `Quota._claim`
 
@@ -37,13 +40,28 @@ class Quota:
         The usage is 0 until the caller sets `idle` to the disk usage of all rows of the index.
         """
         self.limit = limit
-        self.pinned: Container[int] = ()
+        self._pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that are not in use
         self.leaving = 0  # bytes of files that are about to be removed
         self.entries: set[CacheEntry] = set()  # entries in use
         self._directory = directory
         self._index = index
         self._said_s = -SAID_S  # time of the last warning about a full cache
+        self._examined_s = 0.0  # time since which `CacheIndex.passed` counts
+
+    @property
+    def pinned(self) -> Container[int]:
+        """Numbers of the inodes that are never evicted; set it again after each change."""
+        return self._pinned
+
+    @pinned.setter
+    def pinned(self, inos: Container[int]) -> None:
+        self._pinned = inos
+        self._examine_again()
+
+    def _examine_again(self) -> None:
+        """Make the next claim examine all rows, also those that could not be evicted before."""
+        self._index.passed, self._examined_s = FIRST, time.monotonic()
 
     @property
     def ceiling(self) -> int:
@@ -108,7 +126,7 @@ class Quota:
         The result is negative if the usage would still exceed the limit. Nothing is evicted; other
         tasks run between two batches of rows.
         """
-        evictable, after = 0, (-1, "")
+        evictable, after = 0, FIRST
         while rows := self._index.oldest(_BATCH, after):
             busy = {entry.path.name for entry in self.entries}
             evictable += sum(row.taken for row in rows if self._is_evictable(row, busy))
@@ -120,9 +138,12 @@ class Quota:
         """Return True if a row may be evicted; `busy` are the names of the files in use."""
         return row.ino not in self.pinned and row.name not in busy
 
-    async def shrink(self) -> None:
-        """Evict rows until the usage is within the limit; other tasks run between two batches."""
-        await self.claim(0, 0)
+    async def shrink(self, need: int = 0) -> None:
+        """Evict rows until the usage is within the limit, and `need` bytes are free if possible.
+
+        Other tasks run between two batches.
+        """
+        await self.claim(need, need)
 
     def _claim(self, need: int, want: int) -> _Steps:
         """Evict rows in steps, least recently used first; return the number of granted bytes.
@@ -131,24 +152,30 @@ class Quota:
         operations may run between two steps. Rows are evicted until `need` bytes are free, or
         `want` bytes if one batch is enough. Content in the index is not evicted while the index
         cannot delete content, because that would free no space.
+
+        Rows that cannot be evicted are examined only once, until the pins change or EXAMINE_S
+        seconds have passed. An entry in use gets a new place in the index when it is closed.
         """
+        if time.monotonic() - self._examined_s >= EXAMINE_S:
+            self._examine_again()
         self._index.delete(())  # rows that an earlier call could not delete
         # Computed once, because the disk space of evicted content becomes free later.
         most, evicted = self._most(), 0
         least, ample = (need, want) if need <= self.limit else (0, 0)
-        epoch, after, size = self._index.epoch, (-1, ""), _BATCH
+        epoch, after, size = self._index.epoch, self._index.passed, _BATCH
         while (
             (missing := (ample if evicted < _BATCH else least) - most + self.usage()) > 0
             and self._index.epoch == epoch
             and (rows := self._index.oldest(_BATCH, after))
         ):
             busy = {entry.path.name for entry in self.entries}
-            batch, last = list[Row](), after
+            batch, last, skipped = list[Row](), after, False
             for row in rows:
                 if missing <= 0 or len(batch) == size:
                     break
                 last = (row.used_ns, row.name)
                 if row.in_index and self._index.undeleted_bytes:
+                    skipped = True
                     continue
                 if self._is_evictable(row, busy):
                     missing -= row.taken
@@ -161,6 +188,8 @@ class Quota:
                 self.idle += taken
                 size = 1  # a full disk may still have space for a short transaction
                 continue
+            if self._index.passed == after and not skipped:  # else examined again by a later claim
+                self._index.passed = last
             after = last
             evicted += len(batch)
             yield [self._directory / row.name for row in batch if not row.in_index]

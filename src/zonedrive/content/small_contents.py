@@ -70,6 +70,11 @@ class SmallContents:
         return self._bytes >= WAITING
 
     @property
+    def need(self) -> int:
+        """Approximate disk usage in bytes of the content that is waiting to be written."""
+        return sum(cost(len(each.data)) for each in self._waiting.values())
+
+    @property
     def needs_checkpoint(self) -> bool:
         """True if `checkpoint` should be called in a thread."""
         return self._logged >= LOG

@@ -61,7 +61,9 @@ class FileSystem:
         callers = CallerPolicy(state.settings.guard)
         self._folders = DirectoryCache(state, service)
         self._executor = Executor(state, service, self._folders)
-        state.cache.pinned = self.pins = Pins(state)
+        self.pins = Pins(state)
+        self._protect_pinned()
+        self.pins.changes.add(self._protect_pinned)
         self.keeping = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content use separate connection pools; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
@@ -93,6 +95,10 @@ class FileSystem:
         )
         self.entry_states = EntryStates(state, self._dispatcher, self.pins)
         self.invalidations = state.invalidations.receive
+
+    def _protect_pinned(self) -> None:
+        """Tell the cache which content is pinned, again after each change of the pins."""
+        self._state.cache.pinned = self.pins
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:

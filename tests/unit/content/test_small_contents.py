@@ -14,6 +14,7 @@ from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from tests.unit.content.test_cache import Offline, fetched, fill, running
 from zonedrive.content.cache import Cache
+from zonedrive.content.quota import EXAMINE_S
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
 
@@ -377,3 +378,87 @@ async def test_contents_are_evicted_on_a_nearly_full_disk(tmp_path: Path) -> Non
         left = sum(cache.is_complete(ino, "r") for ino in range(1, 101))
         assert 50 < left < 99
         assert left <= cache.usage() // each <= left + 1
+
+
+def full_of_pins(folder: Path, count: int) -> Cache:
+    """Return a cache that has only pinned contents, 1 to `count`, and no room for another one."""
+    cache = Cache(folder, KEY, count * cost(4 * KIB + 28)).start()
+    cache.pinned = range(1, count + 1)
+    for ino in range(1, count + 1):
+        assert cache.put(ino, "r", small(ino))
+    assert len(cache.inos()) == count
+    return cache
+
+
+def searches(cache: Cache) -> list[str]:
+    """Return a list of all later queries for contents that could be evicted."""
+    found: list[str] = []
+    assert cache._index._db is not None
+    cache._index._db._connection.set_trace_callback(
+        lambda sql: found.append(sql) if "ORDER BY used_ns" in sql else None
+    )
+    return found
+
+
+def test_pinned_contents_are_examined_once(tmp_path: Path) -> None:
+    """A cache full of pinned contents does not examine all of them for each new content."""
+    cache = full_of_pins(tmp_path, 400)
+    queries = searches(cache)
+    for ino in range(1001, 1031):
+        cache.put(ino, "r", small(ino))
+    assert len(cache.inos()) == 400
+    # Each content claims space twice: in its batch, and alone.
+    assert len(queries) <= 400 // 64 + 1 + 2 * 30
+
+
+async def test_other_tasks_run_while_pinned_contents_are_examined(tmp_path: Path) -> None:
+    """Nothing waits until all contents of a full cache are examined."""
+    cache = full_of_pins(tmp_path, 800)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(cache.run)
+        queries, most = searches(cache), 0
+        assert cache.put(1001, "r", small(1001))
+        while 1001 in cache.inos():
+            known = len(queries)
+            await trio.lowlevel.checkpoint()
+            most = max(most, len(queries) - known)
+        await cache.aclose()
+    assert len(queries) >= 800 // 64
+    assert most <= 4
+
+
+@pytest.mark.parametrize(
+    ("how", "count"), [("unpinned", 3), ("moved", 3), ("added", 2), ("clock", 2)]
+)
+def test_contents_that_can_be_evicted_now_are_found(
+    tmp_path: Path, how: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They make room for others although nothing could be evicted before."""
+    cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))
+    cache.pinned = pinned
+    cache._quota.limit += 2 * each
+    assert cache._quota.claim_at_once(3 * each) == (0, [])
+    if how == "unpinned":
+        cache.pinned = pinned - {5}
+    elif how == "moved":  # out of a pinned folder
+        pinned.remove(5)
+        assert cache._quota.claim_at_once(3 * each) == (0, [])
+        cache._quota._examined_s -= EXAMINE_S
+    else:
+        if how == "clock":  # is set back
+            monkeypatch.setattr("time.time_ns", lambda: 1)
+        assert cache.put(11, "r", small(11))
+    assert cache._quota.claim_at_once(count * each) == (count * each, [])
+    assert len(cache.inos()) == (10 if count == 2 else 9)
+
+
+async def test_a_file_that_was_closed_makes_room(tmp_path: Path) -> None:
+    """Nothing could be evicted while it was open."""
+    each = 64 * KIB
+    async with running(tmp_path, limit=4 * each) as cache:
+        reader = cache.open(1, "r", each, Script(content(each)))
+        await reader.fill()
+        assert await cache._quota.claim(3 * each, 3 * each) == 0
+        reader.close()
+        assert await cache._quota.claim(3 * each, 3 * each) == 3 * each
+        assert cache.inos() == []

@@ -62,9 +62,15 @@ def _invalidate_all(batch: list[Invalidation]) -> None:
             # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
             # The other numbers occur while a session is ending.
             if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
-                log.warning("the kernel rejected the invalidation %r (%s)", change, refused)
+                log.warning("the kernel rejected %s of inode %d (%s)", *_told(change), refused)
         except Exception:  # the other invalidations are still sent
-            log.exception("cannot send the invalidation %r to the kernel", change)
+            log.exception("cannot send %s of inode %d to the kernel", *_told(change))
+
+
+def _told(change: Invalidation) -> tuple[str, int]:
+    """Return the type and the inode number of a change for the log, where no name may appear."""
+    ino = change.ino if isinstance(change, InodeChanged) else change.parent
+    return type(change).__name__, ino
 
 
 def _invalidate(change: Invalidation) -> None:

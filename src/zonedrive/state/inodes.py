@@ -22,12 +22,16 @@ from cachetools import TTLCache
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
+from zonedrive.observers import Observers
 from zonedrive.state.inode import IDENTITY, NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
 from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, batches, unreadable
 
 REPLY_FIELDS = frozenset(("zone", *IDENTITY))
 """Fields that mirror the service's reply; a change of any of these fields resets `Inode.seen`."""
+
+REMOTE_PLACE = ("zone", "remote_parent", "remote_name")
+"""Fields that describe the last known place of an entry on the service."""
 
 STALE_LISTING_S = 120  # longest time that a listing takes; a slower listing may undo a change
 RECENT = 100_000  # number of remembered changes
@@ -68,6 +72,8 @@ class Inodes:
         self._changes: Counter[int] = Counter()  # change counters, by folder
         self._lookups: Counter[int] = Counter()  # lookup counts of the kernel
         self.recent_writes = RecentWrites()
+        # Notified with the ino of an inode whose place on the service (REMOTE_PLACE) has changed.
+        self.relocated: Observers[[int]] = Observers()
         self._next_ino = self.rows.next_ino()
 
     @classmethod
@@ -459,6 +465,9 @@ class Inodes:
         before = {name: getattr(inode, name) for name in fields}
         self._database.on_rollback(lambda: _assign(inode, before))
         _assign(inode, fields)
+        if any(name in fields and fields[name] != before[name] for name in REMOTE_PLACE):
+            self._database.on_rollback(lambda: self.relocated.notify(inode.ino))
+            self.relocated.notify(inode.ino)
 
     def _new(
         self, parent: int, name: str, kind: Kind | None, fields: Mapping[str, object]

@@ -252,6 +252,7 @@ class DueQueue:
         self.parked: set[int] = set()  # subset of `names`
         # Inodes with a change that concerns names, since the planner last cleared the set.
         self.changed: set[int] = set()
+        self.unindexed: set[int] = set()  # with changes that `LeavingEntries` has not read yet
         self._due: dict[int, int] = {}  # due times of contents that no writer has open, by inode
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
@@ -265,6 +266,7 @@ class DueQueue:
         if named or ino in self.names:
             if (before and before.plan) != (intent and intent.plan):
                 self.changed.add(ino)
+            self.unindexed.add(ino)
             (self.names.add if named else self.names.discard)(ino)
             is_parked = intent is not None and intent.parked
             (self.parked.add if is_parked else self.parked.discard)(ino)

@@ -264,14 +264,13 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     A parked file has been renamed to a local-only name, while its entry on the service stayed. A
     removed file whose deletion is under way does not count: its entry may be gone already.
     """
-    for intent in state.intents.leaving():
-        running = state.in_flight.get(intent.ino)
-        if running is not None and running.gone:
+    for inode in state.leaving.at(folder, name):
+        running, intent = state.in_flight.get(inode.ino), state.intents.get(inode.ino)
+        if intent is None or (running is not None and running.gone):
             continue
-        inode = state.inodes.find(intent.ino)
-        if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
+        if inode.is_folder or intent.final or not (intent.gone or inode.local):
             continue
-        if _had(inode, folder, name) and not _is_moving(state, inode):
+        if not _is_moving(state, inode):
             return inode
     return None
 
@@ -289,9 +288,10 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
     local-only names. Called when the successor is removed or renamed.
     """
     folder = state.inodes.get(successor.parent)
-    for intent in state.intents.parked():
-        if _had(state.inodes.get(intent.ino), folder, successor.name):
-            state.intents.place(intent.ino, state.due_for_names())
+    for inode in state.leaving.at(folder, successor.name):
+        intent = state.intents.get(inode.ino)
+        if intent is not None and intent.parked:
+            state.intents.place(inode.ino, state.due_for_names())
 
 
 def _is_moving(state: LocalState, inode: Inode) -> bool:

@@ -28,6 +28,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
+from zonedrive.state.leaving_entries import LeavingEntries
 from zonedrive.state.merge import Local, Merged, is_kept
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
@@ -76,6 +77,7 @@ class LocalState:
         self.opened: dict[int, OpenFile] = {}  # by ino
         # Access times that a program has set, by ino; other files report their modification time.
         self.atimes: LRUCache[int, int] = LRUCache(ATIMES)
+        self.leaving = LeavingEntries(self.inodes, self.intents)
         # Work on the outbox, by inode.
         self.in_flight: dict[int, Intent] = {}  # with a step in progress; the intent it sends
         self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled

@@ -397,7 +397,7 @@ class Uploader:
         # Inodes whose local name may have the suffix `~` and hash, and the inode without a suffix.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
-        inos |= {intent.ino for intent in self._state.intents.leaving()}
+        inos |= {each.ino for each in self._state.leaving.at(folder, name)}
         place = folder.zone, folder.remote_id, name
         return [
             each

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from tests.harness.counting import calls
 from tests.unit.sync.account import Account
 from zonedrive.causes import Cause
 from zonedrive.errors import AmbiguousName, Changed, Damaged, StoreError, ZonedriveError
@@ -643,3 +644,23 @@ async def test_a_version_that_is_read_is_confirmed(tmp_path: Path, changed: str)
         else:
             with pytest.raises(Changed if changed == "saved" else ZonedriveError):
                 await source.confirm()
+
+
+async def test_an_upload_does_not_look_at_all_pending_removals(tmp_path: Path) -> None:
+    """The check for another entry of the same name is the same with few and with many of them."""
+    few, many = 3, 300
+    account, numbers = Account(tmp_path), []
+    account.bob.write("a", b"alice")
+    for number in range(few + many):
+        account.bob.write(f"removed {number}", b"")
+    async with account.running():
+        state, inode = account.state, account.at("a")
+        for pending in (range(few), range(few, few + many)):
+            for number in pending:
+                local_operations.remove(state, account.at(f"removed {number}"))
+            state.leaving.at(account.zone, "a")
+            account.save("a", b"edited %d" % len(pending))
+            with calls() as counted:
+                await account.uploads.upload(account.intent(inode), inode)
+            numbers.append(counted.number)
+    assert abs(numbers[1] - numbers[0]) < many // 2

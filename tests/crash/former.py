@@ -14,8 +14,17 @@ def box_of(state: Path) -> Box:
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 
+def make_ninth(state: Path) -> None:
+    """Turn the database into one of the ninth schema."""
+    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+        database.execute("ALTER TABLE intents DROP COLUMN left_folder")
+        database.execute("ALTER TABLE intents DROP COLUMN left_name")
+        database.execute("PRAGMA user_version = 9")
+
+
 def make_eighth(state: Path) -> None:
     """Turn the database into one of the eighth schema."""
+    make_ninth(state)
     with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
         database.execute("DROP TRIGGER conflicts_return")
         database.execute("DROP TRIGGER conflicts_end")

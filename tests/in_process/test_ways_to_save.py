@@ -308,6 +308,23 @@ def recreated(save: Save) -> None:
     assert set(zone.listing(folder)) == save.names
 
 
+@pytest.mark.mount("settle=60", "refresh=0.5")
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("name", WAYS)
+def test_after_a_rename_that_is_not_sent_yet(desk: Mounted, name: str, killed: bool) -> None:
+    """A save continues the history as well, also if the daemon is killed between two steps."""
+    save = Save(desk, "renamed", name)
+    path = save.path.with_name("plan.txt")
+    save.path.rename(path)
+    save.path, save.inside, save.names = path, "renamed/plan.txt", {"plan.txt"}
+    for still_open in save.steps():
+        if killed and not still_open:
+            desk.kill()
+            desk.mount()
+    save.place.flush()
+    save.check()
+
+
 @HASTY
 @pytest.mark.parametrize("name", WAYS)
 def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> None:

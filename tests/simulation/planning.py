@@ -41,6 +41,7 @@ class Item:
     held: bool = False  # a program has it open
     written: int = 0  # content of a new file that its program has not saved yet
     asked: Place | None = None  # place of a request without an answer
+    left: Place | None = None  # last place here that the service does not know
 
     @property
     def new(self) -> bool:
@@ -90,6 +91,7 @@ class Plan:
             origin=item.asked if item.new else entries[item.ident].place,
             inside=_inside(item.ident, entries),
             toward=_inside(item.place[0], entries) if toward else (),
+            left=None if item.new else item.left,
         )  # fmt: skip
 
     # ---- what a step does ----
@@ -118,7 +120,7 @@ class Plan:
                 return self._with(entries, replace(item, generation=0))
             case Action.MOVE:
                 _move(entries, item.ident, item.place)
-                return self._with(entries, replace(item, moved=False))
+                return self._with(entries, replace(item, moved=False, left=None))
             case Action.ASIDE:
                 above = entries[item.ident].place[0]
                 folder = self.item(above)
@@ -142,11 +144,13 @@ class Plan:
         former = self.item(other)
         assert former is not None
         assert former.ident, "a new entry has no identity to give"
-        plan = self._with(entries, replace(item, ident=former.ident))
+        moved = item.place != entries[former.ident].place
+        plan = self._with(entries, replace(item, ident=former.ident, moved=moved))
         if former.gone:
             return plan._with(entries, without=former)
         content = former.generation or entries[former.ident].versions[-1]
-        return plan._with(entries, replace(former, ident=0, generation=content, moved=False))
+        stays = replace(former, ident=0, generation=content, moved=False, left=None)
+        return plan._with(entries, stays)
 
     def _answered(self, item: Item) -> "Plan":
         """Return the state after the outcome of a request is known."""
@@ -331,10 +335,15 @@ def files(
             for generation, held in ((0, False), (ino, False), (ino, True)):
                 moved = place != origin
                 if moved or generation:
-                    yield Item(ino, False, place, ino, generation, moved, held=held), entry
+                    item = Item(ino, False, place, ino, generation, moved, held=held)
+                    between = [each for each in places if moved and each not in (place, origin)]
+                    for left in (None, *between):
+                        yield replace(item, left=left), entry
         yield Item(ino, False, origin, ino), entry  # without a change
         for final, held in product((False, True), repeat=2):
-            yield Item(ino, False, NEVER, ino, gone=True, final=final, held=held), entry
+            item = Item(ino, False, NEVER, ino, gone=True, final=final, held=held)
+            for left in (None, *(each for each in places if each != origin)):
+                yield replace(item, left=left), entry
         yield Item(ino, False, (ROOT, f"{ino}~"), ino, parked=True), entry
         for has_arrived in (False, True):
             arrived = Entry(origin, False, (ARRIVED,)) if has_arrived else None

@@ -34,12 +34,21 @@ from zonedrive.state import outbox_states
 from zonedrive.state.outbox_states import Change, Event
 
 _COLUMNS = (
-    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
+    "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked,"
+    " left_folder, left_name"
 )
 """Columns in the order of the fields of `Intent`; the column `failed` is the field `cause`."""
 
-_USES = {"base": b"intent base", "error": b"intent error"}  # encrypted columns
+_USES = {
+    "base": b"intent base",
+    "error": b"intent error",
+    "left_name": b"intent left name",
+}  # encrypted columns
 _BY = b"conflict by"
+
+
+LocalPlace = tuple[int, str]
+"""Inode number of a folder, and the local name of a file in the folder."""
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -58,6 +67,10 @@ class Intent(msgspec.Struct, frozen=True):
     cause: Cause = Cause.NONE  # why the last attempt failed
     error: str = ""  # why the last attempt failed, in one line
     parked: bool = False  # the name is now local-only, and the entry keeps its old name
+    # Last local place of a file that was removed or renamed there, if the service does not know the
+    # place: inode number of the folder, and name.
+    left_folder: int = 0
+    left_name: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -80,7 +93,13 @@ class Intent(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> tuple[object, ...]:
         """Return what the intent asks for, without the time and the record of failed attempts."""
-        return self.seq, self.generation, self.place, self.gone, self.held, self.parked
+        asked = self.seq, self.generation, self.place, self.gone, self.held, self.parked
+        return *asked, self.left
+
+    @property
+    def left(self) -> LocalPlace | None:
+        """Last local place, or None: a new file there takes over the entry."""
+        return None if self.left_name is None else (self.left_folder, self.left_name)
 
     @property
     def state(self) -> Change:
@@ -157,6 +176,12 @@ def add_told(connection: sqlite3.Connection) -> None:
     All existing conflicts are marked as told.
     """
     connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
+
+
+def add_left(connection: sqlite3.Connection) -> None:
+    """Migrate to the tenth schema: record the last local place of removed and renamed files."""
+    connection.execute("ALTER TABLE intents ADD COLUMN left_folder INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE intents ADD COLUMN left_name TEXT")  # sealed
 
 
 def end_with_inodes(connection: sqlite3.Connection) -> None:
@@ -563,6 +588,16 @@ class IntentTable:
         if old is not None and old.base != base:
             self._put(msgspec.structs.replace(old, base=base))
 
+    def set_left(self, ino: int, left: LocalPlace | None) -> None:
+        """Record the last local place of a file in its intent, if this moves or deletes the entry.
+
+        See `Intent.left`.
+        """
+        old = self._intents.get(ino)
+        if old is not None and (old.place or old.gone) and old.left != left:
+            folder, name = left or (0, None)
+            self._put(msgspec.structs.replace(old, left_folder=folder, left_name=name))
+
     def drop(self, ino: int) -> None:
         """Delete the inode's intent, if any. Observers are notified in any case."""
         if ino in self._intents:
@@ -592,7 +627,7 @@ class IntentTable:
             fields |= {"generation": 0, "size": 0, "base": None}
             event = Event.CONTENT_SENT
         if place and now.seq == intent.seq:
-            fields["place"] = False
+            fields |= {"place": False, "left_folder": 0, "left_name": None}
             event = Event.PLACE_SENT
         left = msgspec.structs.replace(now, **fields)
         if left.generation or left.place or left.gone:
@@ -649,7 +684,7 @@ class IntentTable:
             values[name] = sealed(self._box, values[name], use)
         self._database.execute(
             f"INSERT OR REPLACE INTO intents ({_COLUMNS})"  # noqa: S608 - constants only
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             tuple(values.values()),
         )
         self._set(intent.ino, intent, event)

@@ -25,6 +25,7 @@ from zonedrive.model import Revision
 from zonedrive.state.attributes import MODE_BITS
 from zonedrive.state.conflict_copies import remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.intents import LocalPlace
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, Session, content_of
@@ -203,6 +204,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         raise OSError(errno.ENOTEMPTY, "the folder is not empty")
     intent, opened = state.intents.get(inode.ino), state.opened.get(inode.ino)
     state.intents.conflicts.drop(inode.ino)
+    left = _last_place(state, inode)
     if opened is not None:
         opened.removed_here = True
     if inode.is_new:
@@ -216,6 +218,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         state.intents.gone(inode.ino, due, final=final)
         if opened is not None:
             state.intents.hold(inode.ino)
+        state.intents.set_left(inode.ino, left)
     if intent is not None and intent.generation and opened is None:
         state.discard_bytes(inode, intent)
         state.inodes.update(inode, generation=0)
@@ -231,6 +234,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
     """
     former = target or removed_at(state, folder, name)
     old_folder = state.inodes.get(inode.parent)
+    left = _last_place(state, inode)
     with state.transaction():
         if not state.stays_local(folder, name):
             state.intents.conflicts.drop(inode.ino)  # a user has handled the conflict
@@ -240,6 +244,8 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
         if target is None and former not in (None, inode) and not inode.is_folder:
             _restart_history(state, inode)
         _place(state, inode, folder, name, is_successor=is_successor)
+        if not is_successor:
+            state.intents.set_left(inode.ino, left)
         for each in {old_folder, folder}:
             _touch(state, each)
         reached(Place.RENAME_INSIDE)
@@ -251,11 +257,32 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
 def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
     """Exchange the places (folder and name) of two inodes."""
     here, there = (inode.parent, inode.name), (target.parent, target.name)
+    left = {each.ino: _last_place(state, each) for each in (inode, target)}
     with state.transaction():
         state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
         _place(state, target, state.inodes.get(here[0]), here[1])
         _place(state, inode, state.inodes.get(there[0]), there[1])
+        for ino, place in left.items():
+            state.intents.set_left(ino, place)
     reached(Place.EXCHANGED)
+
+
+def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
+    """Return the new `Intent.left` of an inode that is about to leave its local place.
+
+    That is the local place of a file whose rename is not sent yet. If the file leaves a local-only
+    name, or if a new file is already at the former value, the former value is returned.
+    """
+    intent = state.intents.get(inode.ino)
+    if inode.is_folder or inode.is_new or intent is None or not intent.place:
+        return None
+    if intent.left is not None:
+        there = state.inodes.child(*intent.left)
+        if inode.local or (there is not None and there.is_new and not there.is_folder):
+            return intent.left
+    if inode.local or _had(inode, state.inodes.get(inode.parent), state.remote_name(inode)):
+        return None
+    return inode.parent, inode.name
 
 
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
@@ -354,6 +381,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
         state.send_content_again(inode, base)
     if intent is not None and intent.place:
         state.intents.place(inode.ino, state.due_for_names())
+        state.intents.set_left(inode.ino, intent.left)
     return True
 
 
@@ -379,7 +407,7 @@ def _place(
     if not inode.is_new and local:
         if not was_local:
             _park(state, inode)
-            if not is_as_noted:  # no new file will come to the former place
+            if not is_as_noted:  # do not keep the entry under its old name for long
                 state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:
         if was_local:

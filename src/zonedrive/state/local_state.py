@@ -346,6 +346,12 @@ class LocalState:
             return known
         return inode.name
 
+    def is_elsewhere(self, inode: Inode) -> bool:
+        """Return True if the inode's local place (folder and name) differs from the service's."""
+        folder = self.inodes.get(inode.parent)
+        here = folder.remote_id, self.remote_name(inode)
+        return here != (inode.remote_parent, inode.remote_name)
+
     def path(self, ino: int) -> str:
         """Return the path of an inode; for an entry removed locally, its path on the service."""
         return path_of(self, ino)

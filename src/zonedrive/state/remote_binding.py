@@ -120,6 +120,8 @@ def hand_over(
             state.intents.drop(old.ino)
         state.inodes.update(new, **identity)
         state.intents.set_base(new.ino, base)
+        if state.is_elsewhere(new):  # the former file was renamed, and left the new place unsent
+            state.intents.place(new.ino, due_in(0), base)
         if (session := state.session(new.ino)) is not None:
             session.base = base  # the session began after the step was planned
         sending = state.intents.get(new.ino)

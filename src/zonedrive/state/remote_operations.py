@@ -134,13 +134,6 @@ def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
 # ---- names ----
 
 
-def is_elsewhere(state: LocalState, inode: Inode) -> bool:
-    """Return True if the inode's local place (folder and name) differs from the service's."""
-    folder = state.inodes.get(inode.parent)
-    here = folder.remote_id, state.remote_name(inode)
-    return here != (inode.remote_parent, inode.remote_name)
-
-
 def record_place(state: LocalState, inode: Inode, *, created: bool = False) -> None:
     """Schedule a move if the inode's local place now differs from its place on the service.
 
@@ -153,7 +146,7 @@ def record_place(state: LocalState, inode: Inode, *, created: bool = False) -> N
     folder = state.inodes.get(inode.parent)
     if not created and folder.is_new and state.intents.get(folder.ino) is None:
         return  # the folder was deleted or moved on the service: a listing shows the file's place
-    if is_elsewhere(state, inode):
+    if state.is_elsewhere(inode):
         state.intents.place(inode.ino, due_in(0))
 
 
@@ -173,7 +166,7 @@ def record_location(state: LocalState, request: PendingRequest, entry: Entry | N
         intent = state.intents.get(inode.ino)
         if intent is None or not (intent.place or intent.gone):
             record_place(state, inode)
-        elif not (intent.gone or intent.parked or is_elsewhere(state, inode)):
+        elif not (intent.gone or intent.parked or state.is_elsewhere(inode)):
             state.intents.done(intent, place=True)
 
 

@@ -32,6 +32,7 @@ SCHEMAS = (
     intents.end_with_inodes,
     spool.create_table,
     intents.keep_moved,
+    intents.add_left,
 )
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
 

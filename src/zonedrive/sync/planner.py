@@ -10,6 +10,10 @@ backup file that was created and removed causes no step. Some cases need more ca
   service gets one new version and the history continues. While a program is still writing the new
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
   over the identity: the entry is deleted, and the new file gets a new entry.
+* The same holds for the last local place of such a file, if the file had been renamed to this place
+  and the service does not know this place (`Intent.left`). The new file takes over the identity and
+  then moves the entry to the place. A new file at the former place on the service has precedence.
+  If several files have left a local place, none of them passes on its identity there.
 * A file on the service was renamed locally to a name that is never uploaded (a backup). The file is
   parked: its entry stays as it is. In three cases, the file gives up its entry (WITHDRAW), and the
   entry is deleted: another entry that cannot take over the identity, such as a folder, needs the
@@ -41,7 +45,7 @@ requires a new folding.
 This module knows nothing about how a step is performed. No function here is `async`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
 
 import msgspec
@@ -75,6 +79,7 @@ class InodeView(msgspec.Struct, frozen=True):
     toward: tuple[int, ...] = ()  # of a known folder: folders on the service above its target
     local: bool = False  # the local name is never sent to the service
     moved: bool = False  # of a parked file: a coworker has moved its entry
+    left: Place | None = None  # last local place that the service does not know, see `Intent.left`
 
 
 class Action(IntEnum):
@@ -121,23 +126,31 @@ def fold(
         view.place for intent, view in items if view.new and not view.folder and intent.generation
     }
     wanted.update(being_written)
+    left = _left_places(items, inherited, wanted)
+    inherited |= left
+    heirs = {each.ino for place, each in left.items() if place in wanted}
+    making_way = {
+        view.ino
+        for intent, view in items
+        if not (view.folder or view.new) and (view.origin in wanted or view.ino in heirs)
+    }
     steps = [
         step
         for intent, view in items
-        if (step := _step(intent, view, inherited, wanted)) is not None
+        if (step := _step(intent, view, inherited, making_way)) is not None
     ]
     taken = {views[step.ino].place for step in steps if _takes_a_place(step, views[step.ino])}
     deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.DELETE, intent.ino, intent)
         for intent, view in items
-        if intent.gone and intent.held and not view.new and view.origin not in wanted
+        if intent.gone and intent.held and not view.new and view.ino not in making_way
         if any(views[ino].origin in taken for ino in (view.ino, *deleted.intersection(view.inside)))
     ]
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
         for intent, view in items
-        if intent.parked and _gives_up(view, wanted, taken, deleted)
+        if intent.parked and _gives_up(view, making_way, taken, deleted)
     ]
     # A new file can pass on its remote entry only after its own step has determined whether its
     # request has created the entry.
@@ -147,31 +160,55 @@ def fold(
     steps = [step for step in steps if step.ino not in adopted]
     # A file whose remote entry goes to a new file takes over the entry of a file that was removed
     # at its place.
-    places = {views[ino].place for ino in adopted}
+    places: set[Place | None] = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
 
 
+def _left_places(
+    items: Iterable[tuple[Intent, InodeView]],
+    inherited: Collection[Place],
+    wanted: Collection[Place],
+) -> dict[Place, InodeView]:
+    """Return the files that pass on their remote entry at their last local place, by that place.
+
+    `inherited` are the places on the service whose entries new files may take over, and `wanted`
+    the places of such new files.
+    """
+    found: dict[Place, list[InodeView]] = {}
+    for intent, view in items:
+        if view.left is not None and not intent.final:
+            found.setdefault(view.left, []).append(view)
+    return {
+        place: views[0]
+        for place, views in found.items()
+        if len(views) == 1 and place not in inherited and views[0].origin not in wanted
+    }
+
+
 def _gives_up(
-    view: InodeView, wanted: Collection[Place], taken: Collection[Place], deleted: Collection[int]
+    view: InodeView,
+    making_way: Collection[int],
+    taken: Collection[Place],
+    deleted: Collection[int],
 ) -> bool:
     """Return True if a parked file must give up its remote entry.
 
-    `wanted` are the places whose entries new files may take over, `taken` the places that steps
+    `making_way` are the files whose entries new files may take over, `taken` the places that steps
     need for other entries, and `deleted` the folders that steps delete.
     """
-    if view.moved and view.origin not in wanted:
+    if view.moved and view.ino not in making_way:
         return True
     return view.origin is not None and (view.origin in taken or view.origin[0] in deleted)
 
 
-def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:
+def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
     """Return True if the step deletes an entry that another file at its place can take over.
 
     `places` are the local places of files whose own remote entry goes to a new file.
     """
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
-    return is_removal and not step.intent.final and view.origin in places
+    return is_removal and not step.intent.final and not places.isdisjoint((view.origin, view.left))
 
 
 def _leaves(intent: Intent, view: InodeView) -> bool:
@@ -183,12 +220,12 @@ def _step(
     intent: Intent,
     view: InodeView,
     inherited: Mapping[Place, InodeView],
-    wanted: Collection[Place],
+    making_way: Collection[int],
 ) -> Step | None:
     """Return the step for one intent, with an empty `after`, or None if no step is possible.
 
-    `inherited` maps places to entries that a new file may take over. `wanted` contains the places
-    of new files with content.
+    `inherited` maps places to entries that a new file may take over. `making_way` contains the
+    files at whose places there is such a new file.
     """
     if intent.parked:
         return None
@@ -203,7 +240,7 @@ def _step(
         if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
-    makes_way = not view.folder and view.origin in wanted
+    makes_way = view.ino in making_way
     if (intent.gone or intent.place) and makes_way and not intent.final:
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
@@ -369,6 +406,7 @@ class InodeViews:
             folder = state.inodes.by_remote(request.zone, request.folder)
             origin = (folder.ino, request.name) if folder is not None else None
         above = state.inodes.find(inode.parent) if inode.is_folder and not inode.is_new else None
+        intent = None if inode.is_new or origin is None else state.intents.get(ino)
         return InodeView(
             ino=ino,
             folder=inode.is_folder,
@@ -379,6 +417,7 @@ class InodeViews:
             toward=() if above is None else self._inside(above, chains),
             local=inode.local,
             moved=ino in state.moved_parked,
+            left=None if intent is None else intent.left,
         )
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
@@ -432,7 +471,7 @@ class Planner:
         self._written = Snapshot(self._views.being_written)  # at the newest folding
         self._startable: dict[int, Step] = {}  # by ino: its steps that wait for no other step
         self._ended: set[int] = set()  # inodes whose steps have ended since the newest folding
-        self._origins: dict[int, tuple[Place, int]] = {}  # by ino, see `_related`
+        self._occupants: dict[int, dict[Place, int]] = {}  # by ino, see `_related`
         self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
         self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step
         self.names_due: int | None = None  # next due time of an intent on names (wall clock)
@@ -472,7 +511,7 @@ class Planner:
             self._blocks.clear()
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
-        related, self._origins = self._related(views, chains)
+        related, self._occupants = self._related(views, chains)
         batch, more = self._batch(_ordered_due(agenda.due_items(now_ns), first, only), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
@@ -510,32 +549,33 @@ class Planner:
             return False
         if step.other in self._ended:
             return False
-        known = self._origins.get(step.ino)
-        return known is None or self._views.occupant(known[0]) == known[1]
+        occupants = self._occupants.get(step.ino, {})
+        return all(self._views.occupant(place) == ino for place, ino in occupants.items())
 
     def _related(
         self, views: dict[int, InodeView | None], chains: Chains
-    ) -> tuple[list[Intent], dict[int, tuple[Place, int]]]:
+    ) -> tuple[list[Intent], dict[int, dict[Place, int]]]:
         """Return all intents that concern names, with the intents that they may depend on.
 
-        The second value is keyed by inode number. For an inode with a place on the service, it
-        holds that place, and the number of the new local file there (see `InodeViews.occupant`).
+        The second value is keyed by inode number. For each place at which a new file may take over
+        the inode's entry, it holds the number of the new local file (see `InodeViews.occupant`).
         """
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}
         for ino in self._views.pending():
             if (intent := intents.get(ino)) is not None:
                 found[ino] = intent
-        origins: dict[int, tuple[Place, int]] = {}
+        occupants: dict[int, dict[Place, int]] = {}
         for ino in list(found):
             view = views[ino] = self._views.describe(ino, chains)
-            if view is None or view.origin is None:
+            if view is None:
                 continue
-            successor = self._views.occupant(view.origin)
-            origins[ino] = (view.origin, successor)
-            if successor and (intent := intents.get(successor)) is not None:
-                found[successor] = intent
-        return list(found.values()), origins
+            places = [place for place in (view.origin, view.left) if place is not None]
+            occupants[ino] = {place: self._views.occupant(place) for place in places}
+            for successor in occupants[ino].values():
+                if successor and (intent := intents.get(successor)) is not None:
+                    found[successor] = intent
+        return list(found.values()), occupants
 
     def _batch(self, due_items: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
         batch: list[Intent] = []

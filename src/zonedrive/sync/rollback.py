@@ -77,7 +77,7 @@ class Rollback:
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return True
-        if not remote_operations.is_elsewhere(state, inode):
+        if not state.is_elsewhere(inode):
             # An earlier request succeeded, but its response was lost.
             remote_operations.end_move(state, intent)
             return True

@@ -14,6 +14,7 @@ from zonedrive.state.intents import (
     Conflict,
     Intent,
     IntentTable,
+    add_left,
     add_told,
     create_tables,
     due_in,
@@ -24,7 +25,7 @@ R1, R2 = Revision("1"), Revision("2")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database.open(tmp_path / "journal.db", [create_tables, add_told])
+    found = Database.open(tmp_path / "journal.db", [create_tables, add_told, add_left])
     yield found
     found.close()
 
@@ -41,7 +42,7 @@ def write(journal: IntentTable, generation: int, base: Revision | None = R1) -> 
 
 def again(database: Database) -> list[Intent]:
     """Return the intents that the next daemon reads."""
-    with closing(Database.open(database.path, [create_tables, add_told])) as other:
+    with closing(Database.open(database.path, [create_tables, add_told, add_left])) as other:
         return IntentTable(other).all()
 
 

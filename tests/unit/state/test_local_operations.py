@@ -414,3 +414,52 @@ def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> Non
     machine.rename(one, "one~")
     machine.rename(other, "other")
     assert [each.ino for each in state.intents.conflicts.all()] == [one.ino]
+
+
+def test_the_last_place_of_a_file_is_recorded_until_the_rename_is_sent(machine: Machine) -> None:
+    """It is a place that the service does not know; names of this machine do not count."""
+    state, file = machine.state, machine.file()
+    places: list[tuple[int, str] | None] = []
+    for name in ("one", "two", "two~", "three~", "f1", "four"):
+        machine.rename(file, name)
+        intent = state.intents.get(file.ino)
+        places.append(intent.left if intent else None)
+    zone = machine.zone.ino
+    assert places == [None, (zone, "one"), (zone, "two"), (zone, "two"), None, None]
+    local_operations.remove(state, file)
+    assert machine.intent(file).left == (zone, "four")
+
+
+def test_the_last_place_stays_recorded_while_a_new_file_is_there(machine: Machine) -> None:
+    """The old file may be renamed again or removed before the new one is sent."""
+    state, file = machine.state, machine.file()
+    for name in ("one", "two"):
+        machine.rename(file, name)
+    new = local_operations.create_file(state, machine.zone, "one", 0o600)
+    machine.rename(file, "three")
+    assert machine.intent(file).left == (machine.zone.ino, "one")
+    local_operations.exchange(state, file, machine.file())
+    assert machine.intent(file).left == (machine.zone.ino, "one")
+    local_operations.remove(state, new)
+    local_operations.remove(state, file)
+    assert machine.intent(file).left == (machine.zone.ino, "f2")
+
+
+def test_a_file_that_replaces_another_one_gets_its_last_place(machine: Machine) -> None:
+    """An editor replaces its last backup by the file that it has saved before."""
+    file, saved = machine.file(), closed(machine)
+    for name in ("one", "two"):
+        machine.rename(file, name)
+    machine.rename(saved, "two", file)
+    assert saved.remote_name == "f1"
+    assert machine.intent(saved).left == (machine.zone.ino, "one")
+
+
+def test_a_sent_rename_ends_the_record_of_the_last_place(machine: Machine) -> None:
+    """The content that is still to be sent has no such record."""
+    file = closed(machine, new=False)
+    for name in ("one", "two"):
+        machine.rename(file, name)
+    with machine.state.transaction():
+        machine.state.intents.done(machine.intent(file), place=True)
+    assert (machine.intent(file).state.name, machine.intent(file).left) == ("SAVED", None)

@@ -178,10 +178,14 @@ def test_another_inode_of_an_entry_is_dropped_unless_it_is_in_use(
 @pytest.mark.parametrize("leaves", ["removed", "renamed", "parked"])
 @pytest.mark.parametrize("writing", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("is_there", [False, True])
 def test_a_new_file_takes_over_an_entry(
-    machine: Machine, leaves: str, writing: bool, copied: bool
+    machine: Machine, leaves: str, writing: bool, copied: bool, is_there: bool
 ) -> None:
-    """The former file is gone, or is sent as a new one; copied bytes are not sent again."""
+    """The former file is gone, or is sent as a new one; copied bytes are not sent again.
+
+    If the new file is not at the place of the entry, the entry is moved to the file.
+    """
     state, old, new = machine.state, machine.file(), machine.file(new=True)
     machine.save(new)
     state.intents.let_go(new.ino, 0)
@@ -194,6 +198,8 @@ def test_a_new_file_takes_over_an_entry(
         case _:
             machine.save(old)
             machine.rename(old, "parked~")
+    if is_there:
+        machine.rename(new, "f1")
     if writing:
         opened = state.new_open_file(new)
         file = state.spool.open(new.ino, new.generation)
@@ -209,11 +215,13 @@ def test_a_new_file_takes_over_an_entry(
     assert new.revision == Revision("1")
     sending = state.intents.get(new.ino)
     if copied:
-        assert sending is None
+        assert (sending is None) == is_there
         assert bool(new.generation) == writing
     else:
         assert sending is not None
         assert (sending.base, sending.generation) == (Revision("1"), new.generation)
+    if sending is not None:
+        assert (sending.place, bool(sending.generation)) == (not is_there, not copied)
     left = state.intents.get(old.ino)
     if leaves == "removed":
         assert state.inodes.find(old.ino) is None

@@ -18,7 +18,7 @@ from zonedrive.causes import Cause
 from zonedrive.config import Settings
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
-from zonedrive.state.intents import Intent, IntentTable, add_told, create_tables
+from zonedrive.state.intents import Intent, IntentTable, add_left, add_told, create_tables
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.supervisor import Supervisor
@@ -89,7 +89,7 @@ class StepExecutor:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[IntentTable]:
-    database = Database.open(tmp_path / "journal.db", [create_tables, add_told])
+    database = Database.open(tmp_path / "journal.db", [create_tables, add_told, add_left])
     yield IntentTable(database)
     database.close()
 
@@ -726,7 +726,9 @@ async def test_a_failure_that_cannot_be_recorded(
 ) -> None:
     """The log tells it once, the status knows the failure, and the step is tried again later."""
     monkeypatch.setattr(dispatcher, "FULL_RETRY_S", 0.01)
-    with closing(Database.open(tmp_path / "journal.db", [create_tables, add_told])) as database:
+    with closing(
+        Database.open(tmp_path / "journal.db", [create_tables, add_told, add_left])
+    ) as database:
         journal = FullTable(database)
         carrier = StepExecutor(journal)
         carrier.errors[2] = [Unavailable("busy"), Unavailable("busy"), Unavailable("busy")]

@@ -52,6 +52,57 @@ def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str
     ]
 
 
+@pytest.mark.parametrize("away", [{"gone": True}, {"place": True}])
+def test_a_new_file_at_the_last_place_of_an_old_one_becomes_its_next_version(
+    away: dict[str, bool],
+) -> None:
+    """The service does not know that the old file was there, and gets the rename later."""
+    former = replace(old_file(2, A, C), left=B)
+    saved = intent(3, generation=9), new_file(3, B)
+    written = intent(3, generation=9, held=True), new_file(3, B)
+    assert folded((intent(2, **away), former), saved) == [(Action.ADOPT, 3, 2)]
+    assert folded((intent(2, **away), former), written) == []
+    assert fold([intent(2, **away)], {2: former}, {B}) == []
+
+
+def test_a_parked_file_at_the_last_place_of_an_old_one_keeps_its_entry() -> None:
+    """A coworker has moved the entry, which the new file takes over as soon as it is complete."""
+    parked = replace(old_file(2, A, C), left=B, local=True, moved=True)
+    change = intent(2, parked=True, place=True)
+    assert fold([change], {2: parked}, {B}) == []
+    assert folded((change, parked)) == [(Action.WITHDRAW, 2, 0)]
+
+
+def test_a_new_file_at_the_place_on_the_service_comes_first() -> None:
+    """The new file at the last local place is a new entry."""
+    former = intent(2, gone=True), replace(old_file(2, A), left=B)
+    first = intent(3, generation=9), new_file(3, A)
+    second = intent(4, generation=9), new_file(4, B)
+    steps = [(Action.ADOPT, 3, 2), (Action.UPLOAD, 4, 0)]
+    assert folded(former, first, second) == steps
+    other = intent(5, place=True), replace(old_file(5, B, C), left=A)
+    assert folded(former, other, first, second) == [(Action.ADOPT, 3, 2), (Action.ADOPT, 4, 5)]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_none_of_two_files_with_one_last_place_is_adopted(final: bool) -> None:
+    """Either could be meant, unless one of them was moved into the trash."""
+    one = intent(2, gone=True), replace(old_file(2, A), left=B)
+    two = intent(3, gone=True, place=final), replace(old_file(3, C), left=B)
+    new = intent(4, generation=9), new_file(4, B)
+    taken = [(Action.DELETE, 3, 0), (Action.ADOPT, 4, 2)]
+    none = [(Action.DELETE, 2, 0), (Action.DELETE, 3, 0), (Action.UPLOAD, 4, 0)]
+    assert folded(one, two, new) == (taken if final else none)
+
+
+def test_a_removed_file_waits_for_another_one_that_has_its_last_place() -> None:
+    """The other file loses its own entry to a new file, and can then take over this one."""
+    removed = intent(2, gone=True), replace(old_file(2, A), left=B)
+    moved = intent(3, place=True), old_file(3, C, B)
+    new = intent(4, generation=9), new_file(4, C)
+    assert folded(removed, moved, new) == [(Action.ADOPT, 4, 3)]
+
+
 def test_only_an_entry_that_leaves_its_place_is_adopted_there() -> None:
     """A coworker moved an edited file: a new file at its former place is independent."""
     edited = intent(2, generation=7), old_file(2, A, B)

@@ -288,11 +288,9 @@ class Dispatcher:
             self._queue.clear()
             self._pause = _until_end(pause)
             return
-        overloaded = self._overload.time_left()
         # A long queue keeps all places taken, but more urgent steps come first, see `_startable`.
-        is_old = self._has_started and time.monotonic() >= self._looked + LOOK_S
-        if len(self._running) >= self._most() and (overloaded or not is_old):
-            self._pause = overloaded or float("inf")
+        if len(self._running) >= self._most() and not self._is_queue_old():
+            self._pause = self._overload.time_left() or float("inf")
             return
         unquiet = self._quiet_time_left()
         if unquiet and time.monotonic() < self._looked + LOOK_S:
@@ -323,6 +321,12 @@ class Dispatcher:
             self._pause = min(self._pause, unquiet)
         if pause is not None:
             self._pause = min(self._pause, _until_end(pause))
+
+    def _is_queue_old(self) -> bool:
+        """Return True if steps have started since a folding that was LOOK_S seconds ago."""
+        if not self._has_started or self._overload.time_left():
+            return False
+        return time.monotonic() >= self._looked + LOOK_S
 
     def _now_ns(self) -> int:
         """Return the wall clock time.

@@ -292,18 +292,45 @@ def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(desk: Mounted) 
     assert sorted(found) == [b"AAAA", b"BBBBBB"]
 
 
+@pytest.mark.mount("settle=60", "refresh=600")
+@pytest.mark.parametrize("size", ["same", "other"])
+@pytest.mark.parametrize("change", ["nothing", "edit", "rename"])
+@pytest.mark.parametrize("name", ["bob", "alice"])
+def test_a_deletion_spares_a_version_that_was_not_seen(
+    desk: Mounted, name: str, change: str, size: str
+) -> None:
+    """A deletion does not delete a version that was written elsewhere just before.
+
+    The other machine may be the same user's.
+    """
+    desk.allow("newer version")
+    path = desk.root / "notes.txt"
+    before = path.read_bytes()
+    if change == "edit":
+        path.write_bytes(b"edited\n")
+    elif change == "rename":
+        path = path.rename(desk.root / "renamed.txt")
+    other = before.upper() if size == "same" else b"another version\n"
+    desk.deployment.person(name).zone(desk.root.name).write("notes.txt", other)
+    path.unlink()
+    desk.sync()
+    assert desk.zone.read("notes.txt") == other
+    eventually((desk.root / "notes.txt").exists, what="the file shows again")
+
+
 @pytest.mark.mount("refresh=600")
 @pytest.mark.parametrize("name", ["bob", "alice"])
-def test_a_deletion_spares_a_version_that_was_not_seen(desk: Mounted, name: str) -> None:
-    """A deletion does not delete a version that was written elsewhere just before."""
-    desk.allow("newer version")
-    assert (desk.root / "notes.txt").exists()
-    zone = desk.deployment.person(name).zone(desk.root.name)
-    zone.write("notes.txt", b"another version\n")
-    (desk.root / "notes.txt").unlink()
+def test_a_folder_in_the_trash_spares_a_version_that_was_not_seen(desk: Mounted, name: str) -> None:
+    """The folder stays, with the version that was written elsewhere just before."""
+    desk.allow("has new entries on the service")
+    desk.zone.make_folder("box")
+    desk.zone.write("box/x.txt", b"one\n")
+    assert (desk.root / "box/x.txt").read_bytes() == b"one\n"
+    desk.deployment.person(name).zone(desk.root.name).write("box/x.txt", b"two\n")
+    (desk.root / "box").rename(desk.path / f".Trash-{os.getuid()}/files/box")
     desk.sync()
-    assert desk.zone.read("notes.txt") == b"another version\n"
-    eventually((desk.root / "notes.txt").exists, what="the file shows again")
+    assert desk.zone.read("box/x.txt") == b"two\n"
+    eventually((desk.root / "box/x.txt").exists, what="it shows again")
 
 
 @pytest.mark.also_mounted(kind="folder")

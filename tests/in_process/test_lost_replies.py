@@ -86,15 +86,21 @@ def test_a_kill_after_an_upload_without_an_answer(desk: Mounted, name: str, chan
     assert len(desk.zone.versions(name)) == sent
 
 
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("edited", [False, True])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_lost_reply_to_a_file_that_was_removed(desk: Mounted, killed: bool) -> None:
-    """The file is removed from the service, too."""
-    with lost_upload(desk, "new.txt", b"one\n"):
-        (desk.root / "new.txt").unlink()
+def test_a_lost_reply_to_a_file_that_was_removed(
+    desk: Mounted, name: str, killed: bool, edited: bool
+) -> None:
+    """The file is removed from the service, too, although the version there is not known here."""
+    with lost_upload(desk, name, b"one\n"):
+        if edited:
+            (desk.root / name).write_bytes(b"two!!\n")
+        (desk.root / name).unlink()
         if killed:
             desk.kill()
             desk.mount()
-    assert "new.txt" not in both(desk)
+    assert name not in both(desk)
 
 
 @pytest.mark.parametrize("killed", [False, True])

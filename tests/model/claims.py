@@ -205,8 +205,8 @@ class Claims:
         self.due |= set(these.values())
 
     def has_read(self, who: str, token: str) -> bool:
-        """Return True if a machine's programs have read or saved this content."""
-        return token in self._seen.get(who, {})
+        """Return True if a machine's programs have read or written this content."""
+        return self.saves[token].who == who or token in self._seen.get(who, {})
 
     def _mine(self, who: str) -> dict[str, str]:
         return self._here.setdefault(who, {})

@@ -137,14 +137,17 @@ class RecordedWorld(World):
         """Move an entry to the trash."""
         present = self._present()
         super().delete(zone_id, entry_id, user)
-        self._note_deletion(present, user)
+        self._note_deletion(present)
 
     def _present(self) -> list[Node]:
         """Return the files that are not deleted."""
         return [each for each in self.nodes.values() if each.versions and not each.trash_id]
 
-    def _note_deletion(self, present: Iterable[Node], user: str) -> None:
-        """Note the files that nobody on this machine can have seen when they were deleted."""
+    def _note_deletion(self, present: Iterable[Node]) -> None:
+        """Note the files whose newest versions came after the removal on this machine.
+
+        Their author does not matter: several machines may belong to one person.
+        """
         disk = disks.CURRENT.get()
         if disk is None:
             return
@@ -155,7 +158,7 @@ class RecordedWorld(World):
             made_s, token = self.made_s[newest.id], head(newest.data)
             is_late = asked_s < made_s < trio.current_time() - self.race_s
             is_deleted = self.nodes[node.id].trash_id
-            if is_deleted and is_late and newest.modified_by != user and token:
+            if is_deleted and is_late and token:
                 self.deleted_unseen.append((who, node.name, token))
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ class SandboxWorld(RecordedWorld):
         if method in CHANGING:
             self._read()
         if method == "DELETE":
-            self._note_deletion(present, user)
+            self._note_deletion(present)
         return answer
 
     async def _answered(self, scope: dict[str, Any], left: list[bytes], is_cut: bool) -> Answer:

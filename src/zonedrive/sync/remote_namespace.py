@@ -376,14 +376,12 @@ class RemoteNamespace:
         state.refusals.over(inode.zone, deleted)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
-        """Return True if the service has a version that was not known at the removal."""
+        """Return True if the service has a version that was not known at the removal.
+
+        The author does not matter, because the user may have saved it on another machine.
+        """
         entry = await current_entry(self._service, inode.zone, inode.entry_id)
-        if entry is None or entry.revision == inode.revision:
-            return False
-        # A version by this user may result from a rename, without other bytes.
-        return not self._state.is_own(entry.modified_by) or (
-            intent.base is None and entry.size != inode.size
-        )
+        return entry is not None and entry.revision not in (inode.revision, intent.base)
 
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.
@@ -420,11 +418,7 @@ class RemoteNamespace:
             return True
         said = {known[entry.id][0]: entry for entry in present if not entry.folder}
         return any(
-            said[inode.ino].revision != inode.revision
-            and (
-                not state.is_own(said[inode.ino].modified_by) or said[inode.ino].size != inode.size
-            )
-            for inode in state.inodes.get_all(said)
+            said[inode.ino].revision != inode.revision for inode in state.inodes.get_all(said)
         )
 
 

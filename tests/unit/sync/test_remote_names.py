@@ -395,7 +395,7 @@ def newer(account: Account) -> None:
 
 
 def by_alice(account: Account) -> None:
-    """Add a version of this user with the same size, as a rename may do."""
+    """Add a version of the same size from this user's other machine."""
     account.alice.write("a", b"OLD")
 
 
@@ -423,7 +423,7 @@ def missing_endpoint(account: Account) -> None:
 @pytest.mark.parametrize(
     ("happened", "stays", "refused"),
     [
-        (nothing, False, False), (newer, True, False), (by_alice, False, False),
+        (nothing, False, False), (newer, True, False), (by_alice, True, False),
         (longer_by_alice, True, False), (gone, False, False), (denied, True, True),
         (denied_but_gone, False, False), (missing_endpoint, True, True),
     ],
@@ -575,7 +575,7 @@ def all_is_gone(account: Account) -> None:
     ("happened", "stays"),
     [
         (nothing, False), (new_file, True), (new_version, True), (inner_new_file, True),
-        (inner_new_version, True), (inner_by_alice, False), (inner_longer_by_alice, True),
+        (inner_new_version, True), (inner_by_alice, True), (inner_longer_by_alice, True),
         (deep_new_file, False), (moved_in, True), (inner_is_gone, False), (all_is_gone, False),
     ],
 )  # fmt: skip

@@ -564,6 +564,51 @@ def test_a_write_to_a_file_that_a_coworker_has_saved_and_moved(desk: Mounted) ->
             file.write(b"Alice's version\n")
 
 
+@pytest.mark.parametrize("name", ["bob", "alice"])
+@pytest.mark.mount("settle=0", "refresh=60")
+def test_a_rename_of_a_file_with_a_version_of_equal_size_that_was_not_listed(
+    desk: Mounted, name: str
+) -> None:
+    """An open file keeps its version, and the next open gets the new version with its attributes.
+
+    The other machine may be the same user's.
+    """
+    desk.allow(SAID)
+    path, new = desk.root / "notes.txt", desk.root / "renamed.txt"
+    before, mtime_ns = path.read_bytes(), path.stat().st_mtime_ns
+    theirs = before.upper()
+    with path.open("r+b", buffering=0) as file:
+        assert file.read(4) == before[:4]
+        desk.deployment.person(name).zone(desk.root.name).write("notes.txt", theirs)
+        path.rename(new)
+        desk.sync()
+        file.write(b"ALICE")
+    eventually(lambda: new.read_bytes() == theirs, what="the new version shows")
+    desk.sync()
+    assert desk.zone.read("renamed.txt") == theirs
+    assert new.stat().st_mtime_ns > mtime_ns
+    assert desk.xattr(new, "user.zonedrive.modified_by") == f"{name}@acme.example"
+    (copy,) = (name for name in desk.zone.listing() if "conflict" in name)
+    assert desk.zone.read(copy) == before[:4] + b"ALICE" + before[9:]
+
+
+@pytest.mark.parametrize("name", ["bob", "alice"])
+@pytest.mark.mount("settle=0", "refresh=60")
+def test_a_reader_of_a_renamed_file_gets_no_parts_of_two_versions(desk: Mounted, name: str) -> None:
+    """A part that is not on this machine fails with ESTALE."""
+    first, second = b"1" * (12 << 20), b"2" * (12 << 20)
+    desk.zone.write("large.bin", first)
+    with (desk.root / "large.bin").open("rb", buffering=0) as file:
+        assert file.read(4) == first[:4]
+        desk.deployment.person(name).zone(desk.root.name).write("large.bin", second)
+        (desk.root / "large.bin").rename(desk.root / "renamed.bin")
+        desk.sync()
+        file.seek(len(first) - 4)
+        with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+            file.read(4)
+    assert (desk.root / "renamed.bin").read_bytes() == second
+
+
 @pytest.mark.parametrize("what", ["docs/report.md", "docs"])
 @pytest.mark.mount("settle=60", "refresh=600")
 def test_a_version_that_was_not_seen_is_not_moved_to_the_trash(desk: Mounted, what: str) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry
+from zonedrive.model import Entry, Revision
 from zonedrive.state import remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
@@ -176,14 +176,15 @@ def record_move(
     above: str,
     entry: Entry,
     *,
-    unchanged: bool = False,
+    before: Revision | None = None,
     request: PendingRequest | None = None,
     done: Intent | None = None,
 ) -> None:
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
-    `unchanged` means that a pending edit is based on the entry's last version before the move.
-    `request` is the pending request of the move, and `done` the intent that the move completes.
+    `before` is the entry's revision before the move, or None if it is unknown. A new revision has
+    the same bytes only if the version before the move is the known one. `request` is the pending
+    request of the move, and `done` the intent that the move completes.
     """
     with state.transaction():
         if request is not None and (present := state.requests.present(request)) is not None:
@@ -192,13 +193,12 @@ def record_move(
         state.inodes.recent_writes.add(inode.zone, entry.id)
         state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
         intent = state.intents.get(inode.ino)
-        edited = intent is not None and intent.generation
-        if unchanged and edited:
-            # The new revision comes from this client's own move.
-            state.intents.set_base(inode.ino, entry.revision)
-            state.inodes.update(inode, revision=entry.revision)
-        elif not edited and inode.revision != entry.revision and inode.size == entry.size:
-            # A move may count as a modification; the bytes are the same.
+        # A move may count as a modification.
+        if intent is not None and intent.generation:
+            if before is not None and before == intent.base:
+                state.intents.set_base(inode.ino, entry.revision)
+                state.inodes.update(inode, revision=entry.revision)
+        elif before == inode.revision != entry.revision and inode.size == entry.size:
             if not inode.generation:
                 state.same_bytes(inode, entry.revision)
             state.inodes.update(inode, revision=entry.revision)

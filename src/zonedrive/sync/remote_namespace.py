@@ -16,7 +16,7 @@ from zonedrive.errors import (
     ZonedriveError,
 )
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry
+from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import (
@@ -141,7 +141,7 @@ class RemoteNamespace:
             if not planned.is_current:
                 return
             parent = self._folders.require_remote_id(folder)
-            unchanged = await self._is_unchanged(intent, inode)
+            before = await self._revision(inode)
             if not planned.is_current or await self._reconciler.wait_for(parent, name):
                 return
             reached(Place.MOVE_ASKED)
@@ -160,7 +160,7 @@ class RemoteNamespace:
                 conflicts.accept_deletion(state, intent, inode)
             return
         remote_operations.record_move(
-            state, inode, parent, entry, unchanged=unchanged, request=request, done=intent
+            state, inode, parent, entry, before=before, request=request, done=intent
         )
         state.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
@@ -173,7 +173,7 @@ class RemoteNamespace:
             zone = next(each for each in state.inodes.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
         try:
-            unchanged = await self._is_unchanged(intent, inode)
+            before = await self._revision(inode)
             await self._reconciler.make_durable()
             if not planned.is_current:
                 return
@@ -184,17 +184,17 @@ class RemoteNamespace:
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
-        remote_operations.record_move(
-            state, inode, above, entry, unchanged=unchanged, request=request
-        )
+        remote_operations.record_move(state, inode, above, entry, before=before, request=request)
         reached(Place.ASIDE_NOTED)
 
-    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
-        """Return True if the service still has the version that a pending edit is based on."""
-        if not intent.generation:
-            return False
-        found = await self._service.entry(inode.zone, inode.entry_id)
-        return found.revision == intent.base
+    async def _revision(self, inode: Inode) -> Revision:
+        """Return the revision that the inode's entry has on the service before a move.
+
+        For a folder, return the last known revision.
+        """
+        if inode.is_folder:
+            return inode.revision
+        return (await self._service.entry(inode.zone, inode.entry_id)).revision
 
     async def _roll_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Undo a rejected move locally, and return True on success.
@@ -355,13 +355,16 @@ class RemoteNamespace:
         for name in names:
             while await self._reconciler.wait_for(above, safe(name)):
                 pass
+            before = await self._revision(inode)
             try:
                 request, entry = await self._relocate(inode, above, safe(name))
             except AlreadyExists:
                 if name == names[-1]:
                     raise
                 continue
-            remote_operations.record_move(state, inode, above, entry, request=request)
+            remote_operations.record_move(
+                state, inode, above, entry, before=before, request=request
+            )
             return entry
         return None
 

@@ -18,30 +18,40 @@ def machine(state: LocalState) -> Machine:
     return Machine(state)
 
 
-@pytest.mark.parametrize("unchanged", [True, False])
-def test_a_move_changes_the_base_of_an_edit(machine: Machine, unchanged: bool) -> None:
+@pytest.mark.parametrize(("before", "follows"), [("1", True), ("2", False), (None, False)])
+def test_a_move_changes_the_base_of_an_edit(
+    machine: Machine, before: Revision | None, follows: bool
+) -> None:
     """Some services count a move as a version, which is no conflict with a coworker."""
     inode = machine.file()
     machine.save(inode)
     machine.rename(inode, "other")
     entry = machine.entry(inode, "other")
     remote_operations.record_move(
-        machine.state, inode, "root", entry, unchanged=unchanged, done=machine.intent(inode)
+        machine.state, inode, "root", entry, before=before, done=machine.intent(inode)
     )
     assert (inode.remote_name, machine.intent(inode).state) == ("other", Change.OPEN)
-    expected = entry.revision if unchanged else Revision("1")
+    expected = entry.revision if follows else Revision("1")
     assert (machine.intent(inode).base, inode.revision) == (expected, expected)
 
 
-@pytest.mark.parametrize(("size", "follows"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("before", "size", "follows"),
+    [("1", 1, True), ("1", 2, False), ("2", 1, False), (None, 1, False)],
+)
 def test_a_moved_file_without_edits_has_the_revision_of_the_move(
-    machine: Machine, size: int, follows: bool
+    machine: Machine, before: Revision | None, size: int, follows: bool
 ) -> None:
-    """Another size means a coworker's version, which the next listing shows."""
+    """Another version before the move, or another size, means a version that was saved elsewhere.
+
+    The next listing shows it.
+    """
     inode = machine.file()
     machine.rename(inode, "other")
     entry = msgspec.structs.replace(machine.entry(inode, "other"), size=size)
-    remote_operations.record_move(machine.state, inode, "root", entry, done=machine.intent(inode))
+    remote_operations.record_move(
+        machine.state, inode, "root", entry, before=before, done=machine.intent(inode)
+    )
     assert machine.state.intents.get(inode.ino) is None
     assert inode.revision == (entry.revision if follows else Revision("1"))
 

@@ -230,7 +230,7 @@ async def test_a_move_that_fails(tmp_path: Path, kind: str, changed: bool) -> No
             case _:
                 account.bob.delete(inode.remote_name or "")
         if changed:
-            request = {"taken": LISTING, "own": LISTING, "gone and edited": ENTRY}.get(kind, MOVE)
+            request = {"taken": LISTING, "own": LISTING, "gone folder": MOVE}.get(kind, ENTRY)
             account.meanwhile(request, lambda: account.rename("b", "c"))
         await move(account, inode)
         if changed:

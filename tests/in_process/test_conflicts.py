@@ -230,6 +230,33 @@ def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) 
     assert len(desk.zone.versions("notes.txt")) == 3
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("save", ["in place", "by a rename"])
+@pytest.mark.mount("refresh=5")
+def test_an_edit_of_a_version_that_arrived_while_a_rename_waits(
+    desk: Mounted, save: str, is_seen: bool
+) -> None:
+    """A version that the program has read is no conflict, however the program saves."""
+    desk.allow(SAID)
+    before, theirs = (desk.root / "notes.txt").read_bytes(), b"Bob's version\n"
+    desk.command("pause")
+    path = desk.root / "plan.txt"
+    (desk.root / "notes.txt").rename(path)
+    desk.zone.write("notes.txt", theirs)
+    if is_seen:
+        eventually(lambda: path.read_bytes() == theirs, what="the coworker's version shows")
+    edited = (theirs if is_seen else before) + b"and Alice's line\n"
+    if save == "in place":
+        path.write_bytes(edited)
+    else:
+        (desk.root / "plan.tmp").write_bytes(edited)
+        (desk.root / "plan.tmp").rename(path)
+    desk.command("resume")
+    desk.sync()
+    assert len(copies_of(desk, "plan")) == (not is_seen)
+    assert desk.zone.read("plan.txt") == (edited if is_seen else theirs)
+
+
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
 def test_a_version_that_was_not_listed_is_never_mixed_in(desk: Mounted) -> None:

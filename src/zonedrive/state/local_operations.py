@@ -362,7 +362,9 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
         return False
     intent = state.intents.get(target.ino)
     identity = target.identity
-    base = (intent.base if intent is not None else None) or target.revision
+    base = target.revision
+    if intent is not None and (intent.generation or intent.parked):
+        base = intent.base or base  # after a mere rename, programs may have read a newer version
     orphan_pending_request(state, inode)
     state.requests.pass_on(target.ino, inode.ino)
     state.intents.conflicts.pass_on(target.ino, inode.ino)

@@ -257,6 +257,10 @@ class Namespace:
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
         """Remove a file; if `final`, no new file takes over its remote entry (`Intent.final`).
 
+        A file with an edit that cannot be sent can always be removed, so that the user can give up
+        the edit. If the user may not delete the entry, the delivery undoes the removal, and the
+        file has the service's version again.
+
         Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
         (EBUSY) if the entry is being uploaded or was renamed at the same time.
         """
@@ -267,9 +271,11 @@ class Namespace:
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         require_writable(folder, inode)
-        require_changeable(state.rules, inode)
         await self.cancel_upload(inode, "delete")
-        self.require_removable(inode)
+        intent = state.intents.get(inode.ino)
+        if intent is None or not (intent.failed and intent.generation):
+            require_changeable(state.rules, inode)
+            self.require_removable(inode)
         if not final:
             await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
         if not named.is_current:

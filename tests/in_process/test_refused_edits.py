@@ -1,0 +1,113 @@
+"""Edits that the service refuses, and that the user gives up by removing the file."""
+
+import errno
+import time
+from typing import cast
+
+import pytest
+
+from tests.harness import world
+from tests.harness.in_process import ALICE
+from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
+from tests.harness.waiting import eventually
+from zonedrive.sandbox.zones import Level
+
+NOTES = world.SEED["notes.txt"]
+EDIT = b"an edit that the service refuses\n"
+
+
+def set_level(desk: Mounted, level: Level) -> None:
+    """Set the access level of the user in the zone, and let the client ask for it."""
+    for zone in cast(VirtualMount, desk).deployment.world.zones.values():
+        zone.levels[ALICE] = level
+    time.sleep(5)
+    desk.names(desk.path)
+
+
+def is_failed(desk: Mounted) -> bool:
+    """Return True if the upload of the file has failed."""
+    return [each["state"] for each in desk.status()["uploads"]] == ["failed"]
+
+
+def refused_edit(desk: Mounted) -> None:
+    """Edit a file while uploads are paused; the user loses the right before the end of the
+    pause."""
+    desk.allow("refused")
+    desk.command("pause")
+    (desk.root / "notes.txt").write_bytes(EDIT)
+    set_level(desk, Level.ADD)
+    desk.command("resume")
+    eventually(lambda: is_failed(desk), what="the edit is refused")
+
+
+def given_up(desk: Mounted) -> None:
+    """Remove the file, and check that it has the service's version, and nothing is pending."""
+    path, entry = desk.root / "notes.txt", desk.zone.entry_id("notes.txt")
+    path.unlink()
+    eventually(path.exists, what="the file shows again")
+    assert path.read_bytes() == desk.zone.read("notes.txt") == NOTES
+    assert desk.xattr(path, "user.zonedrive.id") == entry
+    assert desk.try_sync() == 1  # reports once that the removal was undone
+    assert desk.try_sync() == 0
+    assert desk.status()["outbox"]["failed"] == 0
+    assert len(desk.zone.versions("notes.txt")) == 1
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_an_edit_is_given_up_without_the_right_to_change_the_file(desk: Mounted) -> None:
+    """A removal drops the edit; another change of the file stays refused."""
+    refused_edit(desk)
+    path = desk.root / "notes.txt"
+    (desk.root / "other").write_bytes(b"other")
+    for change in (
+        lambda: path.rename(desk.root / "mine"),
+        lambda: (desk.root / "other").rename(path),
+        lambda: path.write_bytes(b"other"),
+    ):
+        with pytest.raises(PermissionError):
+            change()
+    assert path.read_bytes() == EDIT
+    (desk.root / "other").unlink()
+    given_up(desk)
+    with pytest.raises(PermissionError):
+        path.unlink()
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2", profile="published")
+def test_an_edit_is_given_up_with_a_profile_that_cannot_delete(desk: Mounted) -> None:
+    """Before and after, the file cannot be removed."""
+    path = desk.root / "notes.txt"
+    with pytest.raises(PermissionError) as refused:
+        path.unlink()
+    assert refused.value.errno == errno.EPERM
+    refused_edit(desk)
+    given_up(desk)
+    with pytest.raises(PermissionError):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "_profile",
+    [
+        pytest.param(name, marks=pytest.mark.mount("settle=0", "refresh=0.2", profile=name))
+        for name in ("sandbox", "published")
+    ],
+)
+def test_a_program_saves_by_removing_a_file_with_a_refused_edit(
+    desk: Mounted, _profile: str
+) -> None:
+    """The new content waits as the edit did, and becomes the next version with the right."""
+    refused_edit(desk)
+    path, entry = desk.root / "notes.txt", desk.zone.entry_id("notes.txt")
+    path.unlink()
+    path.write_bytes(b"another edit\n")
+    time.sleep(30)
+    eventually(lambda: is_failed(desk), what="the other edit is refused")
+    assert desk.zone.read("notes.txt") == NOTES
+    assert path.read_bytes() == b"another edit\n"
+    set_level(desk, Level.MANAGE)
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"another edit\n"
+    assert desk.zone.entry_id("notes.txt") == entry
+    assert len(desk.zone.versions("notes.txt")) == 2

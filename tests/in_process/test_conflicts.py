@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -177,6 +178,133 @@ def test_a_conflict_stays_listed_after_a_move_of_its_folder(desk: Mounted) -> No
     assert NAME.fullmatch(conflict["path"].rpartition("/")[2])
     assert conflict["original"].endswith("/archive/team/notes.txt")
     assert desk.status()["outbox"]["conflicts"] == 1
+
+
+@pytest.mark.mount("refresh=0.2")
+@pytest.mark.parametrize("name", ["mine.txt", "notes.txt", "docs/mine.txt"])
+def test_a_conflict_ends_when_a_coworker_renames_the_copy(desk: Mounted, name: str) -> None:
+    """The copy is renamed, or replaces the original."""
+    collide(desk)
+    (copy,) = copies(desk)
+    if name == "notes.txt":
+        desk.zone.delete(name)
+    if "/" in name:  # its new folder is listed first
+        desk.zone.move(copy, name)
+        assert name.partition("/")[2] in desk.names(desk.root / "docs")
+    else:
+        desk.zone.move(copy, name)
+    eventually(lambda: copy not in desk.names(desk.root), what="the rename shows")
+    assert (desk.root / name).read_bytes() == b"Alice's version\n"
+    assert desk.conflicts() == []
+    assert desk.status()["outbox"]["conflicts"] == 0
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_a_conflict_ends_when_a_coworker_renames_a_copy_that_is_edited(desk: Mounted) -> None:
+    """The edit follows to the new place."""
+    collide(desk)
+    (copy,) = copies(desk)
+    with (desk.root / copy).open("ab", buffering=0) as file:
+        file.write(b"and more\n")
+        desk.zone.move(copy, "docs/mine.txt")
+        eventually(lambda: copy not in desk.names(desk.root), what="the rename shows")
+    assert desk.conflicts() == []
+    desk.sync()
+    assert desk.zone.read("docs/mine.txt") == b"Alice's version\nand more\n"
+    assert desk.conflicts() == []
+
+
+def remove_copy(path: Path) -> None:
+    """Remove the conflict copy."""
+    path.unlink()
+
+
+def rename_copy(path: Path) -> None:
+    """Rename the conflict copy."""
+    path.rename(path.with_name("mine.txt"))
+
+
+def replace_original(path: Path) -> None:
+    """Rename the conflict copy over the original; its bytes are on this machine."""
+    path.read_bytes()
+    path.rename(path.with_name("notes.txt"))
+
+
+HANDLED = pytest.mark.parametrize(
+    "handle", [remove_copy, rename_copy, replace_original], ids=lambda each: each.__name__
+)
+
+
+@pytest.mark.mount("settle=600", "refresh=0.2")
+@HANDLED
+def test_a_conflict_is_listed_again_if_the_change_of_its_copy_is_undone(
+    desk: Mounted, handle: Callable[[Path], None]
+) -> None:
+    """It is not listed while the change waits, also after a restart of the daemon."""
+    collide(desk)
+    (copy,) = copies(desk)
+    before = desk.conflicts()
+    with desk.deployment.faulty(status=403, path="^/api/sandbox/zones/[^/]+/entries/"):
+        desk.allow("refused")
+        handle(desk.root / copy)
+        assert desk.conflicts() == []
+        assert desk.status()["outbox"]["conflicts"] == 0
+        assert {one["state"] for one in desk.status()["uploads"]} == {"pending"}
+        desk.kill()
+        desk.mount()
+        assert desk.conflicts() == []
+        desk.try_sync()
+        eventually(lambda: copy in desk.names(desk.root), what="the change is undone")
+    desk.try_sync()
+    (conflict,) = desk.conflicts()
+    assert (conflict["path"], conflict["at"]) == (before[0]["path"], before[0]["at"])
+    assert desk.status()["outbox"]["conflicts"] == 1
+    assert desk.xattr(desk.root / copy, "user.zonedrive.state") == "conflict"
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@HANDLED
+def test_a_conflict_ends_when_the_change_of_its_copy_is_sent(
+    desk: Mounted, handle: Callable[[Path], None]
+) -> None:
+    """It is not listed if a coworker restores the copy or gives it its name again."""
+    collide(desk)
+    (copy,) = copies(desk)
+    entry = desk.zone.entry_id(copy)
+    handle(desk.root / copy)
+    desk.sync()
+    if handle is rename_copy:
+        desk.zone.move("mine.txt", copy)
+    else:
+        desk.zone.restore(entry)
+    eventually(lambda: copy in desk.names(desk.root), what="the copy shows again")
+    assert desk.conflicts() == []
+
+
+@pytest.mark.mount("settle=600")
+def test_a_conflict_whose_copy_is_renamed_back_is_listed(desk: Mounted) -> None:
+    """The service gets neither of the renames."""
+    collide(desk)
+    (copy,) = copies(desk)
+    (desk.root / copy).rename(desk.root / "mine.txt")
+    assert desk.conflicts() == []
+    (desk.root / "mine.txt").rename(desk.root / copy)
+    assert [one["path"] for one in desk.conflicts()] == [f"{desk.root.name}/{copy}"]
+    desk.sync()
+    assert len(desk.conflicts()) == 1
+
+
+@pytest.mark.mount("settle=600")
+def test_a_conflict_whose_copy_is_saved_by_removal_stays_listed(desk: Mounted) -> None:
+    """The new file takes over the entry of the copy."""
+    collide(desk)
+    (copy,) = copies(desk)
+    entry = desk.zone.entry_id(copy)
+    (desk.root / copy).unlink()
+    (desk.root / copy).write_bytes(b"another version\n")
+    desk.sync()
+    assert desk.zone.entry_id(copy) == entry
+    assert [one["path"] for one in desk.conflicts()] == [f"{desk.root.name}/{copy}"]
 
 
 def test_a_conflict_names_its_original_after_a_save_by_rename(desk: Mounted) -> None:

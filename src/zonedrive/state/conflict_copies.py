@@ -8,7 +8,7 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Conflict
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import fits, safe, with_mark
+from zonedrive.state.names import fits, is_aside, safe, with_mark
 
 _MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
 
@@ -20,6 +20,16 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
     """
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
+
+
+def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
+    """End the conflict of a copy if a coworker has renamed its entry, to `name`.
+
+    A temporary name, or another name of a conflict copy, does not end the conflict. Call within a
+    transaction.
+    """
+    if name != inode.remote_name and not (is_aside(name) or _MARK.search(name)):
+        state.intents.conflicts.drop(inode.ino)
 
 
 def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str:

@@ -45,6 +45,7 @@ _USES = {
     "left_name": b"intent left name",
 }  # encrypted columns
 _BY = b"conflict by"
+_OF_ENTRY = "(SELECT -number FROM moved_conflicts WHERE (zone, remote_id) = (?, ?))"
 
 
 LocalPlace = tuple[int, str]
@@ -400,6 +401,38 @@ class ConflictLog:
     def drop(self, ino: int) -> None:
         """Delete the record of a conflict copy, if there is one."""
         self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
+
+    def suspend(self, ino: int, zone: str, remote_id: str) -> None:
+        """Stop listing a conflict copy, because its removal or rename waits to be sent.
+
+        The record now refers to the entry instead of the inode, see `keep_moved`. So the copy is
+        also listed again when the entry gets another inode.
+        """
+        is_copy = self._database.execute("SELECT 1 FROM conflicts WHERE ino = ?", (ino,)).fetchone()
+        if is_copy is None:
+            return
+        self._database.execute(
+            "INSERT OR IGNORE INTO moved_conflicts (zone, remote_id) VALUES (?, ?)",
+            (zone, remote_id),
+        )
+        self._database.execute(
+            f"UPDATE OR REPLACE conflicts SET ino = {_OF_ENTRY} WHERE ino = ?",  # noqa: S608
+            (zone, remote_id, ino),
+        )
+
+    def resume(self, ino: int, zone: str, remote_id: str) -> None:
+        """List a copy again whose removal or rename was undone; `ino` is the entry's inode."""
+        self._database.execute(
+            f"UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = {_OF_ENTRY}",  # noqa: S608
+            (ino, zone, remote_id),
+        )
+
+    def end(self, zone: str, remote_id: str) -> None:
+        """Delete the record of a copy whose removal or rename was sent."""
+        self._database.execute(
+            f"DELETE FROM conflicts WHERE ino = {_OF_ENTRY}",  # noqa: S608
+            (zone, remote_id),
+        )
 
 
 class IntentTable:

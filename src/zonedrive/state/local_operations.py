@@ -203,7 +203,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     if inode.is_folder and state.inodes.children(inode.ino):
         raise OSError(errno.ENOTEMPTY, "the folder is not empty")
     intent, opened = state.intents.get(inode.ino), state.opened.get(inode.ino)
-    state.intents.conflicts.drop(inode.ino)
+    _suspend_conflict(state, inode)
     left = _last_place(state, inode)
     if opened is not None:
         opened.removed_here = True
@@ -224,6 +224,17 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         state.inodes.update(inode, generation=0)
 
 
+def _suspend_conflict(state: LocalState, inode: Inode) -> None:
+    """Stop listing a conflict copy, because the user removes or renames it.
+
+    The conflict ends when the change is sent. If the change is undone, the copy is listed again.
+    """
+    if inode.remote_id is None:
+        state.intents.conflicts.drop(inode.ino)
+    else:
+        state.intents.conflicts.suspend(inode.ino, inode.zone, inode.remote_id)
+
+
 # ---- renaming ----
 
 
@@ -237,7 +248,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
     left = _last_place(state, inode)
     with state.transaction():
         if not state.stays_local(folder, name):
-            state.intents.conflicts.drop(inode.ino)  # a user has handled the conflict
+            _suspend_conflict(state, inode)
             if inode.is_new:
                 _give_up_parked(state, inode)
         is_successor = target is not None and _replace(state, inode, target)
@@ -461,8 +472,10 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
             state.intents.place(inode.ino, state.due())
         else:
             state.intents.place(inode.ino, state.due_for_names(), inode.revision)
-    elif intent is not None and intent.place:
+        return
+    if intent is not None and intent.place:
         state.intents.done(intent, place=True)
+    state.intents.conflicts.resume(inode.ino, inode.zone, inode.remote_id or "")
 
 
 def _publish(state: LocalState, inode: Inode) -> None:

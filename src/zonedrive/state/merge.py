@@ -107,6 +107,12 @@ class LocalView(Protocol):
         The listing shows the entry as `name` in the folder with the remote id `folder`.
         """
 
+    def renamed(self, inode: Inode, name: str) -> None:
+        """Record that a coworker has renamed or moved the entry of `inode`; its name is `name`.
+
+        Called in a transaction, before the change of the inode.
+        """
+
     def left(self, folder: Inode) -> None:
         """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
@@ -266,6 +272,8 @@ class Merge:
             met, fresh = self._look(answer, numbers, empty=empty)
             renamed = list(self._renamed(met))
             if later is None:
+                for _, inode, entry in renamed:
+                    self._ours.renamed(inode, entry.name)
                 renames = [(inode, entry.name, entry.id) for _, inode, entry in renamed]
                 before = self._take_names(renames)
             else:

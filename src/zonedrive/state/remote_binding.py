@@ -119,6 +119,7 @@ def hand_over(
             state.inodes.unlink(old)
             state.intents.drop(old.ino)
         state.inodes.update(new, **identity)
+        state.intents.conflicts.resume(new.ino, new.zone, new.entry_id)
         state.intents.set_base(new.ino, base)
         if state.is_elsewhere(new):  # the former file was renamed, and left the new place unsent
             state.intents.place(new.ino, due_in(0), base)
@@ -161,6 +162,7 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
     ghost = state.inodes.add(
         NOWHERE, inode.name, Kind.FILE, zone=inode.zone, size=inode.size, **identity
     )
+    state.intents.conflicts.suspend(ghost.ino, ghost.zone, ghost.entry_id)  # as of a removed copy
     state.requests.pass_on(inode.ino, ghost.ino)
     state.intents.gone(ghost.ino, due_ns)
 

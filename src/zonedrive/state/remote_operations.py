@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
-from zonedrive.state import remote_binding
+from zonedrive.state import local_operations, remote_binding
+from zonedrive.state.conflict_copies import end_conflict_if_renamed
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
@@ -168,6 +169,7 @@ def record_location(state: LocalState, request: PendingRequest, entry: Entry | N
             record_place(state, inode)
         elif not (intent.gone or intent.parked or state.is_elsewhere(inode)):
             state.intents.done(intent, place=True)
+            state.intents.conflicts.end(inode.zone, entry.id)
 
 
 def record_move(
@@ -204,6 +206,7 @@ def record_move(
             state.inodes.update(inode, revision=entry.revision)
         if done is not None:
             state.intents.done(done, place=True)
+            state.intents.conflicts.end(inode.zone, entry.id)
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
@@ -216,10 +219,18 @@ def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str
         state.inodes.update(inode, remote_parent=above, remote_name=name)
 
 
-def end_move(state: LocalState, intent: Intent) -> None:
+def end_move(state: LocalState, intent: Intent, inode: Inode) -> None:
     """End the move in an intent, because the service already has the entry at its new place."""
     with state.transaction():
         state.intents.done(intent, place=True)
+        state.intents.conflicts.end(inode.zone, inode.entry_id)
+
+
+def end_removal(state: LocalState, inode: Inode) -> None:
+    """Remove the inode of a removed entry, because the service has deleted the entry."""
+    with state.transaction():
+        state.intents.conflicts.end(inode.zone, inode.remote_id or "")
+        local_operations.forget(state, inode)
 
 
 def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -> None:
@@ -233,6 +244,7 @@ def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -
             state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
         for inode, folder, name in ways.values():
             state.inodes.move(inode, folder.ino, name)
+            state.intents.conflicts.resume(inode.ino, inode.zone, inode.entry_id)
             intent = state.intents.get(inode.ino)
             if is_aside(inode.remote_name):
                 state.intents.place(inode.ino, due_in(0))
@@ -252,6 +264,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
     others = {name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino}
     name = local_name(found.name, found.id, others)
     with state.transaction():
+        end_conflict_if_renamed(state, inode, found.name)
         state.inodes.move(inode, folder.ino, name)
         state.inodes.update(inode, remote_parent=above, remote_name=found.name)
     state.invalidations.put(EntryGone(old, former.encode(), inode.ino))

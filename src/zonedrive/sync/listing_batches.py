@@ -24,7 +24,7 @@ from zonedrive.errors import Changed, StoreError
 from zonedrive.model import Zone
 from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
-from zonedrive.state.conflict_copies import remove_mark, rename_to_copy
+from zonedrive.state.conflict_copies import end_conflict_if_renamed, remove_mark, rename_to_copy
 from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
@@ -65,6 +65,10 @@ class LocalChanges:
         elif inode.ino not in self._state.moved_parked:
             self._state.moved_parked.add(inode.ino)
             self._state.intents.changes.notify()
+
+    def renamed(self, inode: Inode, name: str) -> None:
+        """End the conflict of a copy that a coworker has renamed. Call within a transaction."""
+        end_conflict_if_renamed(self._state, inode, name)
 
     def left(self, folder: Inode) -> None:
         """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.

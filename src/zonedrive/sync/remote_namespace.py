@@ -22,7 +22,6 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import (
     conflict_copies,
     conflicts,
-    local_operations,
     remote_binding,
     remote_operations,
 )
@@ -375,7 +374,7 @@ class RemoteNamespace:
         while below := list(islice(state.inodes.innermost_first(inode), STEP)):
             remote_operations.forget_below(state, below)
             await trio.lowlevel.checkpoint()
-        local_operations.forget(state, inode)
+        remote_operations.end_removal(state, inode)
         state.refusals.over(inode.zone, deleted)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:

@@ -79,7 +79,7 @@ class Rollback:
             return True
         if not state.is_elsewhere(inode):
             # An earlier request succeeded, but its response was lost.
-            remote_operations.end_move(state, intent)
+            remote_operations.end_move(state, intent, inode)
             return True
         way = self._way(inode)
         if way is None:

@@ -54,6 +54,9 @@ class LocalView:
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Ignore the place; no file of these tests is parked."""
 
+    def renamed(self, inode: Inode, name: str) -> None:
+        """Ignore the name; no file of these tests is a conflict copy."""
+
     def left(self, folder: Inode) -> None:
         """Ignore the folder; no file of these tests is parked."""
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
@@ -687,26 +686,20 @@ def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(
         assert tree["mine.txt"] == before
 
 
-@pytest.mark.also_mounted(to="")
-@pytest.mark.parametrize("to", ["", "docs/notes.txt"], ids=["deleted", "moved"])
+@pytest.mark.also_mounted
 @pytest.mark.mount("refresh=1")
-def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted, to: str) -> None:
+def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted) -> None:
     """The file is created again, with the appended bytes only."""
     desk.allow("deleted on the service while edited")
     path = desk.root / "notes.txt"
     with path.open("ab", buffering=0) as log:
-        if to:
-            desk.zone.move("notes.txt", to)
-        else:
-            desk.zone.delete("notes.txt")
+        desk.zone.delete("notes.txt")
         eventually(lambda: not path.exists(), what="it is gone here")
         log.write(b"one\n")
         log.write(b"two\n")
         assert path.read_bytes() == b"one\ntwo\n"
     desk.sync()
     assert desk.zone.read("notes.txt") == b"one\ntwo\n"
-    if to:
-        assert desk.zone.read(to) == world.SEED["notes.txt"]
 
 
 @pytest.mark.mount("refresh=600")
@@ -762,6 +755,25 @@ def test_a_reader_of_a_renamed_file_gets_no_parts_of_two_versions(desk: Mounted,
         with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
             file.read(4)
     assert (desk.root / "renamed.bin").read_bytes() == second
+
+
+@pytest.mark.mount("refresh=0.2")
+@pytest.mark.parametrize("is_read", [False, True], ids=["append", "read and write"])
+def test_a_program_writes_to_an_open_file_after_a_coworkers_move(
+    desk: Mounted, is_read: bool
+) -> None:
+    """The first write follows the listing without the file, and goes to the file's new place."""
+    before = (desk.root / "notes.txt").read_bytes()
+    with (desk.root / "notes.txt").open("r+b" if is_read else "ab", buffering=0) as file:
+        if is_read:
+            assert file.read() == before
+        desk.zone.move("notes.txt", "docs/moved.txt")
+        eventually(lambda: "notes.txt" not in desk.names(desk.root), what="the move shows")
+        file.write(b"more\n")
+    desk.sync()
+    assert "notes.txt" not in desk.zone.listing()
+    assert desk.zone.read("docs/moved.txt") == before + b"more\n"
+    assert (desk.root / "docs/moved.txt").read_bytes() == before + b"more\n"
 
 
 @pytest.mark.parametrize("what", ["docs/report.md", "docs"])

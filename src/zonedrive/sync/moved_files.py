@@ -34,9 +34,10 @@ class MovedFiles:
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
-        """Find the edited files that the listing of their folder lacks, and move them locally.
+        """Find the files that the listing of their folder lacks, and move them locally.
 
-        `listed` are the ids in the listing. If the service does not answer, the files stay.
+        These are files that were edited, or that a program has open for writing. `listed` are the
+        ids in the listing. If the service does not answer, the files stay.
         """
         for inode in self._missing(folder, listed):
             place = self.place(inode)
@@ -52,7 +53,8 @@ class MovedFiles:
     def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
         state = self._state
         edited = state.intents.edited()
-        edited |= {ino for ino, opened in state.opened.items() if opened.session is not None}
+        opened = state.opened.items()
+        edited |= {ino for ino, file in opened if file.session is not None or file.writers}
         here = state.inodes.rows.among(folder.ino, edited) if edited else []
         named = set(listed) if here else set[str]()
         return [

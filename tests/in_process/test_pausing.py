@@ -11,6 +11,7 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import Watcher, state, virtual
+from zonedrive.failpoint import Place
 
 ZONE = "Zone 01"
 LONG_S = 3600.0  # no upload waits so long without a pause
@@ -181,6 +182,57 @@ def test_send_frees_the_name_first(mount: VirtualMount) -> None:
     assert mount.zone.read("notes.txt/inside.txt") == b"in\n"
     assert sent(mount, "old notes.txt")
     assert not sent(mount, "other.txt")
+
+
+def ids(mount: VirtualMount) -> dict[str, str]:
+    """Return the ids of the entries in the zone, by name."""
+    return {name: mount.zone.entry_id(name) for name in mount.zone.tree() if "/" not in name}
+
+
+def exchange(mount: VirtualMount) -> dict[str, str]:
+    """Exchange the names of two files; return what `ids` returns when the service has done it."""
+    before = ids(mount)
+    mount.exchange(mount.root / "notes.txt", mount.root / "big.bin")
+    return before | {"notes.txt": before["big.bin"], "big.bin": before["notes.txt"]}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "big.bin"])
+def test_send_completes_an_exchange_of_names(mount: VirtualMount, name: str) -> None:
+    """The other file does not keep a temporary name on the service; its edit is not sent."""
+    (mount.root / name).write_bytes(b"edited\n")
+    after = exchange(mount)
+    assert mount.command("send", paths=[f"{ZONE}/{name}"])["exit"] == 0
+    assert ids(mount) == after
+    wait(mount)
+    assert b"edited\n" not in mount.zone.tree().values()
+    assert mount.status()["outbox"]["pending"] == 1
+
+
+def test_an_exchange_under_way_is_completed(desk: Mounted) -> None:
+    """No file keeps a temporary name on the service until the pause ends."""
+    mount = virtual(desk)
+    mount.deployment.fault(stall=2, method="PUT")
+    after = exchange(mount)
+    eventually(lambda: mount.client.parts.state.in_flight, what="a file gets a temporary name")
+    mount.command("pause")
+    wait(mount, 60)
+    assert ids(mount) == after
+    assert mount.status()["paused"]
+
+
+@pytest.mark.parametrize("place", [Place.ASIDE_DONE, Place.ASIDE_NOTED], ids=str)
+def test_the_next_daemon_completes_an_exchange(mount: VirtualMount, place: Place) -> None:
+    """This also holds if the answer to the request for the temporary name was lost."""
+    mount.kill()
+    mount.mount(kill_at=str(place))
+    after = exchange(mount)
+    with pytest.raises(ConnectionAbortedError):
+        mount.command("send", paths=[f"{ZONE}/notes.txt", f"{ZONE}/big.bin"])
+    assert mount.died_at(str(place))
+    mount.mount()
+    wait(mount, 60)
+    assert ids(mount) == after
+    assert mount.status()["paused"]
 
 
 def test_send_sends_the_conflict_copy(mount: VirtualMount) -> None:

@@ -8,7 +8,8 @@ INVARIANT: an inode has at most one running step.
 INVARIANT: only the executor ends an intent, after its step has succeeded. A failed step postpones
 the intent.
 
-INVARIANT: during a pause, only requested steps (`preferred`) and their dependencies start.
+INVARIANT: during a pause, only requested steps (`preferred`), the moves of entries that have a
+temporary name, and the dependencies of both start.
 """
 
 import logging
@@ -101,6 +102,7 @@ class Dispatcher:
         """
         self._state = state
         self._intents = intents = state.intents
+        self._views = views
         self._executor = executor
         self._places = places
         self._in_all = max(2 * places, most)
@@ -145,6 +147,10 @@ class Dispatcher:
     def is_held_back(self, ino: int) -> bool:
         """Return True if a pause keeps the inode's next step from starting."""
         return self.is_paused and ino not in self._running and ino not in self._chosen
+
+    def temporarily_named(self) -> set[int]:
+        """Return the inodes of `InodeViews.temporarily_named`, which are moved also in a pause."""
+        return self._views.temporarily_named()
 
     def is_quiet(self) -> bool:
         """Return True if no step is running, apart from steps requested with `preferred`."""
@@ -284,7 +290,8 @@ class Dispatcher:
         """Fill the queue with steps that may start now, and compute when to check again."""
         self._state.pause.end_if_over()
         pause = self._state.pause.current
-        if pause is not None and not self._preferred:
+        unnamed = self.temporarily_named() if pause is not None else set[int]()
+        if pause is not None and not (self._preferred or unnamed):
             self._queue.clear()
             self._pause = _until_end(pause)
             return
@@ -308,7 +315,8 @@ class Dispatcher:
             self.expedite(first - self._chosen)
             self._chosen |= first
         if pause is not None:
-            steps = [step for step in steps if step.ino in first]
+            allowed = first | with_prerequisites(steps, unnamed)
+            steps = [step for step in steps if step.ino in allowed]
         self._queue = self._startable(steps, now, first)
         later = [self._planner.names_due, self._intents.agenda.next_due()]
         self._pause = min(

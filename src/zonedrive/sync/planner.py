@@ -54,6 +54,7 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import is_aside
 
 BATCH = 200  # maximum number of content-only intents folded at a time
 LARGE = 256 << 10  # bytes
@@ -448,6 +449,18 @@ class InodeViews:
             if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
                 places.add((inode.parent, state.remote_name(inode)))
         return places
+
+    def temporarily_named(self) -> set[int]:
+        """Return the inodes to be moved whose entries may have a temporary name (see ASIDE)."""
+        state = self._state
+        asked = {request.ino for request in state.requests.all() if is_aside(request.name)}
+        return {
+            intent.ino
+            for intent in state.intents.leaving()
+            if not (intent.gone or intent.parked)
+            if intent.ino in asked
+            or ((inode := state.inodes.find(intent.ino)) and is_aside(inode.remote_name))
+        }
 
     def pending(self) -> list[int]:
         """Return the numbers of the inodes with a pending request."""

@@ -245,7 +245,8 @@ class StatusReport:
 
         If `timeout` (seconds) is None, a change that failed VAIN times in a row counts as blocked.
         While uploads are paused, wait only for running uploads. With `first`, these changes are
-        sent before all others, and also while uploads are paused.
+        sent before all others, and also while uploads are paused. Then also wait until no entry has
+        a temporary name, because an exchange of names may have begun for these changes.
 
         Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
         remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict
@@ -278,6 +279,9 @@ class StatusReport:
             if first and not inos <= wanted:
                 wanted.update(inos)
                 self._dispatcher.wake()
+            others = self._dispatcher.temporarily_named() - inos if first else set[int]()
+            left += [intent for ino in others if (intent := self._state.intents.get(ino))]
+            inos |= others
             if any(self._state.intents.get(ino) is None for ino in self._dispatcher.running):
                 return False  # an entry was removed during its upload; a rollback may follow
             if self._dispatcher.is_paused and not first:

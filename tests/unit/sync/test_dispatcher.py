@@ -53,6 +53,9 @@ class StepExecutor:
     def being_written(self) -> set[Place]:
         return set()
 
+    def temporarily_named(self) -> set[int]:
+        return set()
+
     def pending(self) -> list[int]:
         return []
 

@@ -246,6 +246,59 @@ def test_a_new_file_replaced_during_its_upload(desk: Mounted, way: str) -> None:
     assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", "new.txt"}
 
 
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+def test_a_file_renamed_over_an_open_one_during_its_upload(desk: Mounted, name: str) -> None:
+    """The upload ends while the content of the target is fetched for the program that reads it.
+
+    The target gets the bytes as its next version.
+    """
+    target = desk.root / "big.bin"
+    before = desk.zone.entry_id("big.bin")
+    with target.open("rb", buffering=0) as reader:
+        desk.deployment.fault(latency_ms=3000, method="POST", path="^/api/zones/")
+        desk.deployment.fault(latency_ms=6000, method="GET", path="/content$")
+        (desk.root / name).write_bytes(NEW)
+        eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        (desk.root / name).rename(target)
+        assert desk.zone.read(name) == NEW  # the upload has ended
+        assert reader.read(5) != NEW[:5]
+    desk.deployment.heal()
+    desk.sync()
+    assert desk.zone.entry_id("big.bin") == before
+    assert len(desk.zone.versions("big.bin")) == 2
+    assert (desk.zone.read("big.bin"), target.read_bytes()) == (NEW, NEW)
+    assert desk.zone.find(name) is None
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_file_that_a_coworker_saved_is_renamed_over_an_open_one(
+    desk: Mounted, is_moved: bool
+) -> None:
+    """The conflict is found while the content of the target is fetched; both versions are kept."""
+    notes, target = desk.root / "notes.txt", desk.root / "big.bin"
+    before = [desk.zone.entry_id(each.name) for each in (notes, target)]
+    assert notes.read_bytes()
+    desk.zone.write("notes.txt", b"by bob\n")
+    desk.allow("newer version", "conflict copy")
+    with target.open("rb", buffering=0):
+        desk.deployment.fault(latency_ms=2000, method="GET")
+        desk.deployment.fault(latency_ms=6000, method="GET", path="/content$")
+        notes.write_bytes(NEW)
+        if is_moved:
+            notes = notes.rename(desk.root / "moved.txt")
+        else:
+            eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is checked")
+        notes.rename(target)
+    desk.deployment.heal()
+    desk.sync()
+    assert [desk.zone.entry_id(each.name) for each in (notes, target)] == before
+    assert [desk.zone.read(each.name) for each in (notes, target)] == [b"by bob\n", NEW]
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", notes.name}
+    assert target.read_bytes() == NEW
+
+
 @pytest.mark.mount("settle=0")
 def test_renamed_there_and_back_during_the_move(desk: Mounted) -> None:
     """A rename that is reverted during its request is reverted on the service, too."""

@@ -181,6 +181,7 @@ TRANSITIONS: dict[Change, dict[Event, Change]] = {
     Change.SAVED_MOVED: {
         **_REMOVAL,
         Event.FLUSH: Change.OPEN_MOVED,
+        Event.OPEN: Change.OPEN_MOVED,
         Event.CLOSE: Change.SAVED_MOVED,
         Event.MOVE: Change.SAVED_MOVED,
         Event.PARK: Change.PARKED,

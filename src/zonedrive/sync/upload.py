@@ -248,11 +248,12 @@ class Uploader:
         """Keep both versions: turn the local version into a conflict copy.
 
         The coworker's version `found` keeps the original name. Raises Changed while a program is
-        writing or about to write to the file.
+        writing or about to write to the file, or while a rename holds the file's intent.
         """
-        session = self._state.session(inode.ino)
+        session, now = self._state.session(inode.ino), self._state.intents.get(inode.ino)
         is_opening = bool(self._state.local(inode.ino) & Local.OPENING)
-        if is_opening or (session is not None and not session.frozen):
+        is_held = now is not None and now.held
+        if is_opening or is_held or (session is not None and not session.frozen):
             raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)

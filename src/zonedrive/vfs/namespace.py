@@ -388,10 +388,10 @@ class Namespace:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Hold back the upload of a new file while the `with` block runs."""
+        """Keep the local bytes of a file while the `with` block runs, by holding its intent."""
         intents = self._state.intents
         intent = intents.get(inode.ino)
-        if intent is None or intent.held or not inode.is_new or inode.is_folder:
+        if intent is None or intent.held or not intent.generation:
             yield
             return
         intents.hold(inode.ino)

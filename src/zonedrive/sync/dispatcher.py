@@ -114,7 +114,6 @@ class Dispatcher:
         self._chosen: set[int] = set()  # preferred inodes, and the inodes that they depend on
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
-        self._unwritable = False  # the last write to the database failed
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # startable steps of the last folding, best first
         self._looked = float("-inf")  # time of the last folding (monotonic seconds)
@@ -126,6 +125,8 @@ class Dispatcher:
         self._changed = trio.Event()
         self.changes: Observers[[]] = Observers()
         """Observers to notify at every change of the outbox, also when a step starts."""
+        self.is_unwritable = False
+        """True if a failure could not be recorded since the last success or `waited_for`."""
         intents.changes.add(self.wake)
         state.pause.changes.add(self._note_pause)
 
@@ -178,8 +179,10 @@ class Dispatcher:
         While a step is running or a program is writing, return False. If `vain` is given, `vain`
         temporary errors in a row count as a failure of a step, and `vain` rejections in a row
         because of overload count as a failure of all steps. If `only` is given, examine only the
-        steps of these inodes, and the steps that they depend on.
+        steps of these inodes, and the steps that they depend on. If `is_unwritable`, return True.
         """
+        if self.is_unwritable:
+            return True
         now, running = time.time_ns(), self.running
         if only is None:
             intents, steps = self._intents.all(), None
@@ -217,6 +220,7 @@ class Dispatcher:
         """
         self._impatient += 1
         self._overload.rejections = 0  # so that the caller's steps get attempts
+        self.is_unwritable = False
         self.wake()
         try:
             yield
@@ -437,7 +441,7 @@ class Dispatcher:
         try:
             await self._executor.carry(step)
             self._failures.pop(step.ino, None)
-            self._unwritable = False
+            self.is_unwritable = False
             self._overload.succeeded(began)
             self._recovered()
         except Exception as wrong:
@@ -449,14 +453,14 @@ class Dispatcher:
                 self._failed(step.intent, wrong)
             except Exception as unwritten:  # a full disk, above all; the next round tries again
                 foreseen = isinstance(unwritten, OSError | StoreError)
-                if not self._unwritable:
+                if not self.is_unwritable:
                     log.error(
                         "inode %d: a failure could not be recorded: %s",
                         step.ino,
                         unwritten,
                         exc_info=not foreseen,
                     )
-                self._unwritable = True
+                self.is_unwritable = True
                 await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]

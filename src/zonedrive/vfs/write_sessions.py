@@ -26,7 +26,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.intents import due_in
+from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, Session
@@ -403,13 +403,20 @@ class WriteSessions:
         if session is not None:
             session.frozen = True
         state.intents.let_go(opened.ino, due_in(0))
+        earlier = self._dispatcher.failure(opened.ino)
+
+        def failed(now: Intent) -> bool:
+            """Return True if an attempt has failed, also if a full disk prevents the record."""
+            failure = self._dispatcher.failure(opened.ino)
+            is_new = failure is not None and failure is not earlier
+            return now.attempts > 0 or (is_new and self._dispatcher.is_unwritable)
 
         def over() -> bool:
             now = state.intents.get(opened.ino)
             return (
                 now is None
                 or now.generation != intent.generation
-                or now.attempts > 0
+                or failed(now)
                 or self._service.link.state != "online"
                 or self._dispatcher.is_held_back(opened.ino)
             )

@@ -9,6 +9,7 @@ import trio
 
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
+from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
 
 WAITING = [
@@ -83,3 +84,70 @@ def test_sync_ends_if_the_disk_is_read_only(desk: Mounted) -> None:
     mount.loop.run(make_read_only, mount, "OFF")
     mount.sync()
     assert mount.zone.read("new/a.txt") == b"saved\n"
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_a_folder_that_a_coworker_has_deleted(desk: Mounted, call: str) -> None:
+    """The call succeeds: the folder, which is kept here for a lock file, is created again."""
+    mount = virtual(desk)
+    mount.allow("deleted on the service")
+    (mount.root / "docs/.~lock.report.md#").write_bytes(b"lock")
+    mount.zone.delete("docs")
+    eventually(lambda: mount.names(mount.root / "docs") == [".~lock.report.md#"], what="it is gone")
+    save(mount, call, "docs/new.txt")
+    assert mount.zone.read("docs/new.txt") == b"saved\n"
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_a_file_that_a_coworker_deletes_with_its_folder(desk: Mounted, call: str) -> None:
+    """The call succeeds: file and folder are created again."""
+    mount = virtual(desk)
+    mount.allow("deleted on the service")
+    mount.names(mount.root / "docs")
+    mount.zone.delete("docs")
+    save(mount, call, "docs/report.md")
+    assert mount.zone.read("docs/report.md") == b"saved\n"
+
+
+@pytest.mark.mount("fsync=service")
+def test_an_fsync_after_a_refusal_makes_an_attempt(desk: Mounted) -> None:
+    """The refused version is sent as soon as the service accepts it."""
+    mount = virtual(desk)
+    mount.allow("refused")
+    with (mount.root / "a.txt").open("wb", buffering=0) as file:
+        file.write(b"saved\n")
+        mount.deployment.fault(status=403, error="NOT_ALLOWED", method="POST")
+        for _ in range(2):
+            with pytest.raises(PermissionError):
+                mount.system.fsync(file.fileno())
+        assert mount.deployment.uploads() == 2
+        mount.deployment.heal()
+        mount.system.fsync(file.fileno())
+        assert mount.zone.read("a.txt") == b"saved\n"
+
+
+@pytest.mark.mount("close=wait")
+def test_a_coworkers_version_while_another_program_writes(desk: Mounted) -> None:
+    """The call fails in the end, because no conflict copy is made while the program writes."""
+    mount = virtual(desk)
+    mount.allow("a conflict copy")
+    path = mount.root / "notes.txt"
+    assert path.read_bytes()
+    with path.open("r+b", buffering=0) as first, path.open("r+b", buffering=0) as second:
+        first.write(b"saved\n")
+        mount.zone.write("notes.txt", b"Bob's\n")
+        mount.deployment.fault(latency_ms=500, method="GET")
+
+        async def write() -> None:
+            await trio.sleep(0.2)
+            await mount.client.kernel.write(second.fileno(), b"again\n")
+
+        async def begin() -> None:
+            mount.loop.nursery.start_soon(write)
+
+        mount.loop.run(begin)
+        descriptor = mount.system.dup(first.fileno())
+        with pytest.raises(OSError, match=r".") as failed:
+            mount.loop.run(limited, mount.client.kernel.close, descriptor)
+        assert failed.value.errno == errno.ESTALE
+        mount.deployment.heal()

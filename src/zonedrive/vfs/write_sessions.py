@@ -20,13 +20,14 @@ import time
 
 import trio
 
+from zonedrive.causes import Cause, cause_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import Changed, NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.intents import Intent, due_in
+from zonedrive.state.intents import due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, Session
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 KEEP_S = 30.0  # seconds between commits of files that are appended to
 SYNCS = 3  # in a thread, of a file that is written to meanwhile
+CHANGES = 7  # failed attempts because of changes on the service before a waiting close fails
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
@@ -405,18 +407,28 @@ class WriteSessions:
         state.intents.let_go(opened.ino, due_in(0))
         earlier = self._dispatcher.failure(opened.ino)
 
-        def failed(now: Intent) -> bool:
-            """Return True if an attempt has failed, also if a full disk prevents the record."""
-            failure = self._dispatcher.failure(opened.ino)
-            is_new = failure is not None and failure is not earlier
-            return now.attempts > 0 or (is_new and self._dispatcher.is_unwritable)
+        def failure() -> Exception | None:
+            """Return the error of an attempt since the call, but not the first Changed errors.
+
+            The next attempt may succeed after a Changed error. The intent does not count an error
+            that cannot be recorded, for example on a full disk.
+            """
+            now, wrong = state.intents.get(opened.ino), self._dispatcher.failure(opened.ino)
+            if (
+                now is None
+                or wrong is None
+                or (wrong is earlier and now.attempts <= intent.attempts)
+            ):
+                return None
+            ignored = CHANGES if cause_of(wrong) is Cause.CHANGED else 0
+            return wrong if now.attempts > ignored or self._dispatcher.is_unwritable else None
 
         def over() -> bool:
             now = state.intents.get(opened.ino)
             return (
                 now is None
                 or now.generation != intent.generation
-                or failed(now)
+                or failure() is not None
                 or self._service.link.state != "online"
                 or self._dispatcher.is_held_back(opened.ino)
             )
@@ -427,9 +439,8 @@ class WriteSessions:
         if now is not None and now.generation == intent.generation:
             if self._service.link.state == "logon-required":
                 raise NotLoggedOn("the logon has ended; the version stays in the outbox")
-            failure = self._dispatcher.failure(opened.ino)
-            if isinstance(failure, ZonedriveError | OSError):
-                raise failure
+            if isinstance(wrong := failure(), ZonedriveError | OSError):
+                raise wrong
             if self._dispatcher.is_held_back(opened.ino):
                 raise Unreachable("uploads are paused; the version stays in the outbox")
             raise Unreachable("the service cannot be reached; the version stays in the outbox")

@@ -74,3 +74,31 @@ def test_a_new_file_that_is_still_open_is_saved_by_the_exchange(
     for name, content in (("new.txt", before), ("notes.txt", b"new\n")):
         assert (desk.root / name).read_bytes() == content
         assert desk.zone.read(name) == content
+
+
+@pytest.mark.mount("settle=0", "refresh=600", profile="published")
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_published_an_exchange_of_new_files_during_their_uploads(
+    desk: Mounted, is_busy: bool
+) -> None:
+    """The exchange is refused if the service has got the files, and is otherwise done."""
+    files = {"a.txt": b"one\n", "b.txt": b"two\n"}
+    desk.deployment.fault(latency_ms=3000, method="POST", path="^/api/zones/")
+    if is_busy:
+        desk.allow("answer", "busy")
+        desk.deployment.fault(status=503, error="NOT_AVAILABLE", method="POST", path="^/api/zones/")
+    for name, content in files.items():
+        (desk.root / name).write_bytes(content)
+    eventually(lambda: desk.status()["outbox"]["uploading"] == 2, what="both are on their way")
+    if is_busy:
+        _exchange(desk, "a.txt", "b.txt")
+        files = {"a.txt": b"two\n", "b.txt": b"one\n"}
+    else:
+        with pytest.raises(PermissionError):
+            _exchange(desk, "a.txt", "b.txt")
+    desk.deployment.heal()
+    desk.sync()
+    for name, content in files.items():
+        assert (desk.root / name).read_bytes() == content
+        assert desk.zone.read(name) == content
+        assert len(desk.zone.versions(name)) == 1

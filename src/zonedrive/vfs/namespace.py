@@ -358,17 +358,22 @@ class Namespace:
             raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
         require_writable(old_folder, new_folder, inode, *([target] if target else []))
         require_changeable(state.rules, inode, *([target] if target else []))
+        operation = "rename" if old_folder is new_folder else "move"
         if flags & EXCHANGE:
             assert target is not None
-            self._require_movable(inode, new_folder, wanted, aside=True)
-            self._require_movable(target, old_folder, source, aside=True)
-            for each in (inode, target):
-                await self._files.save_new(each)
+            with contextlib.ExitStack() as held_back:
+                for each in (inode, target):
+                    await self.cancel_upload(each, operation)
+                    held_back.enter_context(self._held_back(each))
+                self._require_movable(inode, new_folder, wanted, aside=True)
+                self._require_movable(target, old_folder, source, aside=True)
+                for each in (inode, target):
+                    await self._files.save_new(each)
             if not names.is_current:
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             local_operations.exchange(state, inode, target)
         elif target is not inode:
-            await self.cancel_upload(inode, "rename" if old_folder is new_folder else "move")
+            await self.cancel_upload(inode, operation)
             self._require_movable(inode, new_folder, wanted)
             former = target or local_operations.removed_at(state, new_folder, wanted)
             if target is not None:

@@ -44,6 +44,7 @@ ROWS = {
     "read what is cached": 'exec 3<notes.txt && read line <&3 && [ -n "$line" ]',
     "read what waits to be uploaded": 'exec 3<waiting.txt && read line <&3 && [ -n "$line" ]',
     "read what is not cached, or only in parts": "exec 3<big.bin",
+    "write in place or append to what is not cached, or only in parts": "echo more >>big.bin",
     "truncate and write": "echo other >docs/report.md",
     "create a file": "echo new >new.txt",
 }

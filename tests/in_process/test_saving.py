@@ -12,6 +12,7 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
 
 SLOWLY = pytest.mark.mount("settle=600")
 """Mark for a mount that sends nothing between a program's steps, however long they take."""
@@ -455,6 +456,27 @@ def test_a_sync_of_a_closed_file_waits_for_the_service(desk: Mounted) -> None:
     finally:
         desk.system.close(file)
     assert desk.zone.read("notes.txt") == b"new\n"
+
+
+@pytest.mark.parametrize("flags", [os.O_RDWR, os.O_WRONLY, os.O_WRONLY | os.O_APPEND])
+def test_a_guarded_program_opens_no_file_for_writing_that_is_not_here(
+    desk: Mounted, flags: int
+) -> None:
+    """The write would download the file; a cached file, and a truncation, need no download."""
+    mount = virtual(desk)
+    mount.restart(f"guard={Path('/proc/self/exe').readlink().name}")
+    before = mount.deployment.downloads()
+    with pytest.raises(PermissionError):
+        mount.system.open(mount.root / "big.bin", flags)
+    for name, further in (("notes.txt", os.O_TRUNC), ("empty", 0)):
+        mount.system.close(mount.system.open(mount.root / name, flags | further))
+    assert mount.deployment.downloads() == before
+    mount.client.kernel.pid = 0  # an unknown program, which is not on the list
+    content = (mount.root / "big.bin").read_bytes()
+    mount.client.kernel.pid = os.getpid()
+    file = mount.system.open(mount.root / "big.bin", flags)
+    mount.system.pwrite(file, content[:1], 0)
+    mount.system.close(file)
 
 
 @pytest.mark.parametrize("year", [-400, 2400])

@@ -88,7 +88,7 @@ class Files:
             if inode.remote_id is not None and handle.file.content == inode.revision:
                 # From now on this version stays readable, also after a rename or removal.
                 reader = self._reader(handle.file, inode)
-                if not writable and handle.file.session is None:
+                if handle.file.session is None:
                     open_checks.require_unguarded(self._callers, handle, reader)
         except BaseException:
             await self.release(opened.handle)

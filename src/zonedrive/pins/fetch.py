@@ -401,19 +401,25 @@ class PinFetcher:
         """Fetch files that did not fit into the cache, one after the other, if they fit now.
 
         If a file still does not fit, although enough space seemed to be free, the next attempt is
-        made when more space is free.
+        made when more space is free. Computing the free space takes long if the cache has many
+        files, so it is not repeated after a success.
         """
         cache, room = self._state.cache, None
         for ino in inos:
             if progress.away is not None:
                 return
+            if room is None:
+                room = await cache.room()
             inode = self._state.inodes.find(ino)
-            if inode is not None and self._is_too_large(ino):
-                room = await cache.room() if room is None else room
-                if room < self._too_large[ino][1]:
-                    self._give_up(inode, NO_ROOM, progress)
-                    continue
+            if inode is None:
+                continue
+            if self._is_too_large(ino) and room < self._too_large[ino][1]:
+                self._give_up(inode, NO_ROOM, progress)
+                continue
             await self._fetch(ino, progress)
+            if cache.is_complete(ino, inode.revision):
+                room -= inode.size
+                continue
             room = await cache.room()
             if self._is_too_large(ino):
                 revision, needed = self._too_large[ino]

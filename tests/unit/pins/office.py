@@ -23,6 +23,9 @@ class Shelf:
 
     def __init__(self) -> None:
         self.free = self.limit  # bytes for new content
+        self.looks = 0  # number of look-ups of the free space
+        self.looked = trio.Event()  # at which a look-up of the free space ends
+        self.looked.set()
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
         self.asked: list[tuple[int, str]] = []
         self.errors: list[Exception] = []
@@ -34,6 +37,8 @@ class Shelf:
 
     async def room(self) -> int:
         """Simulate `Cache.room`."""
+        self.looks += 1
+        await self.looked.wait()
         return self.free
 
     def drop(self, ino: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.pins.office import Office
 from tests.unit.state.disk import Disk
@@ -228,6 +228,36 @@ async def test_a_file_that_did_not_fit_is_fetched_later(
             assert office.shelf.asked == [(inode.ino, "1")] * tries
         assert len(office.shelf.complete_now) == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
+    """A command that changes the pins meanwhile does not end the pass, and the file is fetched."""
+    inode, other = office.file("a"), office.file("b")
+    office.pins.add(inode)
+    office.shelf.errors = [OSError(errno.ENOSPC, "full")]
+    await office.keeping.fetch(inode, PinProgress())
+    office.shelf.looked = trio.Event()
+    tally = PinProgress()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.fetch, inode, tally)
+        await wait_all_tasks_blocked()
+        assert office.shelf.looks == 1
+        office.pins.add(other)
+        office.shelf.looked.set()
+    assert (tally.files, tally.here, tally.failed) == (1, 1, [])
+
+
+async def test_the_free_space_is_computed_once_for_many_files(office: Office) -> None:
+    """The size of each fetched file is subtracted from it."""
+    inodes = [office.file(f"{number}") for number in range(9)]
+    office.pins.add(office.zone)
+    office.shelf.errors = [OSError(errno.ENOSPC, "full")] * len(inodes)
+    await office.keeping.fetch(office.zone, PinProgress())
+    office.shelf.free = 5 * 7 + 4  # each file has 5 bytes
+    tally = PinProgress()
+    await office.keeping.fetch(office.zone, tally)
+    assert office.shelf.looks == 1
+    assert (tally.here, [each.error for each in tally.failed]) == (7, [NO_ROOM] * 2)
 
 
 @pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late")])

@@ -55,8 +55,6 @@ def doctor(
 
     if report is not None and (profile or as_json):
         raise click.UsageError("--report goes with neither --profile nor --json.")
-    if report == "":
-        raise click.UsageError("--report needs the name of a file, or - to print the report.")
     paths = AccountPaths(account)
 
     def ask() -> Message:

@@ -44,6 +44,11 @@ class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot 
     def __init__(self, kind: Literal["file", "dir"] = "file") -> None:
         self._kind = kind
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:  # as a path, it would mean the working directory
+            self.fail("it is empty", param, ctx)
+        return str(value)
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.stand_in import log_on, run
+from tests.unit.cli.stand_in import StandIn, log_on, run
 
 LOGON = ("logon", "https://a.example", "--username", "u", "--password-stdin")
 
@@ -32,6 +32,21 @@ def test_a_wrong_value_is_wrong_usage(home: Path, arguments: tuple[str, ...], sa
     assert failed.returncode == 2, failed.stderr
     assert failed.stderr.startswith(f"zonedrive: {said}")
     assert failed.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [
+    "share", "unshare", "pin", "unpin", "sync", "send", "log", "versions", "status", "ui",
+    "mount", "unmount", "doctor", "doctor --profile", "doctor --report", "logon --profile",
+    "status --metrics --output",
+])  # fmt: skip
+def test_an_empty_path_is_not_the_working_directory(stand_in: StandIn, command: str) -> None:
+    """A script passes it for a variable without a value; the daemon gets no request."""
+    words = command.split()
+    failed = run(*words, "")
+    assert failed.returncode == 2
+    assert failed.stderr.endswith(f": it is empty; see 'zonedrive {words[0]} --help'\n")
+    assert failed.stderr.count("\n") == 1
+    assert stand_in.asked == []
 
 
 def test_an_unknown_account_is_reported_with_the_others(home: Path) -> None:

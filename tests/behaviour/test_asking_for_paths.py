@@ -155,3 +155,13 @@ def test_paths_in_the_trash_folder(mounted: Mounted) -> None:
     assert "zonedrive trash" in said
     assert "has no versions" in refused(mounted, "versions", thing)
     assert "stays on this computer" in refused(mounted, "sync", note)
+
+
+def test_a_name_of_other_bytes_does_not_exist(mounted: Mounted) -> None:
+    """A file name on Linux need not be UTF-8, and in the mount none is like this."""
+    path = mounted.root / os.fsdecode(b"no\xff.txt")
+    for command in (
+        "status", "sync", "send", "pin", "unpin", "versions", "share", "unshare", "log",
+    ):  # fmt: skip
+        said = refused(mounted, command, path)
+        assert said.startswith("zonedrive: ") and "does not exist" in said, command

@@ -394,7 +394,7 @@ class InodeTable:
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:
-        return self._box.mark(b"%d/%b" % (parent, name.encode()))
+        return self._box.mark(b"%d/%b" % (parent, name.encode("utf-8", "surrogatepass")))
 
     def _row(self, inode: Inode) -> tuple[object, ...]:
         return (

@@ -424,7 +424,7 @@ class StatusReport:
             return await above.child(name)
         await self._folders.ensure(above)
         return self._state.inodes.child(above.ino, name) or self._virtual.root(
-            above.ino, name.encode()
+            above.ino, name.encode("utf-8", "surrogatepass")
         )
 
     def _virtual_place(self, path: str, node: Node) -> Place:

@@ -424,7 +424,8 @@ def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
 def _text(path: Path) -> str:
     """Return the text of a settings file, or "" if the file does not exist.
 
-    Raises ConfigError if the file cannot be read, is too long or is not UTF-8.
+    Raises ConfigError if the file cannot be read, is too long or is not UTF-8, or if a link on the
+    way to it has no target: the file may be on a disk that is not mounted yet.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
@@ -434,7 +435,12 @@ def _text(path: Path) -> str:
         if len(data) > LONGEST:
             raise ConfigError(f"{path} is longer than {LONGEST} bytes", remedy="shorten it")
         return data.decode("utf-8-sig")
-    except FileNotFoundError:
+    except FileNotFoundError as missing:
+        if link := obstacle(path):
+            raise ConfigError(
+                f"{path} cannot be read: {link} is a broken link",
+                remedy="mount or create its target, or remove it",
+            ) from missing
         return ""
     except OSError as wrong:
         raise ConfigError(

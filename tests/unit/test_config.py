@@ -128,6 +128,31 @@ def test_a_file_that_is_not_text_is_refused(file: Path) -> None:
         file.rmdir() if file.is_dir() else file.unlink()
 
 
+@pytest.mark.parametrize("link", ["etc/config.toml", "etc"])
+def test_a_link_without_a_target_is_no_missing_file(tmp_path: Path, link: str) -> None:
+    """The target may be on a disk that is not mounted yet: all policies are closed."""
+    place = tmp_path / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(tmp_path / "absent")
+    system = config.organization("default", tmp_path / "etc")
+    assert system.closed == set(POLICIES)
+    assert f"{place} is a broken link" in system.problems[0].message
+    for use in (
+        lambda: config.load(tmp_path / "etc/config.toml", "default"),
+        lambda: config.change(tmp_path / "etc/config.toml", "default", {"settle": "1"}),
+    ):
+        with pytest.raises(ConfigError, match="is a broken link"):
+            use()
+
+
+def test_a_file_may_be_absent_from_the_target_of_a_link(tmp_path: Path) -> None:
+    """This is the same as an absent file in a folder."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "etc").symlink_to("there")
+    assert config.load(tmp_path / "etc/config.toml", "default") == Settings()
+    assert config.organization("default", tmp_path / "etc").closed == frozenset()
+
+
 def test_a_profile_is_relative_to_where_it_is_named(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

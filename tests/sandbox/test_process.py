@@ -1,6 +1,7 @@
 """Process of the sandbox: start, stop, restart, crash, mistakes in the world file."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -44,6 +45,13 @@ def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     return starter.run(words, "", os.environ, data.parent, DEADLINE_SECONDS, starter.SANDBOX)
 
 
+def started(place: Path, ready_file: Path) -> starter.Forked:
+    """Start a sandbox with this ready file."""
+    words = ["--data", place / "data", "--ready-file", ready_file]
+    with (place / "log").open("wb") as log:
+        return starter.start_logged(starter.SANDBOX, words, log.fileno())
+
+
 def one_line(result: "subprocess.CompletedProcess[str]", code: int = 1) -> str:
     """Return the single line of a failed start, which must have this exit code."""
     assert result.returncode == code
@@ -59,6 +67,52 @@ def test_the_content_of_the_ready_file(service: Service) -> None:
     assert service.ready["pid"] == service.process.pid
     assert service.base_url.startswith("https://127.0.0.1:")
     assert Path(service.ready["control"]) == service.data / "control.sock"
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_as_the_ready_file_is_written_to(place: Path, link: bool) -> None:
+    """The pipe, and a link to it, are still there after the end."""
+    pipe, given = place / "pipe", place / ("link" if link else "pipe")
+    os.mkfifo(pipe)
+    (place / "link").symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    process = started(place, given)
+
+    def said() -> bytes:
+        assert process.poll() is None, (place / "log").read_text()
+        assert pipe.is_fifo() and (place / "link").is_symlink()
+        with contextlib.suppress(BlockingIOError):
+            return os.read(reader, 4096)
+        return b""
+
+    try:
+        assert json.loads(eventually(said, "the sandbox answers"))["pid"] == process.pid
+    finally:
+        os.close(reader)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    assert pipe.is_fifo() and (place / "link").is_symlink()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_link_as_the_ready_file_stays(place: Path, stale: bool) -> None:
+    """Its target is the ready file, replaced as soon as the service answers."""
+    link, target = place / "link", place / "target"
+    link.symlink_to(target)
+    if stale:
+        target.write_text("{}")
+    process = started(place, link)
+
+    def said() -> dict[str, object]:
+        assert process.poll() is None, (place / "log").read_text()
+        return json.loads(target.read_bytes()) if target.exists() else {}
+
+    try:
+        assert eventually(said, "the sandbox answers")["pid"] == process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    assert link.is_symlink() and not target.exists()
 
 
 def test_data_is_private(service: Service) -> None:

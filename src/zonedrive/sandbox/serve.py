@@ -9,8 +9,9 @@ import asyncio
 import fcntl
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +43,17 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
     data = data.absolute()
     if not 0 <= port <= 65535:
         raise SandboxError(f"there is no port {port}")
-    if ready_file is not None and not ready_file.absolute().parent.is_dir():
+    if ready_file is not None and not ready_file.resolve().parent.is_dir():
         raise SandboxError(f"the folder of the ready file {ready_file} does not exist")
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as wrong:
         raise SandboxError(f"{data} cannot be made: {wrong.strerror}") from wrong
-    with _alone(data):
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+    with _alone(data), _ready(ready_file) as write_ready:
         deployment = _open(data, world_file)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(deployment, data, host, port, ready_file))
+                runner.run(_serve(deployment, data, host, port, write_ready))
         finally:
             deployment.database.close()
 
@@ -79,6 +78,38 @@ def _alone(data: Path) -> Iterator[None]:
         os.close(fd)
 
 
+@contextmanager
+def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
+    """Yield a function that writes the ready file, and remove the file at the end.
+
+    A pipe or a device is written to and never removed; a pipe without a reader is waited for. If
+    `file` is a link, its target is the ready file. If `file` is None, the function does nothing.
+    """
+    if file is None:
+        yield lambda _content: None
+    elif file.exists() and not file.is_file():
+        with file.open("wb", buffering=0) as stream:
+
+            def write(content: bytes) -> None:
+                with stream:  # at its end, a reader of the pipe has everything
+                    stream.write(content)
+
+            yield write
+    else:
+        file = file.resolve()
+        file.unlink(missing_ok=True)
+        try:
+            yield partial(_replace, file)
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.replace(file)
+
+
 def _open(data: Path, world_file: Path | None) -> Deployment:
     """Return the deployment in `data`; at the first start, load the world file into it."""
     database = Database(data / "sandbox.db")
@@ -96,7 +127,7 @@ def _open(data: Path, world_file: Path | None) -> Deployment:
 
 
 async def _serve(
-    deployment: Deployment, data: Path, host: str, port: int, ready_file: Path | None
+    deployment: Deployment, data: Path, host: str, port: int, write_ready: Callable[[bytes], object]
 ) -> None:
     name = "127.0.0.1" if host in ANY_ADDRESS else host
     certificates = tls.prepare(data, name)
@@ -120,7 +151,7 @@ async def _serve(
     traffic = Traffic(application, application.routes, faults, stats)
     passwords = data / PASSWORDS
     server = Server(
-        traffic, listener, certificates.context, lambda: _announce(ready_file, ready, passwords)
+        traffic, listener, certificates.context, lambda: _announce(write_ready, ready, passwords)
     )
     control = Control(data / "control.sock", deployment, faults, stats, server.set_down)
     await control.open()
@@ -128,20 +159,16 @@ async def _serve(
         await server.serve()
     finally:
         control.close()
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)  # noqa: ASYNC240 the loop ends here
 
 
-def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -> None:
-    """Print the logon command if stdout is a terminal, and write the ready file if requested."""
+def _announce(
+    write_ready: Callable[[bytes], object], ready: dict[str, Any], passwords: Path
+) -> None:
+    """Print the logon command if stdout is a terminal, and write the ready file."""
     if sys.stdout.isatty():
         known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(
             f"the sandbox runs until Ctrl-C; to log on, run: zonedrive logon {ready['base_url']}"
             f" --ca-file {ready['ca_file']} --profile sandbox{known}"
         )
-    if ready_file is None:
-        return
-    part = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-    part.write_bytes(msgspec.json.encode(ready))
-    part.replace(ready_file)
+    write_ready(msgspec.json.encode(ready))

@@ -90,6 +90,23 @@ def test_a_dead_mount_of_another_account(machine: Machine, both: dict[str, Path]
     assert f"run 'zonedrive mount --account work {both['work']}'" in of_own
 
 
+def test_a_path_in_a_dead_mount(machine: Machine, zone: str, both: dict[str, Path]) -> None:
+    """Commands say that its daemon died, and how to mount it again; the other mount is usable."""
+    pid = int(str(status(machine, "home-2")["pid"]))
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: has_ended(pid), what="the daemon is dead")
+    for command in ("sync", "status", "pin", "versions", "share", "log"):
+        for account in ((), ("--account", "home-2")):
+            ended = machine.run(command, both["home-2"] / zone / "notes.txt", *account)
+            assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+            assert ended.stderr.startswith(f"zonedrive: the daemon of {both['home-2']} died after")
+            mount = f"run 'zonedrive mount {both['home-2']} --account home-2'\n"
+            assert ended.stderr.endswith(mount)
+    machine.done("sync", both["work"])
+    machine.done("mount", both["home-2"], "--account", "home-2")
+    machine.done("sync", both["home-2"])
+
+
 def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> None:
     """The command in a remedy names the same account."""
     for command in (["status"], ["zones"], ["sync"], ["mount", "."]):

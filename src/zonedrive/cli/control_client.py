@@ -281,8 +281,8 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
     """Return the account whose mount contains all paths in `given`, and the absolute paths.
 
     If `given` is empty, the account is `account` or the default account. Raises ZonedriveError if a
-    path is in no mount or in the mount of an account other than `account`, or if the paths are in
-    the mounts of several accounts.
+    path is in no mount or in the mount of an account other than `account`, if the daemon of its
+    mount died, or if the paths are in the mounts of several accounts.
     """
     absolute = [mountpoint.absolute(path) for path in given]
     found: AccountPaths | None = AccountPaths(account) if account else None
@@ -290,6 +290,7 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         mount = mountpoint.holding(path)
         paths = serving(mount.path) if mount else None
         if paths is None:
+            _require_no_death(path)
             require_logon(account)
             places = " and ".join(quoted(place) for place, _ in _mounts())
             raise ZonedriveError(
@@ -300,6 +301,17 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
             raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
         found = paths
     return found or AccountPaths(DEFAULT_ACCOUNT), [os.fspath(path) for path in absolute]
+
+
+def _require_no_death(path: Path) -> None:
+    """Raise ZonedriveError if `path` is in the mount of an account whose last daemon died."""
+    from zonedrive.daemon import last_run
+
+    for paths in accounts():
+        died = last_run.death(paths)
+        if died is not None and path.is_relative_to(died.mountpoint):
+            command = f"zonedrive mount {quoted(died.mountpoint)}{paths.option}"
+            raise ZonedriveError(died.line, remedy=f"run '{command}'")
 
 
 # ---- waiting for a silent daemon ----

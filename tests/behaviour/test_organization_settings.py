@@ -87,6 +87,20 @@ def test_a_logon_cannot_evade_the_policy(
     assert ended.stderr.count("\n") == 1
 
 
+def test_a_logon_names_the_values_that_are_ignored(office: Office) -> None:
+    """An invalid default prevents no logon, but explains why there is no default."""
+    office.file.write_text('[account.default]\nbase_url = "http://zones.example"\n')
+    ended = office.run('"$zd" logon "$@"', *USER)
+    assert ended.returncode == 2
+    ignored, missing = ended.stderr.splitlines()
+    assert "config.toml:2: base_url must start with https://" in ignored
+    assert "missing argument 'BASE_URL'" in missing
+    office.file.write_text("settle = -1\n" + office.default + office.policy)
+    ended = office.run('"$zd" logon "$@"', *USER)
+    assert ended.returncode == 0
+    assert "config.toml:1: settle" in ended.stderr
+
+
 def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: Office) -> None:
     """The mount and the doctor name the file; the correction needs only a new mount."""
     zones = office.machine.folder / "Zones"

@@ -72,6 +72,7 @@ class LogonOptions:
     def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
 
+        Print a line for each problem in the organization's settings that prevents no logon.
         Raises UsageError for options that exclude each other, BadOption for an invalid base URL,
         --ca-file or --profile, and ConfigError if the organization's policy forbids an option or
         the organization's base URL is invalid.
@@ -89,6 +90,8 @@ class LogonOptions:
         shared.check_logon(
             ca_file=self.ca_file, profile=self.profile, save_password=self.save_password
         )
+        for problem in shared.problems:
+            text_output.complain(problem.line())
         url = self.base_url or shared.base_url
         if url is None:
             raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from zonedrive import process_setup
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option, some_account_option
 from zonedrive.cli.sync import print_failures
@@ -85,6 +86,9 @@ def versions(
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
+    file_name = None if output == "-" else output
+    if wanted is not None and file_name is None and 1 in process_setup.closed_streams:
+        raise click.UsageError("Standard output is closed, so the version cannot be written.")
     paths, below = control_client.resolve((path,), account)
     answer = control_client.ask(paths, {"command": "versions", "path": below[0]})
     found = answer["versions"]
@@ -97,10 +101,10 @@ def versions(
         from zonedrive.daemon import service_commands
 
         source = (paths, answer["zone"], answer["file"], chosen)
-        if output is None or output == "-":
+        if file_name is None:
             service_commands.version(*source, lambda piece: click.echo(bytes(piece), nl=False))
         else:
-            with text_output.replaced(output) as file:
+            with text_output.replaced(file_name) as file:
                 service_commands.version(*source, file.write)
         return
     if answer.get("aside") and not as_json:

@@ -104,6 +104,14 @@ class Lazy(click.Group):
         found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; --help and --version print their text here, see `invoke`."""
+        try:
+            return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            process_setup.discard_output()
+            ctx.exit()
+
     def invoke(self, ctx: click.Context) -> object:
         """Run the command and return its result.
 
@@ -191,7 +199,8 @@ def _run(given: list[str], descriptor: str) -> int:
             )
         return found if isinstance(found, int) else 0
     except NO_ARGUMENTS as shown:
-        click.echo(shown.format_message())
+        with contextlib.suppress(BrokenPipeError):
+            click.echo(shown.format_message())
         return USAGE
     except click.UsageError as wrong:
         # click's parser does not name the command of an option without its argument.

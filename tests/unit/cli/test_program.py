@@ -190,6 +190,23 @@ def test_a_closed_pipe_is_no_error(stand_in: StandIn) -> None:
     assert writing.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--help"], 0), (["--version"], 0), (["sync", "--help"], 0), (["zones"], 0), ([], 2)],
+)
+def test_a_reader_that_reads_nothing_is_no_error(
+    stand_in: StandIn, arguments: list[str], code: int
+) -> None:
+    """`zonedrive --help | true` is quiet, and the exit code does not depend on the reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        command(*arguments), stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 def closed(streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the program with these streams closed, as in `zonedrive … <&- >&-`."""
     return subprocess.run(
@@ -207,6 +224,15 @@ def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
         assert done.returncode == code, done.stderr
         assert done.stderr.count("\n") == (1 if said else 0), done.stderr
         assert said in done.stderr
+
+
+def test_a_version_is_not_written_to_a_closed_stream(stand_in: StandIn) -> None:
+    """`versions --get` with a closed stdout is wrong usage; a list of versions is not needed."""
+    for arguments in (("--get", "1"), ("--get", "1", "-o", "-")):
+        done = closed(">&-", "versions", "a.txt", *arguments)
+        assert done.returncode == 2
+        assert "standard output is closed" in done.stderr.lower()
+    assert stand_in.asked == []
 
 
 def test_no_stream_at_all_is_no_obstacle(home: Path) -> None:

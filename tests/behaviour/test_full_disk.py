@@ -120,6 +120,26 @@ def test_a_redirection_into_an_existing_file_keeps_it_when_the_disk_is_full(tiny
     assert len(tiny.zone.versions("notes.txt")) == versions
 
 
+def test_a_file_that_is_emptied_first_keeps_its_content_when_the_disk_is_full(
+    tiny: Mounted,
+) -> None:
+    """A program truncates the file that it has open before it writes, as vim does."""
+    path = tiny.root / "notes.txt"
+    before, versions = path.read_bytes(), len(tiny.zone.versions("notes.txt"))
+    file = os.open(path, os.O_WRONLY)
+    os.ftruncate(file, 0)
+    with pytest.raises(OSError, match="No space"):
+        for _ in range(32):
+            os.write(file, os.urandom(MIB))
+    for refused in (os.fsync, os.close):
+        with pytest.raises(OSError, match="No space"):
+            refused(file)
+    eventually(lambda: path.read_bytes() == before, what="the former content is there")
+    tiny.sync()
+    assert tiny.zone.read("notes.txt") == before
+    assert len(tiny.zone.versions("notes.txt")) == versions
+
+
 def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
     """Bytes of a failed edit are not part of the file, and are in no cache."""
     path = tiny.root / "notes.txt"

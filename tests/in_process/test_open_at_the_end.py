@@ -5,6 +5,7 @@ The program never closed them, so that none of its bytes are promised; what was 
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,101 @@ def test_a_file_is_emptied_while_another_program_writes_to_it(desk: Mounted) -> 
     desk.mount()
     desk.sync()
     assert (desk.root / "notes.txt").read_bytes() == desk.zone.read("notes.txt") == b""
+
+
+def emptied(path: Path) -> int:
+    """Open a file without O_TRUNC and truncate it to nothing, as vim; return the descriptor."""
+    calls = system(path)
+    fd: int = calls.open(path, os.O_WRONLY)
+    calls.ftruncate(fd, 0)
+    return fd
+
+
+@pytest.mark.also_mounted(written=b"half", is_sent=True)
+@pytest.mark.parametrize("written", [b"", b"half"])
+@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "unsent"])
+def test_a_killed_save_in_place_keeps_the_former_content(
+    desk: Mounted, written: bytes, is_sent: bool
+) -> None:
+    """A program has truncated the file through its descriptor when the daemon dies."""
+    path = desk.root / "notes.txt"
+    before = versions(desk, "notes.txt")
+    if not is_sent:
+        desk.command("pause")
+    path.write_bytes(FORMER)
+    if is_sent:
+        desk.sync()
+    fd = emptied(path)
+    if written:
+        system(path).write(fd, written)
+    desk.kill()
+    close(path, fd)
+    desk.mount()
+    assert (desk.root / "notes.txt").read_bytes() == FORMER
+    desk.command("resume")
+    assert versions(desk, "notes.txt") == before + 1
+    assert desk.zone.read("notes.txt") == FORMER
+
+
+@pytest.mark.also_mounted
+@pytest.mark.parametrize("written", [b"", b"new content\n"])
+def test_a_save_in_place_is_one_version(desk: Mounted, written: bytes) -> None:
+    """Also if another program opens and closes the file before the program writes."""
+    path = desk.root / "notes.txt"
+    before = versions(desk, "notes.txt")
+    fd = emptied(path)
+    with path.open("r+b"):
+        pass
+    if written:
+        system(path).write(fd, written)
+    system(path).close(fd)
+    assert path.read_bytes() == written
+    assert versions(desk, "notes.txt") == before + 1
+    assert desk.zone.read("notes.txt") == written
+
+
+@pytest.mark.parametrize("way", [redirected, emptied], ids=lambda way: way.__name__)
+def test_a_close_by_another_program_does_not_save_the_empty_file(
+    desk: Mounted, way: Callable[[Path], int]
+) -> None:
+    """Only the program that has truncated the file to nothing saves that."""
+    path = desk.root / "notes.txt"
+    path.write_bytes(FORMER)
+    before = versions(desk, "notes.txt")
+    fd = way(path)
+    close(path, system(path).open(path, os.O_WRONLY))
+    assert path.read_bytes() == b""
+    desk.kill()
+    close(path, fd)
+    desk.mount()
+    assert (desk.root / "notes.txt").read_bytes() == FORMER
+    assert versions(desk, "notes.txt") == before
+
+
+@pytest.mark.parametrize("saving", ["truncate", "fsync", "close", "close of a duplicate"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["alone", "open elsewhere"])
+def test_an_emptied_file_is_saved(desk: Mounted, saving: str, is_open: bool) -> None:
+    """truncate(2) saves the empty file at once; a descriptor saves it at its close or fsync."""
+    path, calls = desk.root / "notes.txt", desk.system
+    before = path.read_bytes()
+    other = calls.open(path, os.O_WRONLY) if is_open else -1
+    if saving == "truncate":
+        calls.truncate(path, 0)
+    else:
+        fd = emptied(path)
+    if saving == "fsync":
+        calls.fsync(fd)
+    elif saving == "close":
+        calls.close(fd)
+    elif saving == "close of a duplicate":  # the program may write later
+        calls.close(calls.dup(fd))
+    desk.kill()
+    close(path, other)
+    desk.mount()
+    wanted = before if saving == "close of a duplicate" else b""
+    assert path.read_bytes() == wanted
+    desk.sync()
+    assert desk.zone.read("notes.txt") == wanted
 
 
 @pytest.mark.also_mounted(target="on the service")

@@ -167,6 +167,7 @@ class Handle(msgspec.Struct, eq=False):
     append: bool
     pid: int = 0  # process or thread that opened the file
     flags: int = 0  # flags of open(2)
+    emptied: bool = False  # True if the program has truncated the file to size 0 through the handle
     guarded: bool | None = None  # True if the setting `guard` names the program; None: not checked
 
     def move_to(self, file: OpenFile) -> None:

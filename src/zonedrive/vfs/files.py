@@ -82,6 +82,7 @@ class Files:
         handle = self._handles[opened.handle]
         try:
             if flags & os.O_TRUNC and writable:
+                handle.emptied = True
                 await self._session(handle, truncate=True)
                 self.sessions.cut(handle.file, 0)
                 return Opened(opened.handle)
@@ -119,14 +120,14 @@ class Files:
         Raises OSError or StoreError if the last written bytes cannot be stored.
         """
         which = self._handles.pop(handle)
-        opened, was_writable = which.file, which.writable
+        opened = which.file
         which.stop_writing()
         try:
             if opened.writers == 0:
                 await self.sessions.sync_late_pages(opened)
             if opened.writers == 0:
                 self._end(opened)
-            elif was_writable and opened.session is not None and opened.session.is_only_emptied:
+            elif which.emptied and opened.session is not None and opened.session.is_only_emptied:
                 await self.sessions.save(opened)
         finally:
             self._detach(which)
@@ -269,6 +270,7 @@ class Files:
         """
         if handle is not None:
             open_checks.require_current(self._handles[handle].file)
+            self._handles[handle].emptied |= not size
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
@@ -285,8 +287,8 @@ class Files:
         try:
             await self._session(which, truncate=size == 0)
             self.sessions.cut(which.file, size)
-            # A shell empties a file before the program writes, so emptying is saved at the close.
-            if which.file.writers == 1 or (was_saved and size):
+            # A program that empties its open file writes next, so that is saved at its close.
+            if was_saved and (size or handle is None):
                 await self.sessions.save(which.file)
         finally:
             await self.release(writer)

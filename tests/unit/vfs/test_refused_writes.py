@@ -181,6 +181,36 @@ async def test_a_file_that_cannot_be_stored_at_the_unmount(
     assert all(not intent.held for intent in state.intents.pending())
 
 
+@REFUSALS
+async def test_a_file_that_is_emptied_first_keeps_its_content(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A program truncates the open file, and the disk takes no byte of the new content."""
+    inode, files = a_file(state, content=b"former"), files_of(state)
+    handle = (await files.open(inode, os.O_WRONLY)).handle
+    refusing(monkeypatch, number)
+    former = inode.generation
+    await files.truncate(inode, 0, handle)
+    assert await save(files, handle) == number
+    assert state.intents.get(inode.ino) is None
+    assert (inode.generation, inode.size) == (former, 6)
+    assert state.spool.stored() == [(inode.ino, former)]
+
+
+async def test_a_file_that_is_only_emptied_at_the_unmount_keeps_its_content(
+    state: LocalState,
+) -> None:
+    """The program had no time to write and to close."""
+    inode, files = a_file(state, content=b"former"), files_of(state)
+    former = inode.generation
+    handle = (await files.open(inode, os.O_WRONLY)).handle
+    await files.truncate(inode, 0, handle)
+    files.close_all()
+    assert state.intents.get(inode.ino) is None
+    assert (inode.generation, inode.size) == (former, 6)
+    assert state.spool.stored() == [(inode.ino, former)]
+
+
 async def test_half_of_a_save_at_the_unmount_is_no_version(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

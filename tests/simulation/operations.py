@@ -23,8 +23,8 @@ EMPTIED = CREATED | os.O_TRUNC
 
 PATTERNS = {
     "create": "cp-new libreoffice-convert mv-new",
-    "rewrite": "cp-over emacs-by-copying emacs-no-backup nano nano-backup python-write"
-    " vim-backupcopy-yes vim-plain",
+    "rewrite": "cp-over emacs-by-copying emacs-no-backup nano nano-backup python-write",
+    "rewrite_in_place": "vim-backupcopy-yes vim-plain",
     "write": "dd-conv-notrunc rsync-inplace",
     "append": "echo-append python-append-fsync rsync-append",
     "save_over": "git keepassxc libreoffice-store mousepad perl-i rsync rsync-a rsync-big"
@@ -98,8 +98,8 @@ def possible(oracle: Oracle) -> Iterator[Operation]:
     for path in free:
         yield Operation("create", path)
     for path in files:
-        for verb in ("rewrite", "redirect", "write", "append", "truncate", "save_over",
-                     "save_over_open", "save_aside", "save_backup", "save_again",
+        for verb in ("rewrite", "rewrite_in_place", "redirect", "write", "append", "truncate",
+                     "save_over", "save_over_open", "save_aside", "save_backup", "save_again",
                      "unlink"):  # fmt: skip
             yield Operation(verb, path)
         for other in (*files, *free):
@@ -144,6 +144,13 @@ class Planned:
                 self._save(path, new, CREATED | os.O_EXCL)
             case "rewrite":
                 self._save(path, new, EMPTIED, is_synced=True)
+            case "rewrite_in_place":
+                after = self.oracle.saved(path, new)
+                self._add("open", path, CREATED)
+                self._add("ftruncate", FD, 0)
+                self._add("write", FD, new)
+                self._add("fsync", FD, after=after)
+                self._add("close", FD, after=after)
             case "redirect":
                 self._add("open", path, EMPTIED)
                 self._add("close_duplicate", FD)

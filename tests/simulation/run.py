@@ -175,6 +175,18 @@ class SimulatedProgram(Program):
             file.write(line)
         self._saved(path, token)
 
+    def save_emptied(self, path: str, other: str, padding: int) -> None:
+        """Read the file, truncate it to nothing through the same descriptor, and write."""
+        with (self.folder / path).open("r+b", buffering=0) as file:
+            saw = self._read(path, file.read())
+            number = self.system.fstat(file.fileno()).st_ino
+            token, line = self._begin(saw, padding)
+            file.seek(0)
+            file.truncate()
+            _sleep(padding % 5)
+            file.write(line)
+        self._saved(path, token, number)
+
     def save_redirected(self, path: str, other: str, padding: int) -> None:
         """Truncate the file, and close a duplicate of the descriptor first, as a shell does."""
         token, line = self._begin(NOT_READ, padding)

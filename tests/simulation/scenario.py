@@ -104,6 +104,7 @@ def draw(seed: int) -> Scenario:
     steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
     drawn = _with_unchanged_saves(random.Random(f"unchanged {seed}"), drawn)
+    drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -120,6 +121,24 @@ def _with_unchanged_saves(numbers: random.Random, scenario: Scenario) -> Scenari
     )
     option = numbers.choice((*("unchanged=skip",) * 4, "unchanged=version"))
     return replace(scenario, steps=steps, options=(*scenario.options, option))
+
+
+EMPTIED = {"save_within": "save_emptied", "save_shorter": "save_emptied", "unlink": "look"}
+
+
+def _with_emptied_files(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let programs that write in place truncate the file to nothing first, in a fifth of the seeds.
+
+    The machine dies during one of these saves. Programs of these seeds neither sync an empty file
+    nor delete one, so that most of the empty versions are findings.
+    """
+    if numbers.random() < 4 / 5:
+        return scenario
+    steps = [replace(step, verb=EMPTIED.get(step.verb, step.verb)) for step in scenario.steps]
+    if saves := [step for step in steps if step.verb == "save_emptied"]:
+        save, after = numbers.choice(saves), int(numbers.expovariate(1 / 8))
+        steps.append(Step(f"{save.who}!", "die", round(save.at_s + 0.5, 3), (str(after),)))
+    return replace(scenario, steps=tuple(steps))
 
 
 def on_sandbox(scenario: Scenario) -> Scenario:

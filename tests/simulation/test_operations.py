@@ -31,6 +31,8 @@ def _pattern(trace: Trace) -> str:
         return "save_over"
     if "empty" in done:
         return "rewrite"
+    if "empty in place" in done:
+        return "rewrite_in_place"
     if "append" in done or f"at {size}" in done:
         return "append"
     return "write" if any(each.startswith("at ") for each in done) else "create"
@@ -44,7 +46,7 @@ def _effects(name: str, arguments: list[Any], main: str, files: dict[int, str]) 
             is_appended = path == main and "O_APPEND" in flags
             return {"empty"} if is_emptied else {"append"} if is_appended else set()
         case "ftruncate", [file, 0] if files.get(file) == main:
-            return {"empty"}
+            return {"empty in place"}
         case "write", [file, offset, _] if files.get(file) == main:
             return {f"at {offset}"}
         case "rename", [path, other, _]:

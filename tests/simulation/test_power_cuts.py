@@ -10,7 +10,7 @@ from tests.simulation.scenario import Scenario, Step
 
 LATER = (
     "look", "append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced",
-    "save_renamed_open", "save_unchanged",
+    "save_renamed_open", "save_unchanged", "save_emptied",
 )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
 
 def started(place: Path, ready_file: Path) -> starter.Forked:
     """Start a sandbox with this ready file."""
-    words = ["--data", place / "data", "--ready-file", ready_file]
+    words: list[str | Path] = ["--data", place / "data", "--ready-file", ready_file]
     with (place / "log").open("wb") as log:
         return starter.start_logged(starter.SANDBOX, words, log.fileno())
 

@@ -1,6 +1,7 @@
 """Calls that wait for the service: close with `close=wait`, fsync with `fsync=service`, sync."""
 
 import errno
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -96,6 +97,33 @@ def test_a_folder_that_a_coworker_has_deleted(desk: Mounted, call: str) -> None:
     eventually(lambda: mount.names(mount.root / "docs") == [".~lock.report.md#"], what="it is gone")
     save(mount, call, "docs/new.txt")
     assert mount.zone.read("docs/new.txt") == b"saved\n"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("call", WAITING)
+def test_a_folder_that_the_service_refuses_to_create(
+    desk: Mounted, call: str, is_new: bool
+) -> None:
+    """The call fails with the error of the folder, and succeeds once the service accepts it."""
+    mount = virtual(desk)
+    mount.allow("deleted on the service", "refused")
+    lock = ".~lock.report.md#"
+    if not is_new:
+        (mount.root / "docs" / lock).write_bytes(b"lock")
+        mount.zone.delete("docs")
+        eventually(lambda: mount.names(mount.root / "docs") == [lock], what="the file is gone")
+    mount.deployment.fault(status=403, error="NOT_ALLOWED", method="POST")
+    folder = "new" if is_new else "docs"
+    if is_new:
+        (mount.root / folder).mkdir()
+    began = time.monotonic()  # of the virtual clock
+    for _ in range(2):
+        with pytest.raises(PermissionError):
+            save(mount, call, f"{folder}/new.txt")
+    assert time.monotonic() < began + 30
+    mount.deployment.heal()
+    save(mount, call, f"{folder}/new.txt")
+    assert mount.zone.read(f"{folder}/new.txt") == b"saved\n"
 
 
 @pytest.mark.parametrize("call", WAITING)

@@ -269,6 +269,25 @@ class Dispatcher:
         """Return the error of the inode's last step, or None if the step did not fail."""
         return self._failures.get(ino)
 
+    def failed_prerequisites(self, ino: int) -> list[Step]:
+        """Return the rejected steps that must succeed before the inode's step can start."""
+        if not self._failures:
+            return []
+        steps = self._planner.steps_of({ino})
+        inos = with_prerequisites(steps, {ino}) - {ino}
+        return [step for step in steps if step.ino in inos and step.intent.failed]
+
+    def blocking_failure(self, ino: int) -> Exception | None:
+        """Return the error of a rejected step that blocks the inode's step, or None.
+
+        A rejected step that is due again, or running, does not count.
+        """
+        now = time.time_ns()
+        for step in self.failed_prerequisites(ino):
+            if step.intent.due_ns > now and step.ino not in self._running:
+                return self._failures.get(step.ino)
+        return None
+
     async def run(self) -> None:
         """Run steps until cancelled."""
         async with trio.open_nursery() as nursery:

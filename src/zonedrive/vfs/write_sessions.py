@@ -406,13 +406,18 @@ class WriteSessions:
             session.frozen = True
         state.intents.let_go(opened.ino, due_in(0))
         earlier = self._dispatcher.failure(opened.ino)
+        blocking = self._dispatcher.failed_prerequisites(opened.ino)
+        self._dispatcher.expedite(step.ino for step in blocking)
 
         def failure() -> Exception | None:
             """Return the error of an attempt since the call, but not the first Changed errors.
 
-            The next attempt may succeed after a Changed error. The intent does not count an error
-            that cannot be recorded, for example on a full disk.
+            The next attempt may succeed after a Changed error, unless it must wait for a step that
+            the service rejects, such as the creation of the parent folder. The intent does not
+            count an error that cannot be recorded, for example on a full disk.
             """
+            if (blocked := self._dispatcher.blocking_failure(opened.ino)) is not None:
+                return blocked
             now, wrong = state.intents.get(opened.ino), self._dispatcher.failure(opened.ino)
             if (
                 now is None

@@ -358,7 +358,9 @@ def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) 
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-@pytest.mark.parametrize("save", ["in place", "by a rename"])
+@pytest.mark.parametrize(
+    "save", ["in place", "by a rename", "removed first", "removed, then renamed", "moved aside"]
+)
 @pytest.mark.mount("refresh=5")
 def test_an_edit_of_a_version_that_arrived_while_a_rename_waits(
     desk: Mounted, save: str, is_seen: bool
@@ -376,8 +378,18 @@ def test_an_edit_of_a_version_that_arrived_while_a_rename_waits(
     if save == "in place":
         path.write_bytes(edited)
     else:
-        (desk.root / "plan.tmp").write_bytes(edited)
-        (desk.root / "plan.tmp").rename(path)
+        aside = desk.root / "plan.bak"
+        if save.startswith("removed"):
+            path.unlink()
+        elif save == "moved aside":
+            path.rename(aside)
+        if save == "removed first":
+            path.write_bytes(edited)
+        else:
+            (desk.root / "plan.tmp").write_bytes(edited)
+            (desk.root / "plan.tmp").rename(path)
+        if save == "moved aside":
+            aside.unlink()
     desk.command("resume")
     desk.sync()
     assert len(copies_of(desk, "plan")) == (not is_seen)

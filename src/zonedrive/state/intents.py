@@ -87,6 +87,14 @@ class Intent(msgspec.Struct, frozen=True):
         return self.gone and self.place
 
     @property
+    def keeps_base(self) -> bool:
+        """Return True if local content is based on `base`, so that a newer version is a conflict.
+
+        The base of a mere rename or removal is the version that programs saw then.
+        """
+        return bool(self.generation) or self.parked
+
+    @property
     def concerns_name(self) -> bool:
         """Return True if the intent concerns a name, a deletion or a parked file."""
         return self.place or self.gone or self.parked
@@ -545,7 +553,7 @@ class IntentTable:
         that version. The other arguments are those of `Intent`. Return the new intent.
         """
         old = self._intents.get(ino)
-        if old is not None and (old.generation or old.parked):
+        if old is not None and old.keeps_base:
             base = old.base
         return self._change(
             ino,
@@ -586,7 +594,7 @@ class IntentTable:
         the change (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
-        if old is not None and old.base is not None:
+        if old is not None and old.base is not None and (base is None or old.keeps_base):
             base = old.base
         return self._change(ino, Event.MOVE, place=True, parked=False, base=base, due_ns=due_ns)
 

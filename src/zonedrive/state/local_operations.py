@@ -216,6 +216,8 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         due = state.due() if inode.is_new else state.due_for_names()
         state.inodes.unlink(inode, tombstone=True)
         state.intents.gone(inode.ino, due, final=final)
+        if intent is not None and not (intent.keeps_base or inode.is_new):
+            state.intents.set_base(inode.ino, inode.revision)  # programs may have read a newer one
         if opened is not None:
             state.intents.hold(inode.ino)
         state.intents.set_left(inode.ino, left)
@@ -374,7 +376,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
     intent = state.intents.get(target.ino)
     identity = target.identity
     base = target.revision
-    if intent is not None and (intent.generation or intent.parked):
+    if intent is not None and intent.keeps_base:
         base = intent.base or base  # after a mere rename, programs may have read a newer version
     orphan_pending_request(state, inode)
     state.requests.pass_on(target.ino, inode.ino)

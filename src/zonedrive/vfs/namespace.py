@@ -363,7 +363,9 @@ class Namespace:
             assert target is not None
             with contextlib.ExitStack() as held_back:
                 for each in (inode, target):
-                    await self.cancel_upload(each, operation)
+                    # The exchange needs a temporary name, and thus a rename, in each case.
+                    for needed in ("rename", operation):
+                        await self.cancel_upload(each, needed)
                     held_back.enter_context(self._held_back(each))
                 self._require_movable(inode, new_folder, wanted, aside=True)
                 self._require_movable(target, old_folder, source, aside=True)
@@ -403,7 +405,8 @@ class Namespace:
         try:
             yield
         finally:
-            if self._state.session(inode.ino) is None:
+            now = intents.get(inode.ino)  # the file may be removed or parked now
+            if now is not None and now.generation and self._state.session(inode.ino) is None:
                 intents.let_go(inode.ino, self._state.due())
 
     # ---- refusals ----

@@ -677,11 +677,7 @@ class Merge:
         known = {child.zone: child for child in self._zones_here()}
         met = [(known[zone.id], zone) for zone in shown if zone.id in known]
         renames = [
-            (inode, zone.name, zone.id)
-            for inode, zone in met
-            if inode.remote_name != zone.name
-            # Nothing has the name: the zone has a hash suffix, which it does not need.
-            or (fits(plain := zone_name(zone.name)) and not inodes.has_name(ROOT, plain))
+            (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
         ]
         self._give_names(renames, self._take_names(renames), zone_name)
         for inode, zone in met:

@@ -394,28 +394,6 @@ def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:
     assert folder.zone.parent == ROOT
 
 
-def test_a_zone_has_its_plain_name_once_its_twin_is_gone(folder: Folder) -> None:
-    """A zone keeps a mark that it needs, and loses it with the other zone of its name."""
-    tree, long = folder.tree, "long" * 100
-    first, second = Zone("x", "Same", "r1"), Zone("y", "Same", "r2")
-
-    def show(*zones: Zone) -> tuple[dict[str, str], Merged]:
-        merge = Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours)
-        list(merge.zones(zones))
-        return {each.zone: each.name for each in tree.inodes_in(ROOT)}, merge.result
-
-    names, _ = show(first, second, Zone("z", long, "r3"))
-    assert names["x"] == "Same"
-    shown, merged = show(first, second, Zone("z", long, "r3"))
-    assert (shown, merged.changed) == (names, False)
-    ino = tree.children(ROOT)[names["y"]]
-    shown, merged = show(second)
-    assert shown == {"y": "Same"}
-    assert tree.children(ROOT)["Same"] == ino
-    assert merged.moved == [(ROOT, names["y"])]
-    assert show(first, second)[0]["y"] == "Same"
-
-
 def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
     """Thousands of new names or changes do not block programs until the end of the merge."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(3000)]

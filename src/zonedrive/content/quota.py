@@ -27,6 +27,7 @@ SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
 # Seconds after which rows that could not be evicted are examined again, because entries may have
 # been moved out of a pinned folder.
 EXAMINE_S = 60.0
+AT_ONCE = 8  # batches that `claim_at_once` examines
 _BATCH = 64  # rows that are evicted in one transaction
 _Steps: TypeAlias = Generator[list[Path], None, int]  # see `Quota._claim`
 
@@ -110,15 +111,17 @@ class Quota:
     def claim_at_once(self, need: int) -> tuple[int, list[Path]]:
         """Grant `need` bytes, or 0 if there is no space, without running other tasks.
 
-        Returns the number of granted bytes and the evicted files. The caller counts the granted
-        bytes as used, and removes the evicted files before it writes.
+        Examines at most AT_ONCE batches of rows; the next claim continues after them. Returns the
+        number of granted bytes and the evicted files. The caller counts the granted bytes as used,
+        and removes the evicted files before it writes.
         """
         steps, victims = self._claim(need, need), list[Path]()
-        while True:
+        for _ in range(AT_ONCE):
             granted, more = _next(steps)
             if granted is not None:
                 return granted, victims
             victims += more
+        return 0, victims
 
     async def room(self) -> int:
         """Return how many bytes could be granted after the eviction of all evictable content.
@@ -126,6 +129,7 @@ class Quota:
         The result is negative if the usage would still exceed the limit. Nothing is evicted; other
         tasks run between two batches of rows.
         """
+        self._examine_again()  # a claim for this room must find the same rows
         evictable, after = 0, FIRST
         while rows := self._index.oldest(_BATCH, after):
             busy = {entry.path.name for entry in self.entries}

@@ -14,7 +14,7 @@ from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from tests.unit.content.test_cache import Offline, fetched, fill, running
 from zonedrive.content.cache import Cache
-from zonedrive.content.quota import EXAMINE_S
+from zonedrive.content.quota import AT_ONCE, EXAMINE_S
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
 
@@ -450,6 +450,29 @@ def test_contents_that_can_be_evicted_now_are_found(
         assert cache.put(11, "r", small(11))
     assert cache._quota.claim_at_once(count * each) == (count * each, [])
     assert len(cache.inos()) == (10 if count == 2 else 9)
+
+
+async def test_the_room_that_is_told_is_granted(tmp_path: Path) -> None:
+    """Content that was moved out of a pinned folder counts at once, for `room` and the next claim.
+
+    A claim before had found that no content can be evicted.
+    """
+    cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))
+    cache.pinned = pinned
+    assert await cache._quota.claim(each, each) == 0
+    pinned.remove(5)
+    assert await cache._quota.room() == each
+    assert await cache._quota.claim(each, each) == each
+
+
+def test_a_claim_at_once_examines_some_rows(tmp_path: Path) -> None:
+    """Claims in a row together find content behind many pinned ones."""
+    count = 2 * AT_ONCE * 64
+    cache, each = full_of_pins(tmp_path, count), cost(4 * KIB + 28)
+    cache.pinned = range(1, count)
+    granted = [cache._quota.claim_at_once(each)[0] for _ in range(3)]
+    assert granted == [0, 0, each] or granted == [0, each, each]
+    assert count not in cache.inos()
 
 
 async def test_a_file_that_was_closed_makes_room(tmp_path: Path) -> None:

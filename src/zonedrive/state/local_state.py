@@ -389,6 +389,8 @@ class LocalState:
 
         The work depends on the number of local changes, and not on the size of the folder.
         """
+        if not inode.is_folder:
+            return self.in_use(inode)
         if self.inodes.rows.is_above_changes(inode.ino):
             return True
         opened = (self.inodes.find(ino) for ino in self.opened if self.local(ino))

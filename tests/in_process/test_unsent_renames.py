@@ -118,3 +118,28 @@ def test_a_folder_at_the_former_name_waits_for_the_move(desk: Mounted) -> None:
     desk.sync()
     assert history(desk, "plan.txt") == (before, 2)
     assert desk.zone.listing()["notes.txt"]["folder"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_folder_at_the_former_name_is_sent_first_during_a_pause(
+    desk: Mounted, is_open: bool
+) -> None:
+    """The saved file that must move away for it is sent as well, unless a program has it open."""
+    desk.command("pause")
+    before = desk.zone.entry_id("notes.txt")
+    path = desk.root / "plan.txt"
+    (desk.root / "notes.txt").rename(path)
+    path.rename(desk.root / "aside.txt")
+    with path.open("wb", buffering=0) as file:
+        file.write(b"edited\n")
+        if not is_open:
+            file.close()
+        (desk.root / "notes.txt").mkdir()
+        mount = virtual(desk)
+        answer = mount.command("send", paths=["Zone 01/notes.txt"], timeout=60)
+        assert answer["exit"] == 0
+        assert desk.zone.listing()["notes.txt"]["folder"]
+    desk.command("resume")
+    desk.sync()
+    assert (desk.zone.entry_id("plan.txt") == before) == (not is_open)
+    assert desk.zone.read("plan.txt") == b"edited\n"

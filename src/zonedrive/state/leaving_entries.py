@@ -3,6 +3,7 @@
 from zonedrive.state.inode import Inode
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
+from zonedrive.state.names import is_aside
 
 Place = tuple[str, str | None, str | None]
 """Zone, remote id of the folder, and remote name of an entry."""
@@ -21,6 +22,7 @@ class LeavingEntries:
         self._intents = intents
         self._places: dict[int, Place] = {}  # by inode number
         self._inos: dict[Place, set[int]] = {}
+        self._aside: set[int] = set()  # inodes whose entries have a temporary name
         inodes.relocated.add(self._relocated)
 
     def at(self, folder: Inode, name: str) -> list[Inode]:
@@ -36,6 +38,11 @@ class LeavingEntries:
         intents.sort(key=lambda intent: intent.seq)
         return [inode for each in intents if (inode := self._inodes.find(each.ino)) is not None]
 
+    def aside(self) -> set[int]:
+        """Return the inodes whose entries have a temporary name on the service (`aside_name`)."""
+        self._update()
+        return self._aside
+
     def _relocated(self, ino: int) -> None:
         if ino in self._intents.agenda.names:
             self._intents.agenda.unindexed.add(ino)
@@ -48,6 +55,8 @@ class LeavingEntries:
             inode.ino: (inode.zone, inode.remote_parent, inode.remote_name)
             for inode in self._inodes.get_all(agenda.unindexed & agenda.names)
         }
+        self._aside -= agenda.unindexed
+        self._aside |= {ino for ino, (_, _, name) in places.items() if is_aside(name)}
         for ino in agenda.unindexed:
             if (former := self._places.pop(ino, None)) is not None:
                 self._inos[former].discard(ino)

@@ -127,7 +127,22 @@ def fold(
         view.place for intent, view in items if view.new and not view.folder and intent.generation
     }
     wanted.update(being_written)
-    left = _left_places(items, inherited, wanted)
+    needed = {
+        view.place
+        for intent, view in items
+        if intent.place and not (intent.gone or intent.parked or view.local)
+    }
+    complete = {
+        view.place
+        for intent, view in items
+        if view.new and not view.folder and intent.generation and not intent.held
+    }
+    left = {
+        place: each
+        for place, each in _left_places(items, inherited, wanted).items()
+        # No other entry waits for a place on the service while a program writes the new file.
+        if place in complete or each.origin not in needed
+    }
     inherited |= left
     heirs = {each.ino for place, each in left.items() if place in wanted}
     making_way = {
@@ -271,7 +286,15 @@ def _ordered(
             held_by.setdefault(origin[0], set()).add(step.ino)
     for origin, view in leaving.items():  # also files without a step, which programs still read
         held_by.setdefault(origin[0], set()).add(view.ino)
-    in_the_way = {step.ino: _in_the_way(step, held_by, views, leaving) for step in steps}
+    heirs = {step.other: step.ino for step in steps if step.action is Action.ADOPT}
+    in_the_way = {
+        # An entry that a new file takes over leaves its place with the step of the new file.
+        step.ino: {
+            ino if heirs.get(ino) in (None, step.ino) else heirs[ino]
+            for ino in _in_the_way(step, held_by, views, leaving)
+        }
+        for step in steps
+    }
     waits = {
         step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, views)
         if not _may_have_arrived(views[step.ino])
@@ -455,11 +478,10 @@ class InodeViews:
         state = self._state
         asked = {request.ino for request in state.requests.all() if is_aside(request.name)}
         return {
-            intent.ino
-            for intent in state.intents.leaving()
-            if not (intent.gone or intent.parked)
-            if intent.ino in asked
-            or ((inode := state.inodes.find(intent.ino)) and is_aside(inode.remote_name))
+            ino
+            for ino in asked | state.leaving.aside()
+            if (intent := state.intents.get(ino)) is not None
+            if intent.place and not (intent.gone or intent.parked)
         }
 
     def pending(self) -> list[int]:
@@ -562,7 +584,7 @@ class Planner:
             return False
         if step.other in self._ended:
             return False
-        occupants = self._occupants.get(step.ino, {})
+        occupants = self._occupants.get(step.ino, {}) | self._occupants.get(step.other, {})
         return all(self._views.occupant(place) == ino for place, ino in occupants.items())
 
     def _related(

@@ -216,11 +216,11 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         due = state.due() if inode.is_new else state.due_for_names()
         state.inodes.unlink(inode, tombstone=True)
         state.intents.gone(inode.ino, due, final=final)
-        if intent is not None and not (intent.keeps_base or inode.is_new):
-            state.intents.set_base(inode.ino, inode.revision)  # programs may have read a newer one
         if opened is not None:
             state.intents.hold(inode.ino)
         state.intents.set_left(inode.ino, left)
+        if intent is not None and not (intent.keeps_base or inode.is_new):
+            state.intents.set_base(inode.ino, inode.revision)  # programs may have read a newer one
     if intent is not None and intent.generation and opened is None:
         state.discard_bytes(inode, intent)
         state.inodes.update(inode, generation=0)

@@ -257,7 +257,7 @@ class AccountPaths:
 
     @property
     def option(self) -> str:
-        """Command-line option for this account, after a space; "" for the default account."""
+        """Option `--account NAME` with a leading space, or "" for the default account."""
         return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
 
     @property
@@ -303,7 +303,7 @@ def no_folder(found: Path) -> ConfigError:
 
 
 def _way_around(found: Path) -> str:
-    """Return a remedy for the path `found`, which makes one of zonedrive's folders unusable."""
+    """Return advice for the user: the path `found` makes one of zonedrive's folders unusable."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders that you own"

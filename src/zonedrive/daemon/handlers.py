@@ -200,8 +200,8 @@ class Commands:
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at the request's `path`, which may be in `.versions`.
 
-        `unknown` is the reason why the service does not have the file, or "". `aside` is the reason
-        why the versions do not include the file's latest local change, or "".
+        In the answer, `unknown` is the reason why the service does not have the file, or "".
+        `aside` is the reason why the latest local change is not among the versions, or "".
         """
         place = await self._place(request.path)
         if place.file is None:

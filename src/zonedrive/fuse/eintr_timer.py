@@ -21,7 +21,7 @@ SECONDS = 0.5
 
 
 class EintrTimer(trio.abc.Instrument):
-    """Context manager with a timer that runs while the event loop is awake."""
+    """Context manager with a timer that is stopped while the event loop waits for events."""
 
     def __init__(self) -> None:
         self._before: signal._HANDLER = signal.SIG_DFL

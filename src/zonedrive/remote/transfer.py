@@ -120,7 +120,7 @@ class Transfer(Transfers):
         `upload_limit` and `download_limit` are in bytes per second, 0 for no limit. `open_seconds`
         limits the opening of a download with all retries, `head_seconds` the wait for the headers
         of each response. `answer_seconds` limits the wait for the whole response to an upload; it
-        is extended by one second for each DIGESTED bytes of the request.
+        is extended by one second for every `DIGESTED` bytes of the request.
         """
         self.link = link
         self._client = client

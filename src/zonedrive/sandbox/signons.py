@@ -35,7 +35,7 @@ class Visit:
 
 
 class SignOns:
-    """Unfinished visits, and issued tokens that have not been used yet."""
+    """Sign-ons that users have begun in a browser, and issued tokens that are not used yet."""
 
     def __init__(self) -> None:
         self._visits: dict[str, Visit] = {}

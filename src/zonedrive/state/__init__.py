@@ -17,21 +17,21 @@ a file's bytes. The third is the service.
 2. The bytes of a closed generation never change. The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
-   A new file has no row before its first close, so the next start of the daemon does not know a
-   file that was never closed.
+   A new file has no row before its first close or fsync, so the next start of the daemon does not
+   know a file that was neither closed nor synced.
 4. Before the daemon sends content, a new folder or a new name, it records a pending request. When
    the service answers, the request and the intent are deleted in one transaction. If a pending
    request remains, the daemon first queries the service for its outcome, before it sends any other
    request for the inode. Deletions have no pending request, because they can be repeated safely.
 
-| step                        | data in the kernel             | durable data                      |
+| step                        | stored in the kernel           | durable after the step            |
 |-----------------------------|--------------------------------|-----------------------------------|
-| write                       | at the latest at close         | -                                 |
-| close                       | bytes, then their record       | -                                 |
+| write                       | nothing before fsync or close  | nothing                           |
+| close                       | bytes, then their record       | nothing                           |
 | fsync                       | bytes, then their record       | bytes, their name, the record     |
-| create                      | at the latest at close         | -                                 |
-| mkdir, unlink, rename, ...  | the record                     | -, or with fsync of the folder    |
-| a response of the service   | the record                     | -                                 |
+| create                      | nothing before fsync or close  | nothing                           |
+| mkdir, unlink, rename, ...  | the record                     | nothing before fsync of the folder|
+| a response of the service   | the record                     | nothing                           |
 
 Data in the kernel survives the death of the process; durable data also survives a power cut.
 After a power cut, rows may be older but are never torn (write-ahead log). Bytes may be torn, so

@@ -54,9 +54,9 @@ def is_copy_name(name: str, original: str) -> bool:
 
 
 def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
-    """Move the inode to a conflict-copy name in the folder `parent`; send pending changes at once.
+    """Move the inode to a conflict-copy name in the folder `parent`. Call within a transaction.
 
-    Call within a transaction.
+    The inode's pending changes become due at once.
     """
     state.inodes.move(inode, parent, copy_name(state, inode, parent))
     intent, now = state.intents.get(inode.ino), time.time_ns()

@@ -315,7 +315,7 @@ class InodeTable:
         return found.fetchone() is None
 
     def wanted(self) -> list[int]:
-        """Return the numbers of the inodes that have local bytes and are marked WANTED.
+        """Return the numbers of the files with unsent bytes whose column `local` is WANTED.
 
         See `names.stays`.
         """

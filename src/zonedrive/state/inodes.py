@@ -168,7 +168,7 @@ class Inodes:
         return None if ino is None else self.get(ino)
 
     def numbers_of(self, parent: int, names: Sequence[str]) -> list[int]:
-        """Return the number of the inode with each of the names in a folder, NOWHERE if none.
+        """Return the inode number for each name in a folder, or NOWHERE for an unknown name.
 
         If the folder's names are not cached, look up only the given names.
         """

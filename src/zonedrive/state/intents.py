@@ -413,8 +413,8 @@ class ConflictLog:
     def suspend(self, ino: int, zone: str, remote_id: str) -> None:
         """Stop listing a conflict copy, because its removal or rename waits to be sent.
 
-        The record now refers to the entry instead of the inode, see `keep_moved`. So the copy is
-        also listed again when the entry gets another inode.
+        The record now refers to the entry instead of the inode, see `keep_moved`. If the change is
+        undone, the copy is listed again, even if its entry has another inode by then.
         """
         is_copy = self._database.execute("SELECT 1 FROM conflicts WHERE ino = ?", (ino,)).fetchone()
         if is_copy is None:

@@ -137,7 +137,7 @@ def fits(name: str) -> bool:
 
 
 def shows(local: str, name: str, entry_id: str | None) -> bool:
-    """Return True if `local` is a display name of `name`, now or in version 0.1.0.
+    """Return True if `local` is a display name of `name`, by today's rules or those of 0.1.0.
 
     `name` is the service's name, `entry_id` the id of the entry. The display name may have the
     hash suffix of this id or, if the id is None, of any id.

@@ -67,7 +67,7 @@ class LocalChanges:
             self._state.intents.changes.notify()
 
     def renamed(self, inode: Inode, name: str) -> None:
-        """End the conflict of a copy that a coworker has renamed. Call within a transaction."""
+        """Stop listing a conflict copy that a coworker has renamed. Call within a transaction."""
         end_conflict_if_renamed(self._state, inode, name)
 
     def left(self, folder: Inode) -> None:

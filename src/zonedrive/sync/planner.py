@@ -516,7 +516,7 @@ class Planner:
         return self._fold(self._intents.all(), {}, {})
 
     def steps_of(self, inos: Collection[int]) -> list[Step]:
-        """Return the steps of these inodes and the steps of all intents that concern names.
+        """Return the steps of these inodes and of all creations, renames, moves and deletions.
 
         The latter are included because an upload may depend on them.
         """
@@ -532,7 +532,7 @@ class Planner:
     def due(
         self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
     ) -> tuple[list[Step], bool]:
-        """Return all steps that concern names and the most urgent of the due uploads.
+        """Return all creations, renames, moves and deletions, and the most urgent due uploads.
 
         The second value is True if more uploads are due than the result includes. `busy` contains
         the inodes with a running step, whose uploads are left out. The uploads of `first` come
@@ -590,7 +590,7 @@ class Planner:
     def _related(
         self, views: dict[int, InodeView | None], chains: Chains
     ) -> tuple[list[Intent], dict[int, dict[Place, int]]]:
-        """Return all intents that concern names, with the intents that they may depend on.
+        """Return all intents to create, rename, move or delete, and those they may depend on.
 
         The second value is keyed by inode number. For each place at which a new file may take over
         the inode's entry, it holds the number of the new local file (see `InodeViews.occupant`).

@@ -395,7 +395,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Keep the local bytes of a file while the `with` block runs, by holding its intent."""
+        """Keep the unsent bytes of a file during the `with` block, even if its upload succeeds."""
         intents = self._state.intents
         intent = intents.get(inode.ino)
         if intent is None or intent.held or not intent.generation:

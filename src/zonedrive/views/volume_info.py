@@ -24,7 +24,7 @@ class VolumeInfo:
     name = ".xdg-volume-info"
 
     def __init__(self, state: LocalState, title: str) -> None:
-        """Create the file; `title` is the name of the mount."""
+        """Create the virtual file in memory; `title` is the name of the mount."""
         self._file = _File(state, contents(title, installed_icon()))
 
     def open(self, folder: int) -> Node | None:

@@ -35,7 +35,7 @@ class FormerDatabases:
     def intent(self, inode: Inode, generation: int, size: int, *, gone: int = 0) -> None:
         """Add an intent."""
         self.database.execute(
-            "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '', 0)",
+            "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '', 0, 0, NULL)",
             (inode.ino, inode.ino, generation, size, inode.revision or None, gone),
         )
 

@@ -239,7 +239,7 @@ HANDLED = pytest.mark.parametrize(
 def test_a_conflict_is_listed_again_if_the_change_of_its_copy_is_undone(
     desk: Mounted, handle: Callable[[Path], None]
 ) -> None:
-    """It is not listed while the change waits, also after a restart of the daemon."""
+    """The copy is not listed while the change waits, also after a restart of the daemon."""
     collide(desk)
     (copy,) = copies(desk)
     before = desk.conflicts()
@@ -266,7 +266,7 @@ def test_a_conflict_is_listed_again_if_the_change_of_its_copy_is_undone(
 def test_a_conflict_ends_when_the_change_of_its_copy_is_sent(
     desk: Mounted, handle: Callable[[Path], None]
 ) -> None:
-    """It is not listed if a coworker restores the copy or gives it its name again."""
+    """The copy is not listed if a coworker restores the copy or gives it its name again."""
     collide(desk)
     (copy,) = copies(desk)
     entry = desk.zone.entry_id(copy)

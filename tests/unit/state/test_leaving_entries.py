@@ -103,7 +103,7 @@ def test_a_rename_does_not_look_at_all_pending_removals(machine: Machine) -> Non
 
 
 def test_a_rename_of_a_new_file_does_not_look_at_all_parked_files(machine: Machine) -> None:
-    """It looks for those whose entries have the file's former name."""
+    """The lookup finds those whose entries have the file's former name."""
     file, numbers = machine.file(new=True), []
     for count in (FEW, MANY):
         for _ in range(count):

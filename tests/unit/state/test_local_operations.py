@@ -417,7 +417,7 @@ def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> Non
 
 
 def test_the_last_place_of_a_file_is_recorded_until_the_rename_is_sent(machine: Machine) -> None:
-    """It is a place that the service does not know; names of this machine do not count."""
+    """The place is one that the service does not know; names of this machine do not count."""
     state, file = machine.state, machine.file()
     places: list[tuple[int, str] | None] = []
     for name in ("one", "two", "two~", "three~", "f1", "four"):

@@ -30,7 +30,7 @@ a file's bytes. The third is the service.
 | close                       | bytes, then their record       | nothing                           |
 | fsync                       | bytes, then their record       | bytes, their name, the record     |
 | create                      | nothing before fsync or close  | nothing                           |
-| mkdir, unlink, rename, ...  | the record                     | nothing before fsync of the folder|
+| mkdir, unlink, rename, ...  | the record                     | nothing before a folder fsync     |
 | a response of the service   | the record                     | nothing                           |
 
 Data in the kernel survives the death of the process; durable data also survives a power cut.

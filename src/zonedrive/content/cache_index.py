@@ -129,8 +129,8 @@ class CacheIndex:
         # Names of rows that count as deleted, and the disk usage of their content in the index.
         self._undeleted: dict[str, int] = {}
         self.undeleted_bytes = 0  # sum of that disk usage
-        # (used_ns, name) up to which no row can be evicted. `Quota` raises it; a row that is put
-        # before it lowers it.
+        # (used_ns, name) up to which no row can be evicted. `Quota` raises this value. If a row
+        # with an earlier time of last use is stored, the value is lowered.
         self.passed = FIRST
         self._complained = False
         self._tried_s = time.monotonic()
@@ -295,7 +295,7 @@ class CacheIndex:
         return self._change(change)
 
     def _put_back(self, used_ns: int) -> None:
-        """Lower `passed` below a row with this time of last use, if the clock was set back."""
+        """Lower `passed` if needed, so that a row with this time of last use is examined again."""
         self.passed = min(self.passed, (used_ns, ""))
 
     def content(self, ino: int) -> bytes | None:

@@ -61,7 +61,7 @@ class Quota:
         self._examine_again()
 
     def _examine_again(self) -> None:
-        """Make the next claim examine all rows, also those that could not be evicted before."""
+        """Make the next claim examine all rows, even those that could not be evicted before."""
         self._index.passed, self._examined_s = FIRST, time.monotonic()
 
     @property

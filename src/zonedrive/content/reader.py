@@ -18,9 +18,9 @@ MAX_WINDOW = 32 << 20
 MAX_STREAMING_WINDOW = 4 << 20  # maximum if bytes can be kept only in memory
 EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fetched
 STEP = 4 << 20  # bytes after which a reader with the largest window requests more
-SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
+SLACK = 1 << 20  # bytes; the kernel may reorder the reads of a sequential reader by this much
 FILL_STEP = 8 << 20
-_TRIES = 16  # bytes held only in memory may be dropped before the reader is scheduled
+_TRIES = 16  # attempts of a read: bytes in memory may be dropped before the reader runs
 
 
 class Reader:

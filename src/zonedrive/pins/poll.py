@@ -155,9 +155,9 @@ class PinPoller:
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
         """List the folders `inos` concurrently, then pause for PACE_S seconds per folder.
 
-        While `_unhindered` is positive, there is no pause. Return False at once if the service is
-        unreachable, or after TROUBLE failures in a row. `asked_ns` is the start of the round on the
-        monotonic clock; a newer listing is not repeated.
+        There is no pause for the first AT_ONCE folders of some rounds (see the module's docstring).
+        Return False at once if the service is unreachable, or after TROUBLE failures in a row.
+        `asked_ns` is the start of the round (monotonic clock); a newer listing is not repeated.
         """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:

@@ -23,7 +23,7 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
 
 
 def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
-    """End the conflict of a copy if a coworker has renamed its entry, to `name`.
+    """End the conflict of a copy if a coworker has renamed its entry. `name` is the entry's name.
 
     A temporary name, or another name of a conflict copy, does not end the conflict. Call within a
     transaction.
@@ -71,7 +71,7 @@ def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
 def remove_mark(state: LocalState, inode: Inode) -> None:
     """Remove the hash suffix (see `names`) from the local name of an inode, if it has one.
 
-    The inode is about to lose its remote entry, so the local name is sent as that of a new entry.
+    The inode is about to lose its remote entry, so the local name becomes the name of a new entry.
     If the name without the suffix is taken, the inode gets a conflict-copy name instead. Call
     within a transaction.
     """

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
-    """Make a locally edited file a new file, because its entry was deleted on the service.
+    """Turn a locally edited file into a new file, because its entry was deleted remotely.
 
     Also record a conflict. `request` is the upload that has already created the new file on the
     service, or None.
@@ -47,7 +47,7 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
-    """Apply the deletion of the inode's entry on the service.
+    """Apply the service's deletion of the inode's entry to the local state.
 
     A locally edited file becomes a new file. A folder stays until the next listing, which removes
     the folder or keeps the local changes in it. Raises Changed if a program is writing to the file,

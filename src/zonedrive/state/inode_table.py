@@ -245,7 +245,7 @@ class InodeTable:
         return sorted(ino for (ino,) in rows)
 
     def among(self, parent: int, inos: Collection[int]) -> list[tuple[int, str | None]]:
-        """Return (number, remote id) of those of the inodes `inos` that are in a folder.
+        """Return (number, remote id) of each inode in `inos` whose parent is the folder `parent`.
 
         The work depends on the size of the folder or of `inos`, whichever is smaller.
         """
@@ -315,7 +315,7 @@ class InodeTable:
         return found.fetchone() is None
 
     def wanted(self) -> list[int]:
-        """Return the numbers of the files with unsent bytes whose column `local` is WANTED.
+        """Return the numbers of the local-only files that are WANTED and have local bytes.
 
         See `names.stays`.
         """

@@ -132,7 +132,7 @@ class Inodes:
         return names
 
     def loading(self, parent: int) -> Iterator[None]:
-        """Load the names in a folder, if they are not cached, and yield between two steps.
+        """Load the names in a folder in steps, if they are not cached, and yield between the steps.
 
         A step takes a few milliseconds, and other operations may run between two steps. After the
         last step, `children` returns at once.
@@ -551,7 +551,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names on a rollback and, unless `only_back` is set, also now."""
+        """Drop a folder's cached names after a rollback; unless `only_back` is set, also now."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

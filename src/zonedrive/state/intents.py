@@ -90,24 +90,24 @@ class Intent(msgspec.Struct, frozen=True):
     def keeps_base(self) -> bool:
         """Return True if local content is based on `base`, so that a newer version is a conflict.
 
-        The base of a mere rename or removal is the version that programs saw then.
+        For a mere rename or removal, `base` is only the version that the file had at that time.
         """
         return bool(self.generation) or self.parked
 
     @property
     def concerns_name(self) -> bool:
-        """Return True if the intent concerns a name, a deletion or a parked file."""
+        """Return True for a new or changed name, a deletion, and a parked file (see `park`)."""
         return self.place or self.gone or self.parked
 
     @property
     def plan(self) -> tuple[object, ...]:
-        """Return what the intent asks for, without the time and the record of failed attempts."""
+        """Return the fields that state what to send, not the due time or the failed attempts."""
         asked = self.seq, self.generation, self.place, self.gone, self.held, self.parked
         return *asked, self.left
 
     @property
     def left(self) -> LocalPlace | None:
-        """Last local place, or None: a new file there takes over the entry."""
+        """Last local place, or None; a new file at this place takes over the entry."""
         return None if self.left_name is None else (self.left_folder, self.left_name)
 
     @property
@@ -353,7 +353,7 @@ class ConflictLog:
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
     def originals(self) -> list[tuple[int, int]]:
-        """Return the inode numbers of each conflict copy that has an inode, and of its original."""
+        """Return (copy, original), two inode numbers, for each conflict copy that has an inode."""
         return list(self._database.execute("SELECT ino, original FROM conflicts WHERE ino > 0"))
 
     def all(self) -> list[Conflict]:
@@ -429,7 +429,7 @@ class ConflictLog:
         )
 
     def resume(self, ino: int, zone: str, remote_id: str) -> None:
-        """List a copy again whose removal or rename was undone; `ino` is the entry's inode."""
+        """List a copy again, because its removal or rename was undone; `ino` is its inode."""
         self._database.execute(
             f"UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = {_OF_ENTRY}",  # noqa: S608
             (ino, zone, remote_id),
@@ -630,7 +630,7 @@ class IntentTable:
             self._put(msgspec.structs.replace(old, base=base))
 
     def set_left(self, ino: int, left: LocalPlace | None) -> None:
-        """Record the last local place of a file in its intent, if this moves or deletes the entry.
+        """Record a file's last local place in its intent, if the intent moves or deletes the entry.
 
         See `Intent.left`.
         """

@@ -12,7 +12,7 @@ Place = tuple[str, str | None, str | None]
 class LeavingEntries:
     """Index, by place on the service, of the inodes whose intents concern names.
 
-    These inodes were moved, renamed, removed or parked locally (see `DueQueue.names`). Changes of
+    These inodes were moved, renamed, removed or parked (see `IntentTable.park`) locally. Changes of
     intents and inodes only add inode numbers to `DueQueue.unindexed`. The next lookup updates the
     index for these inodes.
     """
@@ -39,7 +39,7 @@ class LeavingEntries:
         return [inode for each in intents if (inode := self._inodes.find(each.ino)) is not None]
 
     def aside(self) -> set[int]:
-        """Return the inodes whose entries have a temporary name on the service (`aside_name`)."""
+        """Return the numbers of the inodes whose remote name is temporary (see `aside_name`)."""
         self._update()
         return self._aside
 

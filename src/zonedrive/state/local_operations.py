@@ -283,8 +283,9 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
     """Return the new `Intent.left` of an inode that is about to leave its local place.
 
-    That is the local place of a file whose rename is not sent yet. If the file leaves a local-only
-    name, or if a new file is already at the former value, the former value is returned.
+    For a file whose rename to this place is not sent yet, the new value is this place. The old
+    value is kept if the file has a local-only name, or if a new file is at the place in the old
+    value. Otherwise, the new value is None.
     """
     intent = state.intents.get(inode.ino)
     if inode.is_folder or inode.is_new or intent is None or not intent.place:
@@ -354,7 +355,7 @@ def successor(state: LocalState, inode: Inode) -> Inode | None:
 
 
 def _restart_history(state: LocalState, moved: Inode) -> None:
-    """Make a file with local bytes a new file, so that it can take over another file's entry."""
+    """Turn a file with local bytes into a new file, so that it can take over another entry."""
     if moved.is_new:
         orphan_pending_request(state, moved)
     elif moved.generation:
@@ -411,7 +412,7 @@ def _place(
 ) -> None:
     """Move the inode to the name `name` in `folder`, and record the change for the outbox.
 
-    With `is_successor`, the inode has taken over the entry of the file that it replaces. If a
+    `is_successor` means that the inode has taken over the entry of the file that it replaces. If a
     coworker has moved that entry together with its folder, the upload finds the entry at its new
     place.
     """

@@ -367,7 +367,7 @@ class Merge:
         self.result.appeared += len(added)
 
     def _bind(self, kept: Inode, entry: Entry) -> None:
-        """Bind `entry`, which has no inode, to a folder that was kept for its local changes."""
+        """Bind `entry`, which has no inode, to a folder kept because of local changes in it."""
         self._seen.add(kept.ino)
         self._inodes.update(kept, remote_id=entry.id, listed=False)
 
@@ -442,7 +442,7 @@ class Merge:
         self._give_names(alone, self._take_names(alone))
 
     def _take_back(self, name: str, *, to_folder: bool) -> None:
-        """Take the display name `name` from the folder, if any, that is kept for local changes.
+        """If a folder that is kept for local changes has the display name `name`, free the name.
 
         An entry on the service needs the name; `to_folder` tells whether this entry is a folder.
         See `LocalView.give_way`.

@@ -205,7 +205,7 @@ def _can_merge(state: LocalState, folder: Inode) -> bool:
 
 
 def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) -> None:
-    """Move `child` into `folder` under another name, because `twin` has its name there.
+    """Move `child` into `folder` under another name, because `twin` has the same name there.
 
     If the name comes from the service, it gets a hash suffix (see `names`). A local-only name gets
     a number. Otherwise `child` becomes a conflict copy. The conflict is not recorded if `child` is

@@ -184,9 +184,9 @@ def record_move(
 ) -> None:
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
-    `before` is the entry's revision before the move, or None if it is unknown. A new revision has
-    the same bytes only if the version before the move is the known one. `request` is the pending
-    request of the move, and `done` the intent that the move completes.
+    `before` is the entry's revision before the move, or None if it is unknown. The move itself may
+    create a revision; if `before` is the last known revision, the new one has the same bytes.
+    `request` is the pending request of the move, and `done` the intent that the move completes.
     """
     with state.transaction():
         if request is not None and (present := state.requests.present(request)) is not None:

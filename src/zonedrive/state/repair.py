@@ -1,6 +1,6 @@
 """Repair of a damaged database: its readable rows are copied to a new file.
 
-This module does not interpret the rows. The owner of the tables makes them consistent again
+This module does not interpret the rows. The modules that own the tables make them consistent again
 afterwards, while `pending` returns True.
 
 The damaged file is set aside, and is never changed or deleted. A repair has these steps, and a
@@ -10,7 +10,7 @@ process may be killed after each of them:
 2. A marker file is written, which contains the future name of the damaged file.
 3. The old database is renamed to that name.
 4. The new database is renamed to the name of the old database.
-5. The owner of the tables makes them consistent, and the marker file is deleted.
+5. The modules that own the tables make them consistent, and the marker file is deleted.
 
 INVARIANT: while the marker file exists, no data is deleted to which a lost row may have referred.
 """
@@ -56,7 +56,7 @@ def open_sound(
 ) -> Database:
     """Open the database at `path`; if it is damaged, repair it first.
 
-    `used` is the highest inode number in the outbox; a repair never gives a new row a number up to
+    `used` is the highest inode number in the spool; a repair never gives a new row a number up to
     `used`. Unless `used` is 0, a missing database counts as damaged, so that `pending` returns
     True. In a large database, only the rows that match a condition in `only_here` are checked.
 
@@ -158,8 +158,8 @@ def _new(path: Path) -> Path:
 def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> str:
     """Return a description of the database's fault, or "".
 
-    With `only_here`, check only the rows that match its conditions, and not the structure. Raises
-    StoreError, including WrongKey.
+    If `only_here` is given, check only the rows that match its conditions, and not the structure.
+    Raises StoreError, including WrongKey.
     """
     if only_here is None and (said := structure(database.execute)):
         return said

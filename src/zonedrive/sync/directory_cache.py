@@ -58,7 +58,7 @@ LARGE = 5000  # listed entries, over all folders, after which freed memory is gi
 RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
 TOPS = 64  # zones whose top folders are prefetched
 LOOK_S = 0.2  # seconds between checks for spare capacity
-LEVELS_S = 2.0  # seconds that a listing of the zones waits for the user's levels in them
+LEVELS_S = 2.0  # seconds that a listing of the zones waits for the user's access levels
 ADD = "Add"  # the add-only level, as the published interface names it
 TROUBLE_S = 5.0  # seconds without prefetching after a failure
 
@@ -495,7 +495,7 @@ class DirectoryCache:
 
 
 def _store(values: dict[int, ValueT], folder: int, value: ValueT) -> None:
-    """Store a folder's value; do not keep an empty value, because most folders have one."""
+    """Store a folder's value, or delete it if it is empty, because it is empty for most folders."""
     if value:
         values[folder] = value
     else:

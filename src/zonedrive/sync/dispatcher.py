@@ -54,7 +54,7 @@ FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
-FOLD_PAUSE_S = 0.02  # changes come in bursts, and one folding for many changes is enough
+FOLD_PAUSE_S = 0.02  # changes come in bursts, and one call of `fold` for many changes is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # concurrent overdue steps during that time
@@ -95,10 +95,11 @@ class Dispatcher:
         quiet: float,
         most: int,
     ) -> None:
-        """Create a dispatcher for `places` concurrent steps and as many uploads up to SMALL bytes.
+        """Create a dispatcher; at most `places` uploads of more than SMALL bytes run at a time.
 
-        Uploads up to TINY bytes may start until `most` steps are running. For `quiet` seconds after
-        a local change, only overdue steps start.
+        At most 2 * `places` uploads of more than TINY bytes run at a time, and at most `most` steps
+        in all, or 2 * `places` if that is more. For `quiet` seconds after a local change, only
+        overdue steps start.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -115,9 +116,9 @@ class Dispatcher:
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
         self._impatient = 0  # number of callers that wait for all uploads
-        self._queue: deque[Step] = deque()  # startable steps of the last folding, best first
-        self._looked = float("-inf")  # time of the last folding (monotonic seconds)
-        self._has_started = False  # a step has started since the last folding
+        self._queue: deque[Step] = deque()  # startable steps of the last `due`, best first
+        self._looked = float("-inf")  # time of the last `Planner.due` (monotonic seconds)
+        self._has_started = False  # a step has started since then
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._clock_ns = 0  # time of the last check (wall clock)
         self._nursery: trio.Nursery | None = None
@@ -150,7 +151,7 @@ class Dispatcher:
         return self.is_paused and ino not in self._running and ino not in self._chosen
 
     def temporarily_named(self) -> set[int]:
-        """Return the inodes of `InodeViews.temporarily_named`, which are moved also in a pause."""
+        """Return the inodes of `InodeViews.temporarily_named`, which are moved even in a pause."""
         return self._views.temporarily_named()
 
     def is_quiet(self) -> bool:
@@ -354,7 +355,7 @@ class Dispatcher:
             self._pause = min(self._pause, _until_end(pause))
 
     def _is_queue_old(self) -> bool:
-        """Return True if steps have started since a folding that was LOOK_S seconds ago."""
+        """Return True if the queue is LOOK_S seconds old and steps have started since then."""
         if not self._has_started or self._overload.time_left():
             return False
         return time.monotonic() >= self._looked + LOOK_S

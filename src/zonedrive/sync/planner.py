@@ -5,7 +5,7 @@ state. `fold` does not see intermediate states, because an intent only says how 
 the service differ now. A temporary file renamed over its target is therefore one upload, and a
 backup file that was created and removed causes no step. Some cases need more care:
 
-* A file on the service was removed or renamed locally, and a new file has its former place. Many
+* A file on the service was removed or renamed locally, and a new file took its former place. Many
   editors save this way. The new file takes over the identity of the old file (ADOPT), so that the
   service gets one new version and the history continues. While a program is still writing the new
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
@@ -13,7 +13,7 @@ backup file that was created and removed causes no step. Some cases need more ca
 * The same holds for the last local place of such a file, if the file had been renamed to this place
   and the service does not know this place (`Intent.left`). The new file takes over the identity and
   then moves the entry to the place. A new file at the former place on the service has precedence.
-  If several files have left a local place, none of them passes on its identity there.
+  If several files have left the same place, a new file there takes over none of their identities.
 * A file on the service was renamed locally to a name that is never uploaded (a backup). The file is
   parked: its entry stays as it is. In three cases, the file gives up its entry (WITHDRAW), and the
   entry is deleted: another entry that cannot take over the identity, such as a folder, needs the
@@ -30,17 +30,17 @@ backup file that was created and removed causes no step. Some cases need more ca
 * An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
-If thousands of intents wait, only some are folded at a time. Intents that concern names (creations
-of folders, moves and deletions) depend on each other, and on the intents of two kinds of inodes:
-those with a pending request, and new files at places that other entries leave. All these are always
-folded together. Intents that concern only content depend only on intents that concern names. They
-are folded in batches, the longest overdue ones first. The steps are the same as if all intents had
-been folded.
+If thousands of intents wait, `fold` gets only some of them at a time. Intents that concern names
+(creations of folders, moves and deletions) depend on each other, and on the intents of two kinds of
+inodes: those with a pending request, and new files at places that other entries leave. `fold`
+always gets all of these. Intents that concern only content depend only on intents that concern
+names. `fold` gets them in batches, the longest overdue ones first. The steps are the same as if
+`fold` had got all intents.
 
-INVARIANT: the steps of one folding that need not wait for another step may run in any order and at
-the same time, except steps of the same inode, such as one that takes over the entry of another.
-The end of such a step therefore leaves the others valid. Every other change that concerns names
-requires a new folding.
+INVARIANT: the steps from one call of `fold` that need not wait for another step may run in any
+order and at the same time, except steps of the same inode, such as one that takes over the entry of
+another. The end of such a step therefore leaves the others valid. Every other change that concerns
+names requires a new call of `fold`.
 
 This module knows nothing about how a step is performed. No function here is `async`.
 """
@@ -56,7 +56,7 @@ from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside
 
-BATCH = 200  # maximum number of content-only intents folded at a time
+BATCH = 200  # maximum number of content-only intents in one call of `fold`
 LARGE = 256 << 10  # bytes
 LARGE_ONES = 20  # maximum number of intents with larger content in a batch
 
@@ -186,7 +186,7 @@ def _left_places(
     inherited: Collection[Place],
     wanted: Collection[Place],
 ) -> dict[Place, InodeView]:
-    """Return the files that pass on their remote entry at their last local place, by that place.
+    """Return, by place, the files whose entry a new file at their last local place may take over.
 
     `inherited` are the places on the service whose entries new files may take over, and `wanted`
     the places of such new files.
@@ -241,7 +241,7 @@ def _step(
     """Return the step for one intent, with an empty `after`, or None if no step is possible.
 
     `inherited` maps places to entries that a new file may take over. `making_way` contains the
-    files at whose places there is such a new file.
+    files whose entry such a new file may take over.
     """
     if intent.parked:
         return None
@@ -503,9 +503,9 @@ class Planner:
     def __init__(self, intents: IntentTable, views: InodeViews) -> None:
         self._intents = intents
         self._views = views
-        self._written = Snapshot(self._views.being_written)  # at the newest folding
+        self._written = Snapshot(self._views.being_written)  # at the last `due`
         self._startable: dict[int, Step] = {}  # by ino: its steps that wait for no other step
-        self._ended: set[int] = set()  # inodes whose steps have ended since the newest folding
+        self._ended: set[int] = set()  # inodes whose steps have ended since the last `due`
         self._occupants: dict[int, dict[Place, int]] = {}  # by ino, see `_related`
         self._blocked: set[int] = set()  # inodes whose uploads must wait for other steps
         self._blocks: dict[int, set[int]] = {}  # by inode: uploads that wait for its step
@@ -532,11 +532,11 @@ class Planner:
     def due(
         self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
     ) -> tuple[list[Step], bool]:
-        """Return all creations, renames, moves and deletions, and the most urgent due uploads.
+        """Return the steps of all creations, renames, moves and deletions, and of due uploads.
 
-        The second value is True if more uploads are due than the result includes. `busy` contains
-        the inodes with a running step, whose uploads are left out. The uploads of `first` come
-        before all others; if `only` is true, other uploads are left out.
+        Only the most urgent uploads are included; the second value is True if more are due. `busy`
+        contains the inodes with a running step, whose uploads are left out. The uploads of `first`
+        come before all others; if `only` is true, other uploads are left out.
         """
         agenda = self._intents.agenda
         self._written = Snapshot(self._views.being_written)
@@ -565,8 +565,8 @@ class Planner:
     def ended(self, step: Step) -> None:
         """Record that a step has ended, and unblock uploads that waited for the step.
 
-        If the newest folding planned the same step, its end requires no new folding. A failure has
-        the same effect, unless the intents have changed.
+        If the last call of `due` returned this step, the intents need not be planned again. The
+        same holds for a step that failed, unless its intent has changed.
         """
         planned = self._startable.pop(step.ino, None)
         intents = self._intents
@@ -579,7 +579,7 @@ class Planner:
                 intents.agenda.changed.discard(ino)
 
     def is_current(self, step: Step) -> bool:
-        """Return True if a step of the newest folding is still valid. It must concern a name."""
+        """Return True if a step of the last `due`, other than an upload, is still valid."""
         if self._intents.agenda.changed or not self._written.is_current:
             return False
         if step.other in self._ended:

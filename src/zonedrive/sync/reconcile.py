@@ -491,7 +491,7 @@ class Reconciler:
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.
 
-        Remove `inode`, too. If `inode` still has a name, keep a folder or a file edited since.
+        Also remove `inode`, unless it has a name and is a folder or was edited since the request.
         """
         state = self._state
         state.resolved(request)

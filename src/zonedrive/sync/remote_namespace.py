@@ -342,7 +342,7 @@ class RemoteNamespace:
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
-        """Rename an entry from a temporary name to its own name, or to `instead` if this is taken.
+        """Rename an entry from a temporary name to its own, or to `instead` if its own is taken.
 
         `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
         the entry has no temporary name. Raises AlreadyExists if both names are taken.

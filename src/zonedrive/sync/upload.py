@@ -248,7 +248,7 @@ class Uploader:
         """Keep both versions: turn the local version into a conflict copy.
 
         The coworker's version `found` keeps the original name. Raises Changed while a program is
-        writing or about to write to the file, or while a rename holds the file's intent.
+        writing or about to write to the file, or while a local rename of the file is in progress.
         """
         session, now = self._state.session(inode.ino), self._state.intents.get(inode.ino)
         is_opening = bool(self._state.local(inode.ino) & Local.OPENING)

@@ -1,7 +1,7 @@
 """Operations on names: lookup, listing, creation, removal and renaming.
 
 A change takes effect locally at once and is recorded as an intent in the same transaction. A change
-that the deployment's profile cannot perform on the service fails at once with EPERM and has no
+that the service does not support, according to its profile, fails at once with EPERM and has no
 effect. An entry that was never on the service can always be changed.
 
 A renamed entry keeps its identity on the service. A file that is renamed over another file becomes

@@ -37,7 +37,7 @@ from zonedrive.sync.dispatcher import Dispatcher
 log = logging.getLogger(__name__)
 
 KEEP_S = 30.0  # seconds between commits of files that are appended to
-SYNCS = 3  # in a thread, of a file that is written to meanwhile
+SYNCS = 3  # attempts to sync a file in a thread, if programs write to the file meanwhile
 CHANGES = 7  # failed attempts because of changes on the service before a waiting close fails
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
@@ -410,11 +410,11 @@ class WriteSessions:
         self._dispatcher.expedite(step.ino for step in blocking)
 
         def failure() -> Exception | None:
-            """Return the error of an attempt since the call, but not the first Changed errors.
+            """Return the error of the last attempt since the call of `delivered`, or None.
 
-            The next attempt may succeed after a Changed error, unless it must wait for a step that
-            the service rejects, such as the creation of the parent folder. The intent does not
-            count an error that cannot be recorded, for example on a full disk.
+            The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
+            rejection of a step that must come first, such as the creation of the parent folder, is
+            returned at once, and so is an error that cannot be recorded, as on a full disk.
             """
             if (blocked := self._dispatcher.blocking_failure(opened.ino)) is not None:
                 return blocked

@@ -97,7 +97,7 @@ class FileSystem:
         self.invalidations = state.invalidations.receive
 
     def _protect_pinned(self) -> None:
-        """Tell the cache which content is pinned, again after each change of the pins."""
+        """Tell the cache which content is pinned, now and after each change of the pins."""
         self._state.cache.pinned = self.pins
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -251,8 +251,8 @@ class FileSystem:
 
         `handle` is the handle through which the size is set, if it is set through one.
         Permission bits and times are stored locally (access times only until unmount), because
-        the service cannot store them. A time that does not fit 64 bits becomes the earliest or the
-        latest time that does. Raises PermissionError (EPERM) for another owner, for the
+        the service cannot store them. A time that does not fit into 64 bits becomes the earliest
+        or the latest time that does. Raises PermissionError (EPERM) for another owner, for the
         mount point, and for permission bits that the entry's protection on the service forbids.
         Raises IsADirectoryError if `size` is given for a folder.
         """

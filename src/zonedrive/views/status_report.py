@@ -244,9 +244,9 @@ class StatusReport:
         A change of a conflict copy also counts for its original.
 
         If `timeout` (seconds) is None, a change counts as blocked after `VAIN` failed attempts.
-        While uploads are paused, wait only for running uploads. With `first`, these changes are
-        sent before all others, and also while uploads are paused. Then also wait until no entry has
-        a temporary name. Two files that exchange their names have one meanwhile.
+        While uploads are paused, wait only for running uploads. If `first` is true, these changes
+        are sent before all others, even while uploads are paused, and the call also waits until no
+        entry has a temporary name (as entries have while two names are exchanged).
 
         Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
         remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict

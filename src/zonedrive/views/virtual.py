@@ -378,6 +378,6 @@ class VirtualLayer:
 
 
 def _require_free(parent: int) -> None:
-    """Raise FileExistsError if `parent` is in the tree; a `VirtualRoot` then has the new name."""
+    """Raise FileExistsError for a folder of the tree, where a `VirtualRoot` has the new name."""
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

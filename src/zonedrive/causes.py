@@ -25,7 +25,7 @@ class Cause(IntEnum):
     The outbox stores the numeric values, so do not renumber them.
     """
 
-    NONE = 0  # it did not fail
+    NONE = 0  # the change has not failed
     UNCLEAR = 1  # an unclear reply of the service; also every failure recorded by 0.1.0
     REFUSED = 2  # the service rejected the change
     LOCAL = 3  # this machine: a full or broken disk, damaged bytes

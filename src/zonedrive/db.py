@@ -263,8 +263,8 @@ class Database:
         """Copy the content of the write-ahead log into the database file.
 
         Call this in a thread, because it takes milliseconds. SQLite overwrites the log only after
-        all of it has been copied. Commits made during one pass are therefore copied by another
-        pass, at most PASSES in total. Errors of SQLite are ignored; later commits copy the rest.
+        all of it has been copied. The copy is therefore repeated, at most PASSES times in total,
+        to include commits made meanwhile. SQLite's errors are ignored; later commits copy the rest.
         """
         before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:

@@ -2,9 +2,9 @@
 
 This module knows nothing about the code at a place. A daemon that is started with
 ZONEDRIVE_KILL_AT=NAME in its environment kills itself with SIGKILL at the place NAME. With NAME:3,
-the daemon kills itself when it reaches the place for the third time. In contrast to a power cut,
-the kernel keeps all data that it has received. Tests kill the daemon to show that no data is lost
-at any place. In all other processes, `reached` only makes one comparison.
+the daemon kills itself when it reaches the place for the third time. Unlike a power cut, SIGKILL
+does not affect data that the kernel has received. Tests kill the daemon to show that no data is
+lost at any place. In all other processes, `reached` only makes one comparison.
 
 INVARIANT: each place occurs in exactly one call to `reached` in the sources.
 """

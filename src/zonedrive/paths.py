@@ -245,7 +245,7 @@ class AccountPaths:
     keyring_mark = _InState("in-keyring")  # the secrets are in a keyring; no second set is created
     renewal_lock = _InState("renewal.lock")  # held while the stored password renews the logon
     database = _InState("tree.db")  # inodes and intents, so that both change in one transaction
-    outgoing = _InState("outgoing")  # folder of contents that the service does not have yet
+    outgoing = _InState("outgoing")  # folder of file contents that are not uploaded yet
     log = _InState("daemon.log")  # of a daemon without a terminal or journal
     run_record = _InState("daemon.run")  # exists from the start of a daemon until its orderly end
     pause = _InState("pause.json")  # exists while uploads are paused
@@ -303,7 +303,7 @@ def no_folder(found: Path) -> ConfigError:
 
 
 def _way_around(found: Path) -> str:
-    """Return advice for the user: the path `found` makes one of zonedrive's folders unusable."""
+    """Return a remedy for the path `found`, which makes a folder of zonedrive unusable."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders that you own"
@@ -343,8 +343,8 @@ def require_folders(paths: AccountPaths) -> None:
 def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     """Return the error for an account whose state folder must be moved, or None.
 
-    The folder must be moved if it is where it was before the policy `state_dir` was set. After a
-    new logon instead, the pending changes in the former folder would never be sent.
+    The folder must be moved if it is where it was before the policy `state_dir` was set. If the
+    user logged on again instead, the pending changes in the former folder would never be sent.
     """
     former = _base("XDG_STATE_HOME", ".local/state") / paths.account
     if former == paths.state or paths.account_file.exists():

@@ -43,7 +43,7 @@ def ensure_utf8() -> None:
 def decode_argument(word: str) -> str:
     """Return a command-line argument, decoded from the locale's encoding.
 
-    An argument in UTF-8, or with the name of an existing file, is returned unchanged.
+    An argument in printable UTF-8, or that names an existing file, is returned unchanged.
     """
     if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
         return word

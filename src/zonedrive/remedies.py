@@ -41,9 +41,9 @@ _ENDINGS = (
     "'zonedrive doctor --profile PROFILE' tells whether the service has such a request",
     "log on with a --profile that has it",
 )
-"""Remedies without placeholders at the end of the stored reasons of failed uploads.
+"""Remedies, without placeholders, that the stored reason of a failed upload can end with.
 
-Another user or the service may have written such a text, so the sentences that replace these
+Another user or the service may have written the reason, so the sentences that replace these
 remedies never suggest an action that loses data.
 """
 

@@ -154,7 +154,7 @@ def stream(
         except TimeoutError as slow:
             raise NotResponding(paths) from slow
         except ConnectionError:
-            pass  # the same as an end without an answer
+            pass  # as if the daemon had closed the connection
     raise DaemonExited(
         f"the daemon of account {paths.account} ended without an answer", remedy=f"see {paths.log}"
     )

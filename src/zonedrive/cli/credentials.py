@@ -58,7 +58,7 @@ def password(account: str, password_stdin: bool) -> None:
         await service.change_password(user, old.reveal(), new.reveal())
         text_output.line(f"changed the password of {user}")
         store = open_store(paths)
-        if store.get(PASSWORD) is not None:  # the old one must not be used any more
+        if store.get(PASSWORD) is not None:  # the old password must not be used any more
             store.delete(PASSWORD)
             text_output.complain("deleted the saved password from this machine")
         try:

@@ -354,7 +354,7 @@ class Terminal:
         """Return a one-time code that the user has given before the service asks for one, or None.
 
         The code is the value of --code. With `--code -`, the code is read from standard input if
-        `kind` is ServiceMail and more input follows the password; the user has such a code from an
+        `kind` is ServiceMail and more input follows the password: the user may have a code from an
         earlier mail.
         """
         if self._code:
@@ -365,7 +365,7 @@ class Terminal:
     def _line(self, name: str, missing: str) -> str:
         """Return the line of standard input for `name`: "password", "code" or "new password".
 
-        Skips the lines before it. Raises BadOption if the line is empty (with the message
+        Skips the lines of earlier inputs. Raises BadOption if the line is empty (with the message
         `missing`), too long or not UTF-8.
         """
         while self._ahead and self._ahead.pop(0) != name:

@@ -105,7 +105,7 @@ class Lazy(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; --help and --version print their text here, see `invoke`."""
+        """Parse the arguments; exit with 0 if --help or --version prints to a closed pipe."""
         try:
             return super().parse_args(ctx, args)
         except BrokenPipeError:

@@ -114,7 +114,7 @@ def _metrics(account: str | None, output: str | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
-        # node_exporter, which reads it, runs as another user
+        # node_exporter, which reads the file, runs as another user
         with text_output.replaced(output, 0o644) as file:
             file.write(text.encode())
 

@@ -1,4 +1,4 @@
-"""Command `ui`: open the window, a page in the user's browser."""
+"""Command `ui`: open the web interface ("the window" in messages) in the user's browser."""
 
 import importlib
 from urllib.parse import quote, urlencode
@@ -47,7 +47,7 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
 
 
 def _address(page: str, path: str | None, account: str | None) -> str:
-    """Return the URL of the window's page `page`, without scheme and host.
+    """Return the URL of the page `page` of the web interface, without scheme and host.
 
     Raises ZonedriveError if the local path `path` is not in one of the user's zones.
     """

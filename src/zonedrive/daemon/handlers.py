@@ -135,8 +135,8 @@ class Commands:
 
         `places` are the requested paths with their entries, and `roots` the inode numbers of these
         entries (None: the whole mount). `named` in the result describes the requested entries that
-        are local-only or virtual. `local` has the number of other local-only `files` below `roots`,
-        and the `path` of one of these files.
+        are local-only, or virtual (see `Place`). `local` has the number of other local-only `files`
+        below `roots`, and the `path` of one of these files.
         """
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}

@@ -155,10 +155,10 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return how many nanoseconds before its expiry the bearer token must be renewed.
+    """Return the time in nanoseconds from the renewal of the bearer token to the token's expiry.
 
-    `possible` is False if only the user can renew the token. The result is then the time for the
-    reminder to the user.
+    `possible` is False if only the user can renew the token. The result is then the time from the
+    reminder to the expiry.
     """
     life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
     lead = max(0, life) // LEAD

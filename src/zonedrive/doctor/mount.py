@@ -37,7 +37,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the user's mounts of the service respond; report whether the account has one."""
+    """Check that the user's mounts of the service respond; report if the account is mounted."""
     account = facts.account
     if account is None:
         return None

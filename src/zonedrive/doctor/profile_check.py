@@ -1,8 +1,8 @@
 """Checks of a deployment profile against the account's service.
 
-The checks change nothing on the service. They run each read operation. Of all other operations,
-they only test whether the endpoint exists (see `remote.probe`). Operations that are only links for
-users are not tested.
+The checks change nothing on the service. They run each read operation. For each other operation,
+they only test whether the endpoint exists (see `remote.probe`). Operations that only define a link
+for users are not tested.
 
 INVARIANT: except in `here`, a result names only tables and endpoints of the profile, and never a
 zone, a file or a host.
@@ -130,7 +130,7 @@ def _is_read(name: str, operation: Operation) -> bool:
 
 
 def _is_shown(name: str) -> bool:
-    """Return True if the operation is only a link for users, which zonedrive never requests."""
+    """Return True if the operation only defines a link, which zonedrive itself never requests."""
     return OPERATIONS[name.split(".")[0]].shown
 
 

@@ -344,7 +344,7 @@ class Logon:
 
         A token that the user provided is returned unchanged. Raises CredentialsRefused if the
         service rejects the session, or ends the token together with the session. If the logon is
-        cancelled, end the session or the token, if known.
+        cancelled, end the session or, if the service has returned a token, revoke the token.
         """
         days = self._request.token_days
         if self._token is not None:

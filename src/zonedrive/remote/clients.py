@@ -27,7 +27,7 @@ from zonedrive.remote.wire.multipart import MultipartBody
 USER_AGENT: Final = f"zonedrive/{__version__}"
 MIB: Final = 1 << 20
 SMALL: Final = 4 * MIB  # one response, for example with one entry
-CHANGED: Final = 32 * MIB  # the response to a change: a group has many members
+CHANGED: Final = 32 * MIB  # the response to a change: a group may have many members
 LISTING: Final = 192 * MIB  # all pages of one listing together
 REFUSAL: Final = 64 * 1024  # bytes of an error response that are read
 

@@ -43,8 +43,8 @@ class ConcurrencyLimit:
     def refused(self) -> None:
         """Halve the limit, because the service rejected a request as overloaded (429, 503).
 
-        Other requests in progress may report the same overload. Therefore the next results, one
-        fewer than the old limit, are ignored.
+        The other requests in progress may report the same overload. Therefore as many of the next
+        results are ignored as the old limit allowed other requests.
         """
         self._is_new = False
         if self._spared:

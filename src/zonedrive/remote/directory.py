@@ -5,8 +5,8 @@ must store the id that the creation of a group returns.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
 accepts an array, or an object that contains exactly one array, and returns the items with all
-fields except secrets. Of a token, only the fields that the documentation of token creation
-describes are interpreted.
+fields except secrets. The parser interprets only those fields of a token that the documentation of
+token creation describes.
 
 INVARIANT: each change is one request, sent once. A password occurs only in the body of a request.
 INVARIANT: only `new_token` returns the secret of a token.

@@ -1,4 +1,4 @@
-"""Probes for `zonedrive doctor`: of a service, and of the endpoints that a profile defines.
+"""Probes of a service, and of the endpoints that a profile defines, for `zonedrive doctor`.
 
 All requests block.
 

@@ -82,7 +82,7 @@ def _alone(data: Path) -> Iterator[None]:
 def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
     """Yield a function that writes the ready file, and remove the file at the end.
 
-    A pipe or a device is written to and never removed; a pipe without a reader is waited for. If
+    If `file` is a pipe or a device, it is never removed; opening a pipe waits for a reader. If
     `file` is a link, its target is the ready file. If `file` is None, the function does nothing.
     """
     if file is None:

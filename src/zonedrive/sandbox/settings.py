@@ -32,7 +32,7 @@ class Organization(msgspec.Struct, frozen=True):
     idp_users: list[str] = []  # users who sign on at an identity provider
 
     def signs_on_elsewhere(self, user_id: str) -> bool:
-        """Return True if a user must sign on at an identity provider instead of with a password."""
+        """Return True if a user must sign on at an identity provider, not with a password."""
         return self.idp_required or user_id.lower() in map(str.lower, self.idp_users)
 
 

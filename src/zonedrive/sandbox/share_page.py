@@ -14,7 +14,7 @@ from zonedrive.sandbox.database import Row
 
 
 def page(organization: str, name: str, rows: Sequence[Row], address: str) -> HTMLResponse:
-    """Return a page titled `name` that links each entry in `rows` to `address`/<entry id>."""
+    """Return a page titled `name` with a link to `address`/<entry id> for each entry in `rows`."""
     items = "".join(_item(row, address) for row in rows)
     said = f"<ul>{items}</ul>" if items else "<p>There is nothing in it.</p>"
     body = f"<small>{escape(organization)} · sandbox</small><h1>{escape(_plain(name))}</h1>{said}"

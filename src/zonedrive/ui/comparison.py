@@ -37,7 +37,7 @@ def text_of(path: Path) -> str | None:
 
 
 def rows(left: str, right: str) -> list[Row] | None:
-    """Return the rows of a comparison; a row of kind gap replaces equal lines between differences.
+    """Return the rows of a comparison; a "gap" row replaces equal lines between differences.
 
     At most CONTEXT equal lines are kept before and after each difference. Return None if the
     comparison takes more than MOST_STEPS steps, because many lines are equal to many others.
@@ -60,7 +60,7 @@ class _TooLong(Exception):
 
 
 class _Matcher(difflib.SequenceMatcher[str]):
-    """Matcher that raises _TooLong after MOST_STEPS steps: lines, and pairs of equal lines."""
+    """Matcher that raises _TooLong after visiting MOST_STEPS lines and pairs of equal lines."""
 
     a: Sequence[str]
     b2j: Mapping[str, Sequence[int]]  # indexes of each line of `theirs`

@@ -1,4 +1,4 @@
-"""Pages of the web interface. Most of them show the output of a command, or run one for a form."""
+"""Pages of the web interface; most of them show the output of a command, or run a command."""
 
 import asyncio
 import atexit

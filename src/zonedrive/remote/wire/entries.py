@@ -108,7 +108,7 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Return True if `name`, `folder`, a file's `size` and `deleted` are valid.
+    """Return True if `name`, `folder`, `deleted` and, for a file, `size` are valid.
 
     `deleted` may be missing.
     """

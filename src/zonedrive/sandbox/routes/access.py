@@ -87,7 +87,7 @@ def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
 
 
 def sign_on_address(request: Request, visit: Visit) -> str:
-    """Start a sign-on at the provider's page; return the URL, which is valid for `visit` only."""
+    """Start the sign-on `visit` at the provider's page; return the URL for this sign-on."""
     query = urlencode({"id": deployment(request).signons.begin(visit)})
     return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 

@@ -64,7 +64,7 @@ def adapt_output() -> None:
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null on those of the descriptors 0, 1 and 2 that are closed."""
+    """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed."""
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         os.set_inheritable(descriptor, True)
         closed_streams.add(descriptor)

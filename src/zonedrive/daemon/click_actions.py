@@ -79,10 +79,10 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return command lines that start a program and exit at once, in the order to try them.
+    """Return commands that start a program and exit at once, in the order to try them.
 
     `words` are the program and its arguments, and `session` is the environment of the user's
-    service manager, or {}. If the daemon runs in a systemd unit, the first command line starts the
+    service manager, or {}. If the daemon runs in a systemd unit, the first command starts the
     program in a separate unit, because systemd kills all processes of a unit that stops.
     """
     found = [process_setup.with_former_limit(["setsid", "--fork", *words])]

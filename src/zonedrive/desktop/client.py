@@ -386,7 +386,7 @@ class Client:
         return [path for path in self._entries if f"{path}/".startswith(prefix)]
 
     def _distribute(self) -> None:
-        """Queue the requested paths at their daemons; keep paths without a connected daemon."""
+        """Queue the requested paths for their daemons; keep paths without a connected daemon."""
         self._gathering = False
         waiting, self._waiting = self._waiting, {}
         for path in waiting:

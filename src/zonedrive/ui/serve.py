@@ -175,7 +175,7 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 class Presence:
     """Number of open pages, and the time at which the server shuts down if no page is open.
 
-    A page with scripts keeps a request open as long as the page is open.
+    A page with scripts keeps a request open until the page is closed.
     """
 
     def __init__(self) -> None:

@@ -43,8 +43,8 @@ class ConcurrencyLimit:
     def refused(self) -> None:
         """Halve the limit, because the service rejected a request as overloaded (429, 503).
 
-        The other requests in progress may report the same overload. Therefore as many of the next
-        results are ignored as the old limit allowed other requests.
+        The other requests in progress may report the same overload. Therefore the next n - 1
+        results are ignored, where n is the old limit.
         """
         self._is_new = False
         if self._spared:

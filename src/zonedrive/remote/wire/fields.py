@@ -118,7 +118,7 @@ def fits_header(secret: str) -> bool:
 def name(value: object) -> str:
     """Return `value` as the name of an entry or zone, "" if `value` is not a string or an integer.
 
-    Unlike `text`, this function keeps control characters and others that `plain` would replace.
+    Unlike `text`, this function keeps control characters and text direction overrides.
     """
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)

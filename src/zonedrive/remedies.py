@@ -71,8 +71,8 @@ def remedy_in_window(remedy: str) -> tuple[str, tuple[str, ...]]:
 def in_window(message: str, remedy: str) -> tuple[str, tuple[str, ...]]:
     """Return the text of a message and its remedy, and the names of the buttons for the remedy.
 
-    Sentences replace the remedy's commands and options. The remedy must not contain text from the
-    service.
+    The text tells what to do in the web page, and names no commands or options. `remedy` must not
+    contain text from the service.
     """
     clauses, buttons = remedy.split("; "), list[str]()
     is_changed = False

@@ -31,7 +31,7 @@ class TransferSlots:
         self.is_taken = False
 
     def take(self) -> bool:
-        """Wait up to PATIENCE_S seconds for the turn; return True if the caller has the turn."""
+        """Wait up to PATIENCE_S seconds for the turn; return True if the caller got it."""
         with self._lock:
             if not self.is_taken:
                 self.is_taken = True

@@ -26,7 +26,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class LocalData(msgspec.Struct, frozen=True):
-    """Amount of data that exists only on this machine; `lost`, `local` and `wanted` count files."""
+    """Amount of data that exists only on this machine."""
 
     backlog: Backlog = Backlog()
     lost: int = 0  # files in lost+found

@@ -111,9 +111,9 @@ class StateReader:
         return self._count(_LOCAL)
 
     def wanted_files(self) -> int:
-        """Return the number of files, as counted by `local_files`, that are WANTED.
+        """Return the number of files in `local_files` that a user has made, not a program.
 
-        See `names.stays`.
+        Temporary files of programs, which match a default pattern of `local_only`, do not count.
         """
         return self._count(_WANTED)
 

@@ -2,8 +2,8 @@
 
 The daemon does not retry these changes, so the user must be told. `sync` or the unmount reports
 each change once, and `sync` then exits with code 1. Until then, `status` shows the change. The list
-is only in memory, because the user can see the restored name anyway. A save whose bytes are missing
-at the start of the daemon is in the list, too.
+is only in memory, because the user can see the restored name anyway. The list also contains saved
+files whose bytes were missing on the disk when the daemon started.
 
 This module does not roll back any change.
 """

@@ -8,8 +8,8 @@ INVARIANT: an inode has at most one running step.
 INVARIANT: only the executor ends an intent, after its step has succeeded. A failed step postpones
 the intent.
 
-INVARIANT: during a pause, only requested steps (`preferred`), the moves of entries that have a
-temporary name, and the dependencies of both start.
+INVARIANT: during a pause, only these steps start: requested steps (`preferred`), moves of entries
+that have a temporary name, and the steps on which one of these depends.
 """
 
 import logging

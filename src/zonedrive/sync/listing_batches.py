@@ -67,7 +67,7 @@ class LocalChanges:
             self._state.intents.changes.notify()
 
     def renamed(self, inode: Inode, name: str) -> None:
-        """Stop listing a conflict copy that a coworker has renamed. Call within a transaction."""
+        """End the conflict of a conflict copy that a coworker has renamed, within a transaction."""
         end_conflict_if_renamed(self._state, inode, name)
 
     def left(self, folder: Inode) -> None:

@@ -433,9 +433,9 @@ class Uploader:
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
         """Return (folder id, name, the service's entry with this name or None) for a new file.
 
-        The folder is listed again unless its last listing is recent, and was requested after the
-        step became due, that is, after the newest local change and after an earlier attempt with an
-        unknown outcome. One listing serves all waiting files.
+        The folder is listed again unless a recent listing was requested after the step became due.
+        A step becomes due after the newest local change, and again after an attempt whose outcome
+        is unknown. One listing serves all waiting files.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)

@@ -375,7 +375,7 @@ class WriteSessions:
             raise
 
     def _close(self, opened: OpenFile, session: Session) -> None:
-        """Close the session, and release the intent of its content.
+        """Close the session; from then on, its committed bytes may be uploaded.
 
         Bytes that were never committed are deleted. Errors of closing the file are ignored, because
         committed bytes were already flushed.

@@ -189,7 +189,10 @@ class StatusReport:
         }
 
     def held(self, under: Iterable[int] | None, most: int) -> list[str]:
-        """Return at most `most` paths of the files that `work` counts as `open`."""
+        """Return at most `most` paths of changed files that a program may still write to.
+
+        `under` limits the files to these inodes and everything below them.
+        """
         found = (one.ino for one in self._below(under) if one.held and not one.gone)
         return [self.path(ino) for ino in itertools.islice(found, most)]
 
@@ -205,7 +208,7 @@ class StatusReport:
         """Return the error texts of the failed changes, keyed by inode number as in `waiting`.
 
         Only failures since the start of the daemon are included. The key of a rolled-back change is
-        its negated number.
+        the negated `RejectedChange.number`.
         """
         return {
             intent.ino: intent.error

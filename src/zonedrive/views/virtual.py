@@ -378,6 +378,9 @@ class VirtualLayer:
 
 
 def _require_free(parent: int) -> None:
-    """Raise FileExistsError for a folder of the tree, where a `VirtualRoot` has the new name."""
+    """Raise FileExistsError for a new entry in a folder of the tree.
+
+    The virtual file system is only asked about a name there if a `VirtualRoot` has that name.
+    """
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

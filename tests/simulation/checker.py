@@ -181,16 +181,17 @@ def torn(world: World, lines: Mapping[str, bytes]) -> list[str]:
     return found
 
 
-def emptied(world: World, deleted: set[str]) -> list[str]:
+def emptied(world: World, freed: set[str]) -> list[str]:
     """Return the files of which an empty version has replaced content; no program saves that.
 
-    A new file may be empty: if its program dies, it stays, as on a local disk. `deleted` are the
-    names of files that programs deleted: a new file there continues the history of the old one.
+    A new file may be empty: if its program dies, it stays, as on a local disk. `freed` are the
+    names whose files programs deleted or exchanged: a new file there continues the history of the
+    old one.
     """
     return [
         f"{node.name}: an empty version replaced content"
         for node in world.nodes.values()
-        if node.name not in deleted and any(not version.data for version in node.versions[1:])
+        if node.name not in freed and any(not version.data for version in node.versions[1:])
     ]
 
 

@@ -658,7 +658,9 @@ class Run:
         steps = self.scenario.steps
         if not {step.verb for step in steps} & EMPTYING:
             deleted = {Path(step.arguments[0]).name for step in steps if step.verb == "unlink"}
-            self.findings += checker.emptied(self.world, deleted)
+            swapped = {Path(path).name for step in steps if step.verb == "swap"
+                       for path in step.arguments[:2]}  # fmt: skip
+            self.findings += checker.emptied(self.world, deleted | swapped)
         for system in self._systems.values():
             self.findings += checker.refused(self.world, system.refused)
             if system.model is not None:

@@ -94,7 +94,7 @@ def draw(seed: int) -> Scenario:
     steps: list[Step] = []
     has_web = numbers.random() < (0.6 if machines > 1 else 0.3)
     start_s = 0.0
-    for _ in range(numbers.choice((1, 1, 2, 2, 3))):
+    for _ in range(numbers.choice((1, 1, 1, 1, 1, 2, 3))):
         for who in MACHINES[:machines]:
             steps += _work(numbers, who, start_s)
             steps += _network(numbers, f"{who}~", start_s)
@@ -164,7 +164,7 @@ def _work(numbers: random.Random, who: str, at_s: float) -> list[Step]:
     found = []
     few = numbers.sample(PATHS, numbers.choice((2, 3, len(PATHS))))
     times = _pauses(numbers, at_s, 3)
-    for _ in range(numbers.randrange(2, 14)):
+    for _ in range(numbers.randrange(2, 10)):
         path, other = numbers.sample(few, 2)
         padding = numbers.choice((6, 6, numbers.randrange(300)))  # often of one size
         padding = LARGE if numbers.random() < 0.01 else padding

@@ -1,12 +1,18 @@
 """Entries of the trash that are restored or deleted permanently in the mount."""
 
+import os
+import re
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
 from tests.in_process.test_entry_states import virtual
 from zonedrive.errors import AlreadyExists
+from zonedrive.remote import profiles
 
 
 def delete(desk: Mounted, *paths: str) -> dict[str, str]:
@@ -73,3 +79,21 @@ def test_a_folder_is_listed_once_after_several_restores(desk: Mounted) -> None:
     assert len([each for each in requests if each.endswith(f"/folder/{folder}")]) == 1
     with desk.deployment.faulty(latency_ms=60_000):
         assert set(names) <= set(desk.names(desk.root / "docs"))
+
+
+@pytest.mark.parametrize(
+    ("missing", "is_shown"), [("purge", True), ("delete", False), ("restore", False)]
+)
+def test_the_trash_folder_needs_a_profile_that_deletes_and_restores(
+    tmp_path: Path, missing: str, is_shown: bool
+) -> None:
+    """Otherwise a file manager would offer to undo a deletion, and fail."""
+    profile = tmp_path / "profile.toml"
+    sandbox = (resources.files(profiles) / "sandbox.toml").read_text()
+    profile.write_text(re.sub(rf"\[{missing}\].*?(?=\n\[)", "", sandbox, flags=re.DOTALL))
+    mount = VirtualMount(tmp_path, profile=str(profile))
+    mount.mount()
+    try:
+        assert (mount.path / f".Trash-{os.getuid()}").exists() is is_shown
+    finally:
+        mount.close()

@@ -54,8 +54,9 @@ class TrashOperations:
     _dispatcher: Dispatcher
     _names: Namespace
 
-    def possible(self) -> bool:
-        return self._service.can("delete")
+    def is_undoable(self) -> bool:
+        """Return True if the profile can delete and restore."""
+        return self._service.can("delete") and self._service.can("restore")
 
     async def delete(self, parent: int, name: str) -> TrashedEntry:
         """Delete the entry `name` of the folder `parent`, and everything in the entry.

@@ -6,6 +6,7 @@ errors to an errno, and only `cli` maps errors to an exit code.
 """
 
 OVERLOADED = (429, 503)  # statuses of an overloaded service
+FULL = 507  # status of a service that has no space left
 
 
 REPORT = "nothing saved is lost; send the output of 'zonedrive doctor --report FILE'"

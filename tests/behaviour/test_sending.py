@@ -212,10 +212,12 @@ def uploads(mounted: Mounted) -> int:
     return sum(n for route, n in requests.items() if re.match(r"POST .*/files/", route))
 
 
-@pytest.mark.parametrize(("status", "code"), [(507, 1), (503, 4)])
-def test_sync_reports_the_cause_of_failures(mounted: Mounted, status: int, code: int) -> None:
-    """`sync` reports not only the number of pending files, but the cause."""
-    mounted.allow("offline")
+@pytest.mark.parametrize(("status", "code", "what"), [(507, 1, "a.txt"), (503, 4, "1 file")])
+def test_sync_reports_the_cause_of_failures(
+    mounted: Mounted, status: int, code: int, what: str
+) -> None:
+    """`sync` reports not only the failed file or the number of pending files, but the cause."""
+    mounted.allow("offline", "refused by the service")
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(status=status, path="^/api/"):
         (mounted.root / "a.txt").write_bytes(b"a\n")
@@ -224,7 +226,7 @@ def test_sync_reports_the_cause_of_failures(mounted: Mounted, status: int, code:
         ended = mounted.machine.run("sync", "--timeout", "3")
     assert ended.returncode == code
     (line,) = ended.stderr.splitlines()
-    assert "1 file" in line
+    assert what in line
     assert f"HTTP {status}" in line
 
 

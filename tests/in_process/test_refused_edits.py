@@ -111,3 +111,18 @@ def test_a_program_saves_by_removing_a_file_with_a_refused_edit(
     assert desk.zone.read("notes.txt") == b"another edit\n"
     assert desk.zone.entry_id("notes.txt") == entry
     assert len(desk.zone.versions("notes.txt")) == 2
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_the_user_is_told_that_the_service_is_full(desk: Mounted) -> None:
+    """The upload counts as failed, and is retried until the service has space again."""
+    desk.allow("refused by the service: .*HTTP 507")
+    with desk.deployment.faulty(status=507, method="POST"):
+        (desk.root / "new.txt").write_bytes(EDIT)
+        eventually(lambda: is_failed(desk), what="the upload is refused")
+        (upload,) = desk.status()["uploads"]
+        assert "the service is full: delete something there" in str(upload)
+        time.sleep(600)
+        assert is_failed(desk)
+    eventually(lambda: not desk.status()["uploads"], what="the upload is retried")
+    assert desk.zone.read("new.txt") == EDIT

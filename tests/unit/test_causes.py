@@ -37,6 +37,7 @@ def test_only_answers_of_the_service_are_refusals() -> None:
         (errors.Damaged("torn"), Cause.LOCAL, "torn"),
         (errors.Unreachable("away"), Cause.SERVICE, "away"),
         (errors.Unavailable("503"), Cause.SERVICE, "503"),
+        (errors.Unavailable("507", status=507), Cause.REFUSED, "507"),
         (errors.NotLoggedOn("who"), Cause.SERVICE, "who"),
         (errors.BadAnswer("what"), Cause.UNCLEAR, "what"),
         (errors.AmbiguousName("two"), Cause.UNCLEAR, "two"),

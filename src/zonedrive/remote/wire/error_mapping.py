@@ -19,6 +19,7 @@ import httpx
 import msgspec
 
 from zonedrive.errors import (
+    FULL,
     AlreadyExists,
     BadAnswer,
     CredentialsRefused,
@@ -79,7 +80,7 @@ TABLE = (
          " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
 )  # fmt: skip
 REMEDIES: dict[int | str, str] = {
-    507: "the service is full: delete something there, or ask the administrator for room",
+    FULL: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
     "UNSUPPORTED_VERSION": "update zonedrive",
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",

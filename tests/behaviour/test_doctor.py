@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ import pytest
 import trustme
 
 from tests.harness import world
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 
@@ -137,6 +138,28 @@ def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str
     refused = machine.run("doctor", "--report", file)
     assert refused.stderr.count("\n") == 1
     assert words in refused.stderr and "XDG_STATE_HOME" not in refused.stderr
+
+
+def test_the_report_has_the_log_of_a_daemon_in_the_foreground(mounted: Mounted) -> None:
+    """A systemd unit logs to the journal; the report has the same messages without names."""
+    machine = mounted.machine
+    mounted.unmount()
+    for former in machine.state.glob("*.log*"):
+        former.unlink()
+    unit = subprocess.Popen(
+        [COMMAND, "mount", "--foreground", mounted.path],
+        env=machine.environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+    try:
+        log = machine.state / "anonymous.log"
+        eventually(lambda: "is mounted" in log.read_text("utf-8"), what="it is mounted")
+        reported = machine.run("doctor", "--report", "-").stdout.partition("## Log")[2]
+    finally:
+        unit.terminate()
+        log_text = unit.communicate(timeout=60)[1]
+    assert str(mounted.path) in log_text and str(mounted.path) not in reported
+    assert "INFO zonedrive.daemon.serve: … is mounted at …\n" in reported
+    assert not (machine.state / "daemon.log").exists()
 
 
 @pytest.mark.mount("encrypt=false")

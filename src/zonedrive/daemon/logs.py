@@ -1,7 +1,7 @@
 """Log output of the daemon to the terminal, the journal, or a log file.
 
 This module does not remove names, paths or secrets from a message: the caller must leave secrets
-out. A second log file, the anonymized log, has the same messages without their variable parts.
+out. The anonymized log, always a file, has the same messages without their variable parts.
 `doctor --report` copies the anonymized log.
 
 INVARIANT: a message is one line, and no line, not even of a traceback, contains control characters
@@ -127,15 +127,26 @@ class MainFile(PrivateFile):
         return stream
 
 
+class AnonymousFile(PrivateFile):
+    """Anonymized log. Its own errors, as on a full disk, do not appear in the other log."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of the library
+        pass
+
+
 def anonymous(path: Path) -> Path:
     """Return the path of the anonymized log beside the log file `path`."""
     return path.with_name("anonymous.log")
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
-    """Log to the file `path` and to the anonymized log, for a daemon without a terminal."""
+    """Log to the file `path`, for a daemon without a terminal."""
     _install(MainFile(path, MAX_BYTES), _Lines(_FORMAT), debug)
-    handler = PrivateFile(anonymous(path), ANONYMOUS_BYTES)
+
+
+def add_anonymous(path: Path) -> None:
+    """Also log to the anonymized log beside the log file `path`."""
+    handler = AnonymousFile(anonymous(path), ANONYMOUS_BYTES)
     handler.setFormatter(_Anonymous())
     logging.getLogger().addHandler(handler)
 

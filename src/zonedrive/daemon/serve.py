@@ -75,6 +75,7 @@ def run(start: Start, ready: Pipe) -> None:
             logs.to_stderr(fields, debug=options.debug)
         else:
             logs.to_file(start.paths.log, debug=options.debug)
+        logs.add_anonymous(start.paths.log)
         process_setup.forbid_dumps()
         process_setup.raise_file_limit()
         shared = config.organization(start.paths.account)

@@ -185,10 +185,7 @@ def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
 
 
 def _log(facts: DoctorFacts) -> Iterator[str]:
-    """Yield the last LINES lines of the account's daemon.log, with names removed.
-
-    Only background daemons write this log.
-    """
+    """Yield the last LINES lines of the account's anonymized log."""
     try:
         with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))

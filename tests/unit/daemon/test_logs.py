@@ -43,6 +43,7 @@ def test_the_anonymous_log_hides_every_name(tmp_path: Path) -> None:
     kept = os.dup(2)
     try:
         logs.to_file(tmp_path / "daemon.log")
+        logs.add_anonymous(tmp_path / "daemon.log")
         log = logging.getLogger("zonedrive.sync.upload")
         try:
             try:

@@ -118,6 +118,7 @@ from pathlib import Path
 from zonedrive.daemon import logs
 logs.MAX_BYTES = 2000
 logs.to_file(Path(sys.argv[1]))
+logs.add_anonymous(Path(sys.argv[1]))
 for number in range(100):
     logging.getLogger("zonedrive.x").info("message %d", number)
     os.write(2, b"from C\\n")

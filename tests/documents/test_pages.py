@@ -24,6 +24,7 @@ from zonedrive.remote.requests import READ_SECONDS
 from zonedrive.state.local_state import NAMES_SETTLE_S
 from zonedrive.supervisor import Task
 from zonedrive.sync.dispatcher import OVERDUE_NS
+from zonedrive.vfs.write_sessions import KEEP_NEW_S, KEEP_S
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
@@ -250,6 +251,8 @@ SENTENCES = (
         "waits for a moment of quiet, at most (\\d+) seconds",
         OVERDUE_NS / 1e9,
     ),
+    ("src/zonedrive/docs/SEMANTICS.md", "a log, is saved every (\\d+) seconds", KEEP_S),
+    ("src/zonedrive/docs/SEMANTICS.md", "is open for more than (\\d+) minutes", KEEP_NEW_S / 60),
     ("src/zonedrive/docs/SEMANTICS.md", "else within (\\d+) seconds", READ_SECONDS),
     ("src/zonedrive/docs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
     ("src/zonedrive/docs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),

@@ -79,7 +79,7 @@ class Facts(msgspec.Struct, frozen=True):
 STATES: dict[Change, Facts] = {
     Change.NONE: Facts("nothing to send", "-", "-"),
     Change.OPEN: Facts(
-        "a program has saved the file (`fsync`, or one of several `close`), and has it open",
+        "the file was saved (`fsync`, one of several `close`, appends), and a program has it open",
         "the saved bytes; the name; the version that the edit began from",
         "nothing until the last close, or the next start of the daemon",
     ),
@@ -94,7 +94,7 @@ STATES: dict[Change, Facts] = {
         "a new folder, or a rename or move",
     ),
     Change.OPEN_MOVED: Facts(
-        "both: moved, and saved by a program that has it open",
+        "both: moved, and saved while a program has it open",
         "the saved bytes; both places; the version that the edit began from",
         "a rename or move; nothing else until the last close",
     ),

@@ -706,7 +706,7 @@ def meanings() -> dict[str, str]:
         "refresh": _("Seconds that the list of a folder counts as current."),
         "cache_size": _("Most bytes of downloaded files on this disk."),
         "encrypt": _("Whether files and names are encrypted on this disk."),
-        "connections": _("Most connections to the service at once."),
+        "connections": _("Most requests to the service at once, and most uploads."),
         "upload_limit": _("Most bytes sent per second; 0 for no limit."),
         "download_limit": _("Most bytes received per second; 0 for no limit."),
         "local_only": _("Names of files that never leave this machine."),

@@ -31,7 +31,7 @@ OF_AN_ACCOUNT = (
 )
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
 def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> None:
-    """Open the window, a page in your browser that can do everything that the commands do.
+    """Open the window, a page in your browser that can do most of what the commands do.
 
     This command serves the page on this machine, for you alone, until the page is closed. If the
     window is open already, the command opens another page of the same window.

@@ -31,7 +31,7 @@ _timeout_option = click.option(
     "--timeout",
     type=Seconds(),
     metavar="SECONDS",
-    help="How long to wait.  [default: as long as the service answers]",
+    help="How long to wait.  [default: until the service fails repeatedly]",
 )
 
 

@@ -184,6 +184,17 @@ def test_encryption_that_was_switched(mounted: Mounted) -> None:
     config.unlink()
 
 
+@pytest.mark.mount("encrypt=false")
+def test_unencrypted_data_needs_no_key(mounted: Mounted) -> None:
+    """A key that a refused mount with another setting has created is no problem."""
+    (mounted.root / "notes.txt").read_bytes()
+    mounted.unmount()
+    refused = mounted.machine.run("mount", mounted.path)
+    assert "set encrypt = false again" in refused.stderr
+    _, checks = examine(mounted.machine)
+    assert [name for name, each in checks.items() if not each["ok"]] == ["encryption"]
+
+
 def test_without_a_logon(machine: Machine) -> None:
     """Doctor reports the first step, and skips the checks that need a logon."""
     assert bad(machine) == {"logon"}

@@ -93,7 +93,7 @@ class DoctorFacts:
             return wrong
         if kept is None:
             return "gone" if local_data.needs_key(self.paths) else "to come"
-        fits = not self.settings.encrypt or local_data.is_opened_by(
+        fits = not local_data.is_sealed(self.paths) or local_data.is_opened_by(
             self.paths, keys.names_box(kept)
         )
         return "there" if fits else "another"

@@ -304,3 +304,127 @@ def test_new_credentials_are_requested_from_the_organization(office: Office) -> 
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "requested new credentials" in ended.stdout
     assert "policy allows only https://" in ended.stderr
+
+
+WAITING = r"""password=$(cat)
+    log_on() { echo "$password" | "$zd" logon --username "$2" --password-stdin; }
+    commands() {  # of a message, with the given folder
+        printf '%s' "$1" | grep -o "'zonedrive [^']*'" |
+            sed "s|^'zonedrive|'$zd'|;s|'$||;s|DIR|'$2'|"
+    }
+    log_on "$@" && "$zd" mount "$1" -o "settle=3600,$3" || exit 99
+    new="$1/Zone 01/new-$$" && mkdir "$new" && echo text >"$new/waits.txt" || exit 98
+    settings=$0/zonedrive/config.toml && cp "$settings" "$0/former.toml"
+"""
+"""Script that leaves pending changes behind, before a policy appears in config.toml."""
+
+REFUSED = r"""
+    for command in "mount $1" sync logoff; do
+        said=$("$zd" $command 2>&1) && exit 89
+        printf 'refused: %s\n' "$said"
+    done
+    "$zd" status && "$zd" doctor
+"""
+"""Script that prints what commands say while the policy forbids the account."""
+
+LIFTED = r"""
+    cp "$settings" "$0/policy.toml" && cat "$0/former.toml" >"$settings"
+    commands "$said" "$1" >"$0/commands" && sh -ex "$0/commands" || exit 79
+"""
+"""Script that lifts the policy, and then runs the commands that the last message names."""
+
+
+def office_without(office: Office, *policies: str) -> tuple[str, str]:
+    """Return the folder for the mount and the user, after removing policies from the settings."""
+    zones = office.machine.folder / "Zones"
+    zones.mkdir(exist_ok=True)
+    lines = (office.default + office.policy).splitlines(keepends=True)
+    before, table = lines[: lines.index("[policy]\n")], lines[lines.index("[policy]\n") :]
+    kept = [line for line in table if not line.startswith(policies)]
+    office.file.write_text("".join(before + kept))
+    return str(zones), USER[1]
+
+
+def refusals(output: str) -> list[str]:
+    """Return what the refused commands said."""
+    return [line for line in output.splitlines() if line.startswith("refused: ")]
+
+
+def test_a_policy_of_encryption_keeps_what_waits(office: Office) -> None:
+    """Every command names the policy and the way to upload what was stored before; it works."""
+    folder, user = office_without(office, "encrypt")
+    policy = """
+        echo 'encrypt = true' >>"$settings"
+        said=$("$zd" doctor) && exit 97
+        case $said in *"run 'zonedrive sync', then 'zonedrive logoff'"*) ;; *) exit 96 ;; esac
+        "$zd" unmount --now "$1" || exit 95
+    """
+    again = """
+        cat "$0/policy.toml" >"$settings" && log_on "$@" && "$zd" mount "$1" || exit 9
+        cat "$new/waits.txt" && "$zd" doctor && "$zd" unmount "$1"
+    """
+    ended = office.run(WAITING + policy + REFUSED + LIFTED + again, folder, user, "encrypt=false")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = refusals(ended.stdout)
+    assert len(said) == 3
+    for each in said:
+        assert "policy sets encrypt = true" in each
+        assert "only this machine has 1 file (5 bytes) and 1 change" in each
+        assert "remove encrypt from the policies in /etc/zonedrive/config.toml" in each
+    assert "BAD  organization" in ended.stdout
+    before = ended.stdout.partition("logged off")[0]
+    assert not [word for word in ("keyring was", "--discard", "data key") if word in before]
+    assert "text\n" in ended.stdout.rpartition("logged on")[2]
+
+
+def test_a_policy_of_encryption_needs_a_new_logon(office: Office) -> None:
+    """If everything is on the service, the mount names the two commands that change the data."""
+    folder, user = office_without(office, "encrypt")
+    script = r"""
+        "$zd" sync && "$zd" unmount "$1" && echo 'encrypt = true' >>"$settings"
+        said=$("$zd" mount "$1" 2>&1) && exit 9
+        printf '%s\n' "$said"
+        commands "$said" "$1" | sed "s|logon .*|& --password-stdin|" >"$0/commands"
+        echo "$password" | sh -ex "$0/commands" && "$zd" mount "$1" || exit 8
+        cat "$new/waits.txt" && "$zd" doctor && "$zd" unmount "$1"
+    """
+    ended = office.run(WAITING + script, folder, user, "encrypt=false")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "text\n" in ended.stdout
+    assert "content and names are encrypted on this disk" in ended.stdout
+
+
+def test_a_policy_of_another_service_keeps_what_waits(office: Office) -> None:
+    """Every command, a logon too, names the policy and the way to upload what waits; it works."""
+    folder, user = office_without(office, "base_url")
+    policy = """
+        "$zd" unmount --now "$1" || exit 97
+        echo 'base_url = "https://new.example"' >>"$settings"
+        said=$("$zd" logon --username x 2>&1 </dev/null) && exit 96
+        printf 'refused: %s\n' "$said"
+    """
+    ended = office.run(WAITING + policy + REFUSED + LIFTED, folder, user, "encrypt=true")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = refusals(ended.stdout)
+    assert len(said) == 4
+    assert "or keep both apart with --account NAME" in said[0]
+    for each in said:
+        assert "policy allows only https://new.example" in each
+        assert "only this machine has 1 file (5 bytes) and 1 change" in each
+        assert "remove base_url from the policies in /etc/zonedrive/config.toml" in each
+    assert "BAD  organization" in ended.stdout
+    assert "--discard" not in ended.stdout
+
+
+def test_encryption_that_cannot_be_read(office: Office) -> None:
+    """Unencrypted data cannot be mounted until the file is corrected, as the error says."""
+    folder, user = office_without(office, "encrypt")
+    script = r"""
+        "$zd" unmount --now "$1" && echo 'encrypt = 7' >>"$settings"
+        "$zd" mount "$1" && exit 9
+        cat "$0/former.toml" >"$settings"
+        "$zd" mount "$1" -o encrypt=false && "$zd" sync && "$zd" unmount "$1"
+    """
+    ended = office.run(WAITING + script, folder, user, "encrypt=false")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "correct /etc/zonedrive/config.toml; pending changes are kept" in ended.stderr

@@ -65,6 +65,8 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             raise ZonedriveError(
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
+        if not mounted and (policy := local_data.forbidden(paths)):
+            raise policy
         raise _refusal(paths, left, why, remedy, mounted=mounted)
     if not discard:
         _require_nothing_lost(paths, local_data.only_here(paths), store)
@@ -91,6 +93,8 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 
     `here` counts the files in lost+found, and the user's files that match the setting local_only.
     """
+    if here.kept and not control_client.running(paths) and (policy := local_data.forbidden(paths)):
+        raise policy
     if here.lost:
         raise ZonedriveError(
             saved(here.lost),

@@ -95,11 +95,13 @@ def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     If there are none, raise `ended` again, or return if `ended` is a MountEnded. A MountEnded means
     that the mount ended during the command.
     """
-    from zonedrive.daemon.local_data import disk_problem, only_here
+    from zonedrive.daemon.local_data import disk_problem, forbidden, only_here
 
     during = isinstance(ended, MountEnded)
     message = "the mount has ended" if during else ended.message
     here = only_here(paths)
+    if (here.kept or not during) and (policy := forbidden(paths)):
+        raise policy from ended
     if here.backlog.files:
         remedy = disk_problem(paths) or ended.remedy
         if during:

@@ -23,14 +23,14 @@ from zonedrive.config import Settings
 from zonedrive.content.cache_index import cache_usage, usable_bytes
 from zonedrive.content.spool import Spool, is_any_sealed, oldest
 from zonedrive.daemon import last_run, lock
-from zonedrive.errors import MountError, StoreError
+from zonedrive.errors import ConfigError, MountError, NotLoggedOn, StoreError
 from zonedrive.formatting import timestamp
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
-from zonedrive.paths import NO_ROOM, AccountPaths, config_file, require_room
+from zonedrive.paths import NO_ROOM, SYSTEM_FOLDER, AccountPaths, config_file, require_room
 from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
 from zonedrive.state.reader import StateReader, Stores
@@ -154,6 +154,8 @@ def wait_for_keyring(look: Callable[[], Found]) -> Found:
 
 def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
     """Return the error for local data that does not match the key or the `encrypt` setting."""
+    if policy := forbidden(paths):
+        return StoreError(policy.message, remedy=policy.remedy)
     sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()
@@ -165,6 +167,61 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
     return StoreError(
         f"{paths.database} cannot be read with the key of this account",
         remedy="was the keyring emptied, or is another one open?",
+    )
+
+
+# ---- policies ----
+
+
+def forbidden(paths: AccountPaths) -> ConfigError | None:
+    """Return the error of a mount that the organization's policies forbid, or None.
+
+    They can forbid the account's service, and the way in which its local data is stored. The remedy
+    loses no data that exists only on this machine. Return None if there is no valid logon.
+    """
+    try:
+        account = Account.load(paths)
+    except (NotLoggedOn, ConfigError):
+        return None
+    shared, sealed, option = config.organization(paths.account), is_sealed(paths), paths.option
+    file = SYSTEM_FOLDER / "config.toml"
+    causes, rules, over = list[str](), list[str](), ""
+    mount = [f"zonedrive mount DIR{option}"]
+    must = "encrypt" in shared.closed or shared.policy.get("encrypt", sealed)
+    if sealed is not None and sealed != must:
+        was = str(sealed).lower()
+        stored = f"the local data of account {paths.account} was made with encrypt = {was}"
+        if "encrypt" in shared.closed:
+            return ConfigError(
+                f"a policy of the organization cannot be read, and {stored}",
+                remedy=f"ask the administrator of this computer to correct {file}; pending changes"
+                " are kept",
+            )
+        causes.append(
+            marked(f"the organization's policy sets encrypt = {str(must).lower()}, but {stored}")
+        )
+        rules.append("encrypt")
+        mount.append(f"-o encrypt={was}")
+        over = f"run 'zonedrive logoff{option}', then '{account.logon_command()}'"
+    try:
+        shared.check_service(account.base_url, option)
+    except ConfigError as wrong:
+        causes.append(wrong.message)
+        rules.append("base_url")
+        over = wrong.remedy
+    if not causes:
+        return None
+    try:
+        kept = only_here(paths).kept
+    except StoreError:
+        kept = marked("an unknown number of files")
+    if not kept:
+        return ConfigError("; ".join(causes), remedy=over)
+    return ConfigError(
+        "; ".join([*causes, marked(f"only this machine has {kept}")]),
+        remedy=f"ask the administrator of this computer to remove {' and '.join(rules)} from the"
+        f" policies in {file} until '{' '.join(mount)}', 'zonedrive sync{option}' and"
+        f" 'zonedrive logoff{option}' are done; pending changes are kept",
     )
 
 
@@ -192,7 +249,9 @@ def hold(paths: AccountPaths) -> Iterator[None]:
         taken.release()
 
 
-QUERIES = LocalDataQueries(only_here, lambda paths: lock.is_held(paths.lock), needs_key, hold)
+QUERIES = LocalDataQueries(
+    only_here, lambda paths: lock.is_held(paths.lock), needs_key, hold, forbidden
+)
 
 
 # ---- pause of the uploads ----
@@ -340,13 +399,17 @@ def _stores(paths: AccountPaths, settings: Settings) -> Iterator[Stores]:
 def _stored_status(
     paths: AccountPaths, settings: Settings, found: Stores, most: int | None
 ) -> dict[str, Any]:
-    number = only_here(paths).lost
+    number, policy = only_here(paths).lost, forbidden(paths)
     return Status(found).answer(
         found.intents.pending(),
         most,
         state="offline",
         cache=_cache(paths, settings),
-        notices=(damage_notice(paths.database, number), disk_problem(paths)),
+        notices=(
+            policy.line() if policy else "",
+            damage_notice(paths.database, number),
+            disk_problem(paths),
+        ),
         lost=number,
         pause=pause(paths),
     ) | ({} if most is None else {"local": staying(found)})

@@ -26,6 +26,7 @@ from zonedrive.daemon.daemonize import Pipe
 from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
+from zonedrive.daemon.local_data import forbidden
 from zonedrive.daemon.lock import LISTEN, Lock
 from zonedrive.daemon.logon_monitor import LogonMonitor, logon_command
 from zonedrive.daemon.notification_client import NORMAL, Desktop, Notification
@@ -79,14 +80,19 @@ def run(start: Start, ready: Pipe) -> None:
         process_setup.forbid_dumps()
         process_setup.raise_file_limit()
         shared = config.organization(start.paths.account)
-        shared.check_service(Account.load(start.paths).base_url)
         settings = config.load(
             config_file(), start.paths.account, options.settings, system=shared, tell=log.warning
         )
         if shared.is_read_only:
             kernel = (*(each for each in options.kernel if each != "rw"), "ro")
             options = dataclasses.replace(options, kernel=kernel)
-        folder, parts = _opened(start, lock, lambda each: build(each, settings, start.paths))
+
+        def make(account: Account) -> Parts:
+            if policy := forbidden(start.paths):
+                raise policy
+            return build(account, settings, start.paths)
+
+        folder, parts = _opened(start, lock, make)
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:
         error = first_of(raised)

@@ -60,6 +60,12 @@ RUNNING = (
     " 'zonedrive logoff', and log on"
 )
 
+FORBIDDEN = "run 'zonedrive mount DIR', which names the policy and the remedy"
+SWITCH = (
+    "set it back; to change it, 'zonedrive sync', then 'zonedrive logoff', change it, and log on"
+)
+FINISH = "run 'zonedrive sync', then 'zonedrive logoff', and log on"
+
 AHEAD = 60.0  # seconds; if the clocks differ by more, the service may reject one-time codes
 ENDING = 7.0  # days; minimum remaining validity of the certificate
 
@@ -90,6 +96,11 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
             config.ADMINISTRATOR,
             here=first,
         )
+    if policy := facts.forbidden:
+        detail = marked("a policy forbids the next mount of this account")
+        if facts.running:
+            return bad(detail, FINISH)
+        return bad(detail, FORBIDDEN, here=policy.line())
     if not (SYSTEM_FOLDER / "config.toml").exists():
         return None
     return good(f"{len(shared.policy)} policies of the organization apply")
@@ -160,8 +171,7 @@ def encryption(facts: DoctorFacts) -> CheckResult | None:
     if sealed is not None and sealed != on:
         return bad(
             f"encrypt = {str(on).lower()}, but the local data was created with the opposite",
-            "set it back; to change it, 'zonedrive sync', then 'zonedrive logoff', change it, and"
-            " log on",
+            "see organization" if facts.forbidden else SWITCH,
         )
     if on:
         return good("content and names are encrypted on this disk")

@@ -14,7 +14,7 @@ from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon import local_data, lock
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
+from zonedrive.errors import ConfigError, NotLoggedOn, StoreError, ZonedriveError
 from zonedrive.formatting import count
 from zonedrive.logon import bearer_auth, keys
 from zonedrive.logon.account import Account
@@ -97,6 +97,11 @@ class DoctorFacts:
             self.paths, keys.names_box(kept)
         )
         return "there" if fits else "another"
+
+    @cached_property
+    def forbidden(self) -> ConfigError | None:
+        """Error of a mount that the organization's policies forbid, or None."""
+        return local_data.forbidden(self.paths)
 
     @property
     def logon_command(self) -> str:

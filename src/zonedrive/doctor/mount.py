@@ -219,6 +219,8 @@ def _at_rest(facts: DoctorFacts) -> CheckResult:
         return good("empty")
     if facts.key in ("gone", "another"):
         return bad(f"{left} wait, and cannot be sent without the data key", "see key")
+    if facts.forbidden:
+        return bad(f"{left} wait, and a policy forbids the mount", "see organization")
     since = _oldest(facts)
     told = f", the oldest for {age(since)}" if since > LONG else ""
     detail = f"{left} wait until the next mount{told}"

@@ -30,7 +30,7 @@ def stored(account: str = DEFAULT_ACCOUNT) -> "Credentials":
     paths = AccountPaths(account)
     found = Account.load(paths)
     shared = config.organization(account)
-    shared.check_service(found.base_url)
+    shared.check_service(found.base_url, paths.option)
     settings = config.load(config_file(), account, system=shared)
     secrets = open_store(paths)
     return Credentials(

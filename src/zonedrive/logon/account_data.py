@@ -8,10 +8,11 @@ import shutil
 import msgspec
 
 from zonedrive.errors import StoreError
-from zonedrive.formatting import unsent
+from zonedrive.formatting import count, unsent
 from zonedrive.logon import keys
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
 from zonedrive.paths import AccountPaths
+from zonedrive.translation import marked
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -32,6 +33,18 @@ class LocalData(msgspec.Struct, frozen=True):
     lost: int = 0  # files in lost+found
     local: int = 0  # local-only files (names that match the setting local_only)
     wanted: int = 0  # files in `local`, except temporary files of programs
+
+    @property
+    def kept(self) -> str:
+        """Text about the data that no logoff may delete unasked; "" if there is none.
+
+        The text names pending changes, else files in lost+found, else local-only files.
+        """
+        if self.backlog.files:
+            return str(self.backlog)
+        if self.lost:
+            return marked(f"{count(self.lost, 'file')} in lost+found")
+        return marked(f"{count(self.wanted, 'file')} of local_only") if self.wanted else ""
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:

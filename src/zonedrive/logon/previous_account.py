@@ -33,6 +33,7 @@ class LocalDataQueries:
     running: Callable[[AccountPaths], bool]  # True if a daemon is running
     needs_key: Callable[[AccountPaths], bool]  # True if local data is encrypted
     hold: Callable[[AccountPaths], AbstractContextManager[None]]  # prevents daemons from starting
+    forbidden: Callable[[AccountPaths], ConfigError | None]  # error of a mount, by a policy
 
 
 class PreviousAccount:
@@ -73,15 +74,18 @@ class PreviousAccount:
         This is the case if a daemon is running, or if some data exists only on this machine.
         """
         here, running = self._queries.local_data(self._paths), self._queries.running(self._paths)
-        waiting, lost, wanted = here.backlog, here.lost, here.wanted
-        kept = "in lost+found" if lost else "of local_only"
-        what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
-        if (waiting.files or lost or wanted) and self.account is None:
+        waiting, what = here.backlog, here.kept
+        if what and self.account is None:
             raise ConfigError(
                 f"{self._paths.account_file} cannot be read, so the owner of {what}, which only"
                 " this machine has, is unknown",
                 remedy="restore it from a backup, use another --account, or delete all of it with"
                 f" 'rm -r {quoted(self._paths.state)}'",
+            )
+        if what and not running and (policy := self._queries.forbidden(self._paths)):
+            raise ConfigError(
+                policy.message,
+                remedy=f"{policy.remedy}; or keep both apart with --account NAME",
             )
         if waiting.files:
             first = "run" if running else f"run 'zonedrive mount DIR{self._paths.option}' and"
@@ -91,7 +95,7 @@ class PreviousAccount:
                 remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
                 " with --account NAME",
             )
-        if lost or wanted:
+        if what:
             raise ConfigError(
                 f"account {self._paths.account} holds {what} of {self.whose}",
                 remedy="mount it and copy what you need from there, or keep both apart with"
@@ -110,7 +114,7 @@ class PreviousAccount:
         exists only on this machine would be lost.
         """
         here = self._queries.local_data(self._paths)
-        if here.backlog.files or here.lost or here.wanted:  # saved after the first check
+        if here.kept:  # saved after the first check
             self.refuse_takeover()
         forget_data(self._paths, store)
         also = f", and {count(here.local, 'file')} of local_only" if here.local else ""

@@ -65,7 +65,7 @@ def home(tmp_path: Path) -> Any:
     )  # fmt: skip
     return facts(
         paths=paths, settings=Settings(), account=object(), running=True, holder=None,
-        other_mountpoints=set(),
+        other_mountpoints=set(), forbidden=None,
     )  # fmt: skip
 
 

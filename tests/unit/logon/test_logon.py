@@ -75,6 +75,7 @@ class Office:
                 running=lambda paths: self.running,
                 needs_key=lambda paths: self.sealed,
                 hold=self._hold,
+                forbidden=lambda paths: None,
             ),
             tell=self.told.append,
             store=lambda paths: self.store,

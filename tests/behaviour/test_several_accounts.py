@@ -23,8 +23,8 @@ def both(machine: Machine, deployment: Deployment) -> Iterator[dict[str, Path]]:
     try:
         for account, name in ACCOUNTS.items():
             machine.log_on(deployment, name=name, profile="sandbox", options=["--account", account])
-            mounts[account] = machine.folder / account
-            mounts[account].mkdir()
+            mounts[account] = machine.folder / f"of-{account}" / account
+            mounts[account].mkdir(parents=True)
             machine.done("mount", mounts[account], "--account", account, "-osettle=0.2")
         yield mounts
     finally:
@@ -75,6 +75,29 @@ def test_one_account_ends_without_the_other(
     refused = machine.run("status", "--account", "work")
     assert refused.returncode == 3
     assert "'work' is not logged on" in refused.stderr
+
+
+def test_a_folder_above_the_mount_is_renamed(
+    machine: Machine, zone: str, both: dict[str, Path]
+) -> None:
+    """Commands find the mount at its current path, also if another account is mounted at the former
+    one, and an unmount ends that mount alone."""
+    first = both["work"]
+    moved = both["work"] = machine.folder / "moved" / first.name
+    first.parent.rename(moved.parent)
+    assert status(machine, "work")["mountpoint"] == str(moved)
+    machine.done("unmount", both["home-2"])
+    first.mkdir(parents=True)
+    machine.done("mount", first, "--account", "home-2")
+    both["home-2"] = first
+    for path, name in ((moved, "one.txt"), (first, "two.txt")):
+        (path / zone / name).write_text(name)
+        machine.done("sync", path / zone / name)
+    machine.done("unmount", moved)
+    assert list(moved.iterdir()) == []
+    assert (first / zone / "one.txt").read_text() == "one.txt"
+    assert status(machine, "home-2")["mountpoint"] == str(first)
+    assert status(machine, "work")["mountpoint"] is None
 
 
 def test_a_dead_mount_of_another_account(machine: Machine, both: dict[str, Path]) -> None:

@@ -256,15 +256,23 @@ def accounts() -> list[AccountPaths]:
     return found
 
 
-def _mounts() -> Iterator[tuple[Path, AccountPaths]]:
+def _daemons() -> Iterator[tuple[lock.Holder, AccountPaths]]:
     for paths in accounts():
         if who := _daemon(paths):
-            yield who.mountpoint, paths
+            yield who, paths
 
 
 def serving(folder: Path) -> AccountPaths | None:
-    """Return the account whose running daemon has its mount at `folder`, or None."""
-    return next((paths for place, paths in _mounts() if place == folder), None)
+    """Return the account whose running daemon has its mount at `folder`, or None.
+
+    If nothing is mounted at `folder`, the daemon's mount was there, and is detached.
+    """
+    found = [each for each in _daemons() if each[0].mountpoint == folder]
+    if mount := mountpoint.at(folder):
+        # Daemons of earlier versions, and daemons that are starting, announce no number.
+        exact = [each for each in found if each[0].device == mount.device]
+        found = exact or [each for each in found if each[0].device is None]
+    return found[0][1] if found else None
 
 
 def require_logon(account: str | None) -> None:
@@ -292,7 +300,7 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         if paths is None:
             _require_no_death(path)
             require_logon(account)
-            places = " and ".join(quoted(place) for place, _ in _mounts())
+            places = " and ".join(quoted(who.mountpoint) for who, _ in _daemons())
             raise ZonedriveError(
                 f"{path} is not in one of your zones",
                 remedy=f"they are mounted at {places}" if places else "run 'zonedrive mount DIR'",

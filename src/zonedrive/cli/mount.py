@@ -18,6 +18,7 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.formatting import unsent
 from zonedrive.fuse import mountpoint, options
+from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file, require_folders
 
 UNMOUNT_SECONDS = 60.0
@@ -209,15 +210,15 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         if not lock.wait_until_free(paths.lock, CLOSING_SECONDS):
             raise
     except control_client.DaemonTimeout as busy:
-        _detach(path)
+        _detach(found)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
     except control_client.NotResponding as hung:
-        _end(paths, path, HUNG_SECONDS)
+        _end(paths, found, HUNG_SECONDS)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
     except control_client.Unconnectable:
         if not now:
             raise
-        _end(paths, path, CLOSING_SECONDS)
+        _end(paths, found, CLOSING_SECONDS)
     if users := last.get("users"):
         complain(f"unmounted {path}, although {', '.join(users)} still used it")
     sync.report_rejected(last)
@@ -237,19 +238,20 @@ def _waiting(message: Message) -> str:
     return f"waiting for {unsent(left)}" if left.get("files") else ""
 
 
-def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
-    """Detach the mount at `path`, end its daemon, and remove the record of the daemon's run.
+def _end(paths: AccountPaths, mount: Mount | None, seconds: float) -> None:
+    """Detach the mount, end its daemon, and remove the record of the daemon's run.
 
     Kill the daemon if it has not ended after `seconds`.
     """
-    _detach(path)
+    _detach(mount)
     lock.end_holder(paths.lock, seconds)
     last_run.clear(paths)
 
 
-def _detach(path: Path) -> None:
-    if mountpoint.at(path) is not None:
-        mountpoint.detach(path, lazy=True)
+def _detach(mount: Mount | None) -> None:
+    """Detach the mount, unless it does not exist any more."""
+    if mount is not None and (now := mountpoint.at(mount.path)) and now.device == mount.device:
+        mountpoint.detach(mount.path, lazy=True)
 
 
 def _without_daemon(path: Path, now: bool) -> None:

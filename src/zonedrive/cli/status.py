@@ -26,10 +26,9 @@ from zonedrive import causes
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, json_option, some_account_option
 from zonedrive.cli.text_output import amount, grid, put, words
-from zonedrive.daemon import last_run
+from zonedrive.daemon import last_run, lock
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.formatting import count, saved, unsent, verb
-from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, quoted
 from zonedrive.translation import marked
 
@@ -161,8 +160,8 @@ class StatusQuery:
         found = control_client.ask(self._paths, self._request, timeout=ASK_SECONDS)
         del found["done"]
         self._answered = datetime.now(UTC).isoformat(timespec="seconds")
-        folder = found["mountpoint"]
-        if folder is not None and mountpoint.at(Path(folder)) is None:
+        folder, who = found["mountpoint"], lock.holder(self._paths.lock)
+        if folder is not None and (who is None or not who.is_mounted):
             found["mountpoint"] = None
             found["notice"] = marked(
                 f"nothing is mounted at {folder} any more, but a program or container still uses"

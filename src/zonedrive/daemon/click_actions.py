@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,8 @@ PASSED = (
 class ClickActions:
     """Factory of button actions for the notifications of one mount."""
 
-    def __init__(self, desktop: Desktop, account: str, folder: Path) -> None:
+    def __init__(self, desktop: Desktop, account: str, folder: Callable[[], Path]) -> None:
+        """Create the factory; `folder` returns the current path of the mount point."""
         self._desktop, self._account, self._folder = desktop, account, folder
 
     def open_window(self, page: str) -> Click:
@@ -51,7 +52,7 @@ class ClickActions:
         return partial(self._show_files, paths)
 
     async def _show_files(self, paths: Sequence[str], token: str) -> None:
-        whole = [self._folder / path for path in paths]
+        whole = [self._folder() / path for path in paths]
         uris = [path.as_uri() for path in dict.fromkeys(whole)]
         if not await self._desktop.select_files(uris, token):
             await self._start(["xdg-open", os.fspath(whole[0].parent)], token)

@@ -8,7 +8,7 @@ fails.
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,7 +114,7 @@ class Commands:
         alone. If a logon is required, `remedy` is the logon command, and `advice` is missing.
         `failing` lists the background tasks that fail, if any.
         """
-        places = await self._places(request)
+        places = await self._places(request.paths)
         roots = _inos(places) if places else None
         found = self._report.status(roots, request.most)
         if request.most is not None:  # output for users has more than the contract's object
@@ -264,7 +264,8 @@ class Commands:
 
         Raise `wrong` if the path is not inside a zone.
         """
-        below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
+        folder = self._session.folder
+        below = os.fspath((folder / path).relative_to(folder))
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
@@ -314,7 +315,7 @@ class Commands:
         and rolled back. `exit` is not 0 if `stays`, `lost` or `taken_back` is not empty, or if
         changes are left.
         """
-        places = await self._places(request)
+        places = await self._places(request.paths)
         roots = _inos(places) or [ROOT]
         answer = await self._wait_for_uploads(roots, request.timeout, say, first=first)
         stays = [{"path": one.path, "error": one.stays} for one in places if one.stays]
@@ -402,7 +403,8 @@ class Commands:
             }
             paths = self._report.held(roots, HELD) if work["open"] else []
             took = time.perf_counter() - begun  # with many changes, the counts take long
-            held = [os.fspath(self._session.folder / path) for path in paths]
+            folder = self._session.folder
+            held = [os.fspath(folder / path) for path in paths]
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
@@ -451,9 +453,8 @@ class Commands:
 
     async def _until_unused(self, say: Say) -> None:
         """Detach the mount when no program uses it any more; until then, report the programs."""
-        folder = self._session.folder
-        while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
-            users = await trio.to_thread.run_sync(mountpoint.users, folder)
+        while not await trio.to_thread.run_sync(self._session.detach):
+            users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
             await say({"users": users})
             await trio.sleep(BUSY_SECONDS)
 
@@ -580,22 +581,25 @@ class Commands:
 
     # ---- paths of a request ----
 
-    async def _places(self, request: Request) -> list[Place]:
-        return [await self._place(path) for path in request.paths]
-
     async def _place(self, path: str) -> Place:
-        """Return the `Place` of a path, which is absolute or relative to the mount point.
+        (place,) = await self._places([path])
+        return place
 
-        Raises ZonedriveError if the path is outside the mount or does not exist.
+    async def _places(self, paths: Sequence[str]) -> list[Place]:
+        """Return the `Place` of each path, which is absolute or relative to the mount point.
+
+        Raises ZonedriveError if a path is outside the mount or does not exist.
         """
-        folder = self._session.folder
-        whole = folder / path
-        if ".." in Path(path).parts or not whole.is_relative_to(folder):
-            raise ZonedriveError(f"{path} is not in the mount {folder}")
-        try:
-            return await self._report.find(os.fspath(whole.relative_to(folder)))
-        except (FileNotFoundError, NotADirectoryError) as wrong:
-            raise ZonedriveError(f"{path} does not exist") from wrong
+        folder, found = self._session.folder, []
+        for path in paths:
+            whole = folder / path
+            if ".." in Path(path).parts or not whole.is_relative_to(folder):
+                raise ZonedriveError(f"{path} is not in the mount {folder}")
+            try:
+                found.append(await self._report.find(os.fspath(whole.relative_to(folder))))
+            except (FileNotFoundError, NotADirectoryError) as wrong:
+                raise ZonedriveError(f"{path} does not exist") from wrong
+        return found
 
     async def _inodes(self, request: Request) -> dict[str, Inode]:
         """Return the inodes at the request's `paths`, keyed by path.
@@ -606,8 +610,7 @@ class Commands:
         if not request.paths:
             raise ZonedriveError("the request names no paths")
         found = {}
-        for path in request.paths:
-            place = await self._place(path)
+        for path, place in zip(request.paths, await self._places(request.paths), strict=True):
             if place.inode is None:
                 raise ZonedriveError(f"{path} cannot be pinned: {place.what}")
             found[path] = place.inode

@@ -39,9 +39,16 @@ class Holder:
     """Process that the lock file names as the holder of the lock."""
 
     pid: int
-    mountpoint: Path
+    mountpoint: Path  # the current one, or the first one if there is no mount
     control: Path | None = None  # path of its control socket; None before the socket exists
     begun: int | None = None  # start time of the process, see `_begun`; None: /proc was hidden
+    # Device number of its mount; "" after the unmount; None before the mount, after the end of the
+    # process, or for a daemon of an earlier version.
+    device: str | None = None
+
+    @property
+    def is_mounted(self) -> bool:
+        return mountpoint.find(self.device, self.mountpoint) is not None
 
     def is_process(self, pid: int) -> bool:
         """Return True if the process `pid` is the holder.
@@ -99,7 +106,7 @@ class Lock:
                 return
             except BlockingIOError as held:
                 who, is_only_read = holder(self._path), _is_only_read(descriptor)
-                is_ending = who is not None and mountpoint.at(who.mountpoint) is None
+                is_ending = who is not None and not who.is_mounted
                 seconds = LEAVING_SECONDS if is_ending or is_only_read else TEST_SECONDS
                 if time.monotonic() >= begun + seconds:
                     if not is_only_read:
@@ -116,13 +123,16 @@ class Lock:
                 ) from wrong
             time.sleep(POLL_SECONDS)
 
-    def announce(self, control: Path) -> None:
-        """Write the path of this daemon's control socket to the lock file. The lock must be held.
+    def announce(self, control: Path, device: str) -> None:
+        """Write the path of this daemon's control socket and its mount's device number.
 
-        Other processes may then send the signal LISTEN. The daemon must already handle this signal,
-        because the default action would terminate the daemon.
+        The lock must be held. Commands find the mount by `device`, because a folder above the mount
+        point may be renamed; "" means that it is unmounted. Other processes may then send the
+        signal LISTEN. The daemon must already handle this signal, because the default action would
+        terminate the daemon.
         """
-        self._write({**json.loads(self._said), "control": os.fspath(control)})
+        who = json.loads(self._said)
+        self._write({**who, "control": os.fspath(control), "device": device})
 
     def _write(self, who: dict[str, Any]) -> None:
         """Write the holder's data `who` in one call, padded to the length of the old data.
@@ -159,7 +169,7 @@ def refusal(account: str, who: Holder | None) -> AlreadyRunning:
             " command",
             remedy="try again when that command has ended",
         )
-    if mountpoint.at(who.mountpoint) is not None:
+    if who.is_mounted:
         return AlreadyRunning(
             f"account {account} is mounted already at {who.mountpoint} (process {who.pid})",
             remedy=f"run 'zonedrive unmount {quoted(who.mountpoint)}' first",
@@ -185,11 +195,16 @@ def holder(path: Path) -> Holder | None:
     try:
         found = json.loads(path.read_bytes())
         control, begun = found.get("control"), found.get("begun")
+        # After the end of the process, the number may belong to another mount.
+        device = found.get("device") if is_held(path) else None
+        folder = Path(found["mountpoint"])
+        mount = mountpoint.find(device, folder)
         return Holder(
             int(found["pid"]),
-            Path(found["mountpoint"]),
+            mount.path if mount else folder,
             Path(control) if control else None,
             begun if isinstance(begun, int) else None,
+            device,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

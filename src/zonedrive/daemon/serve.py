@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -154,7 +155,7 @@ class Daemon:
         self._notifier = Notifier()
         self._session = Session(parts.files, self._folder, parts.account.base_url, supervisor)
         self._desktop = Desktop()
-        actions = ClickActions(self._desktop, paths.account, self._folder)
+        actions = ClickActions(self._desktop, paths.account, lambda: self._session.folder)
         self._logon_monitor = LogonMonitor(parts, actions, Notification(self._desktop))
         self._status_line = StatusLine(self._notifier, link, report, partial(logon_command, parts))
         self._alerts = Alerts(
@@ -174,7 +175,7 @@ class Daemon:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._session.attach(self._options)
             with trio.open_signal_receiver(*ENDING_SIGNALS, LISTEN) as signals:
-                self._lock.announce(self._server.path)
+                self._announce_in_lock()
                 await self._serve(signals)
         finally:
             self._server.hide()
@@ -230,6 +231,8 @@ class Daemon:
                 self._session.close(unmount=not lost)
             except Exception:  # what programs wrote is stored nevertheless
                 log.exception("the unmount failed")
+            with suppress(OSError):
+                self._announce_in_lock()
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 try:
                     await self._parts.files.aclose()
@@ -274,6 +277,9 @@ class Daemon:
                 log.info("%s: unmounting", name)
                 self._session.stop()
 
+    def _announce_in_lock(self) -> None:
+        self._lock.announce(self._server.path, self._session.device)
+
     def _restore_socket(self) -> None:
         """Recreate the control socket if it is missing.
 
@@ -281,6 +287,6 @@ class Daemon:
         """
         try:
             self._server.listen_again(self._start.paths.control)
-            self._lock.announce(self._server.path)
+            self._announce_in_lock()
         except (ZonedriveError, OSError) as wrong:
             log.warning("commands cannot reach this daemon: %s", wrong)

@@ -61,8 +61,8 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
             remedy = "run 'zonedrive mount DIR' again, or 'zonedrive unmount DIR'"
             detail = f"{marked('a mount has lost its daemon')} ({SHOWN})"
             return bad(detail, remedy, DIR=place)
-    has_served = facts.running and facts.holder is not None and facts.holder.control
-    if has_served and (last is None or mountpoint.at(last) is None):
+    holder = facts.holder
+    if facts.running and holder is not None and holder.control and not holder.is_mounted:
         return bad(
             "it was unmounted, but a program or a container still uses it, or its daemon hangs",
             "run 'zonedrive unmount DIR', which ends it, and mount again",

@@ -19,6 +19,7 @@ import trio
 from zonedrive.errors import MountError
 from zonedrive.fuse import invalidate, mountpoint, tuning
 from zonedrive.fuse.eintr_timer import EintrTimer
+from zonedrive.fuse.mountpoint import Mount
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.paths import quoted
@@ -54,14 +55,20 @@ class Session:
 
         mount(8) shows `source` as the mounted device.
         """
-        self.folder = folder
+        self._folder = folder
+        self.device = ""  # device number of the mount in the kernel's mount table; "": no mount
         self._operations = Operations(files)
         self._invalidations = files.invalidations
         self._source = source
         self._supervisor = supervisor
-        self._device: str | None = None  # device number of the mount in the kernel's mount table
         self._invalidating = trio.CancelScope()
         self.ended = trio.Event()
+
+    @property
+    def folder(self) -> Path:
+        """Current path of the mount point, or the first one if there is no mount."""
+        mount = self._mount()
+        return self._folder if mount is None else mount.path
 
     def attach(self, options: Options) -> None:
         """Mount the file system; the caller must call `close` later.
@@ -81,7 +88,8 @@ class Session:
                 _reason(said, str(wrong), self.folder),
                 remedy=f"run 'zonedrive doctor {quoted(self.folder)}'",
             ) from wrong
-        self._device = _device_at(self.folder)
+        mount = mountpoint.at(self.folder)
+        self.device = mount.device if mount else ""
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
@@ -108,6 +116,14 @@ class Session:
         self._operations.gate.shut()
         self._invalidating.cancel()
 
+    def detach(self) -> bool:
+        """Detach the mount, unless a program uses it; return True if the mount is detached."""
+        mount = self._mount()
+        if mount is not None and not mountpoint.detach(mount.path, lazy=False):
+            return False
+        self.device = ""
+        return True
+
     def close(self, *, unmount: bool = True) -> None:
         """Unmount lazily, which also works for a mount in use, and free the session's resources.
 
@@ -115,14 +131,28 @@ class Session:
         If the mount does not exist any more, nothing is unmounted, because libfuse would report an
         error or unmount a later mount on the same folder.
         """
-        pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
+        mount = self._mount() if unmount else None
+        is_moved = mount is not None and mount.path != self._folder
+        try:
+            if mount is not None and is_moved:  # libfuse knows only the first path
+                mountpoint.detach(mount.path, lazy=True)
+        finally:
+            pyfuse3.close(unmount=mount is not None and not is_moved)
+        if unmount:
+            self.device = ""
+
+    def _mount(self) -> Mount | None:
+        return mountpoint.find(self.device, self._folder)
 
     async def _answer(self) -> None:
         try:
-            await pyfuse3.main(max_tasks=MAX_TASKS)
-        except OSError as wrong:
-            if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # unmounted or aborted
-                raise
+            try:
+                await pyfuse3.main(max_tasks=MAX_TASKS)
+            except OSError as wrong:
+                if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # unmounted or aborted
+                    raise
+            if not self._invalidating.cancel_called:  # the kernel may use the number again
+                self.device = ""
         finally:
             self._invalidating.cancel()
 
@@ -168,11 +198,6 @@ class Session:
         except MountError:
             self.stop()
             raise
-
-
-def _device_at(folder: Path) -> str | None:
-    found = mountpoint.at(folder)
-    return found.device if found else None
 
 
 @contextmanager

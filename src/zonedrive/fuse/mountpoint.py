@@ -42,6 +42,7 @@ class Mount:
     user: int | None = None  # uid of the mounting user, for FUSE mounts
     device: str = ""  # `major:minor`, different for each FUSE mount
     options: frozenset[str] = frozenset()  # options of the mount and of its file system
+    root: str = "/"  # mounted folder of the file system; differs from "/" for some bind mounts
 
     @property
     def ours(self) -> bool:
@@ -71,6 +72,7 @@ def _parsed(line: bytes) -> Mount | None:
         int(who[1]) if who else None,
         os.fsdecode(fields[2]),
         frozenset(os.fsdecode(b",".join((*fields[5:6], options))).split(",")),
+        os.fsdecode(_unescaped(fields[3])),
     )
 
 
@@ -87,6 +89,19 @@ def at(path: Path) -> Mount | None:
 def _stack(path: Path) -> list[Mount]:
     """Return all mounts exactly at `path`; the last one is the topmost."""
     return [mount for mount in mounts() if mount.path == path]
+
+
+def find(device: str | None, folder: Path, table: Path = TABLE) -> Mount | None:
+    """Return the mount with the number `device`, or None if no path leads to such a mount.
+
+    The mount is at `folder`, unless a folder above the mount point was renamed. If `device` is
+    None, return the topmost mount at `folder`.
+    """
+    topmost = {mount.path: mount for mount in mounts(table)}
+    here = topmost.get(folder)
+    if device is None or (here is not None and here.device == device):
+        return here
+    return next((m for m in topmost.values() if m.device == device and m.root == "/"), None)
 
 
 def holding(path: Path) -> Mount | None:

@@ -25,5 +25,5 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def stand_in(home: Path) -> Iterator[StandIn]:
     """Yield a stand-in for the daemon of the default account."""
-    with daemon(log_on(), Path("/nowhere")) as running:
+    with daemon(log_on(), Path("/proc")) as running:
         yield running

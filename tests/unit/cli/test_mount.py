@@ -12,8 +12,10 @@ import pytest
 
 from tests.unit.cli.stand_in import URL, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
+from zonedrive.cli.control_client import resolve, serving
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
+from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import ConfigError, MountError
 from zonedrive.fuse import mountpoint
 
@@ -231,6 +233,39 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
             assert "although vim (7) still used it" in done.stderr
         finally:
             served.stop()
+
+
+def test_the_daemon_is_found_by_what_is_mounted(home: Path) -> None:
+    """A folder above the mount point was renamed, and another account is mounted at the first path
+    by a daemon of an earlier version, whose lock file has no device number."""
+    first, moved = home / "first/mnt", home / "moved/mnt"
+    first.mkdir(parents=True)
+    one, two = log_on("one"), log_on("two")
+    lock, earlier = Lock(one.lock, "one"), Lock(two.lock, "two")
+    served = [MemoryMount(first)]
+    try:
+        found = mountpoint.at(first)
+        assert found is not None
+        lock.take(first)
+        assert serving(first) == one  # it is starting
+        lock.announce(one.control, found.device)
+        assert serving(first) == one
+        first.parent.rename(moved.parent)
+        assert (serving(first), serving(moved)) == (None, one)
+        first.mkdir(parents=True)
+        served.append(MemoryMount(first))
+        earlier.take(first)
+        assert (serving(first), serving(moved)) == (two, one)
+        assert resolve((str(moved / "a"),), None) == (one, [str(moved / "a")])
+        lock.announce(one.control, "")
+        assert (serving(first), serving(moved)) == (two, None)
+        who = holder(one.lock)
+        assert who is not None and not who.is_mounted
+    finally:
+        lock.release()
+        earlier.release()
+        for each in served:
+            each.stop()
 
 
 def test_a_mount_without_a_daemon_is_removed(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ async def actions(bus: Bus, tmp_path: Path) -> AsyncIterator[ClickActions]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desktop.run)
         await trio.testing.wait_all_tasks_blocked()
-        yield ClickActions(desktop, "work", tmp_path / "Zones")
+        yield ClickActions(desktop, "work", lambda: tmp_path / "Zones")
         nursery.cancel_scope.cancel()
 
 

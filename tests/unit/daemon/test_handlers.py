@@ -156,7 +156,9 @@ class Daemon:
         self.report, self.service = Report(), Service()
         self.over = trio.Event()
         self.stopped = 0
-        self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
+        self.session = SimpleNamespace(
+            folder=FOLDER, detach=bool, stop=self._stop, ended=trio.Event()
+        )
         parts = SimpleNamespace(
             files=SimpleNamespace(report=self.report, trash=TrashOperations()),
             service=self.service,
@@ -422,11 +424,11 @@ async def test_sync_without_a_logon_ends_at_once(
 
 
 @pytest.fixture
-def detach(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool]], None]:
+def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool]], None]:
     """Results of the plain unmount attempts."""
 
     def script(answers: list[bool]) -> None:
-        monkeypatch.setattr(mountpoint, "detach", lambda folder, lazy: answers.pop(0))
+        daemon.session.detach = lambda: answers.pop(0)
         monkeypatch.setattr(mountpoint, "users", lambda folder: ["vim (7)"])
 
     return script

@@ -16,6 +16,7 @@ from zonedrive.daemon import serve
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.lock import Lock, holder, is_held, reading
 from zonedrive.errors import AlreadyRunning, NotLoggedOn
+from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
 
@@ -141,6 +142,21 @@ def test_a_mount_that_waits_for_a_logoff_is_refused(
     lock.release()
 
 
+def test_the_device_number_of_a_dead_daemon_is_ignored(tmp_path: Path) -> None:
+    """The kernel may have given the number to another mount."""
+    path, proc = tmp_path / "daemon.lock", mountpoint.at(Path("/proc"))
+    assert proc is not None
+    lock = Lock(path, "default")
+    lock.take(Path("/former"))
+    lock.announce(tmp_path / "a.sock", proc.device)
+    found, said = holder(path), path.read_bytes()
+    assert found is not None and (found.mountpoint, found.is_mounted) == (Path("/proc"), True)
+    lock.release()
+    path.write_bytes(said)
+    found = holder(path)
+    assert found is not None and (found.mountpoint, found.is_mounted) == (Path("/former"), False)
+
+
 def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:
     """Invalid content is not an error."""
     path = tmp_path / "daemon.lock"
@@ -163,7 +179,7 @@ def test_the_refusal_distinguishes_ending_and_starting_daemons(
         Lock(path, "default").take(tmp_path)
     assert end in refused.value.line()
     for name in ("/run/somewhere.sock", "/a"):  # what was there before is longer
-        lock.announce(Path(name))
+        lock.announce(Path(name), "")
         found = holder(path)
         assert found is not None and found.control == Path(name)
     with pytest.raises(AlreadyRunning, match="still serves what was mounted") as refused:

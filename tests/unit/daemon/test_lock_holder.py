@@ -31,7 +31,7 @@ if "told" in sys.argv:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 lock = Lock(pathlib.Path(sys.argv[1]), "default")
 lock.take(pathlib.Path("/proc"))
-if "told" in sys.argv: lock.announce(pathlib.Path("/somewhere/a.sock"))
+if "told" in sys.argv: lock.announce(pathlib.Path("/somewhere/a.sock"), "")
 print("held", flush=True)
 while "told" in sys.argv:
     signal.sigwait({signal.SIGUSR1})

@@ -86,7 +86,7 @@ class Watched:
             paths=paths,
             service=SimpleNamespace(link=self.link),
         )
-        actions = ClickActions(Desktop(), "work", paths.state)
+        actions = ClickActions(Desktop(), "work", lambda: paths.state)
         self.vigil = LogonMonitor(cast(Parts, parts), actions, cast(Notification, self.desktop))
 
     async def go_by(self, days: float) -> None:

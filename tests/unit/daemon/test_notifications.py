@@ -100,7 +100,7 @@ class Told:
         self.tidings = Alerts(
             cast(StatusReport, self.outbox),
             AccountPaths(self.account),
-            ClickActions(Desktop(), self.account, Path("/mnt")),
+            ClickActions(Desktop(), self.account, lambda: Path("/mnt")),
             cast(Notification, self.failures),
             cast(Notification, self.conflicts),
         )

@@ -100,6 +100,43 @@ def test_a_second_unmount_has_no_effect(mount: Mount) -> None:
     assert other.stop() == ("ended\n", "")
 
 
+def test_a_mount_ends_at_its_current_path(mount: Mount, tmp_path: Path) -> None:
+    """After a rename of a folder above it, the mount is removed, and a later one at the first path
+    stays."""
+    first = tmp_path / "first/mnt"
+    first.parent.mkdir()
+    served = mount(path=first)
+    first.parent.rename(tmp_path / "moved")
+    first.parent.mkdir()
+    other = mount(path=first)
+    served.path = tmp_path / "moved/mnt"
+    assert served.stop() == ("ended\n", "")
+    assert mountpoint.at(served.path) is None
+    assert os.listdir(other.path) == []
+
+
+def test_a_mount_that_is_covered_or_bound_elsewhere_is_found(tmp_path: Path) -> None:
+    """Only the topmost mount at a path can be used, and a part of a mount is not the mount."""
+    table = tmp_path / "mountinfo"
+    lines = [
+        "40 1 0:50 / /a rw - fuse.zonedrive x rw",
+        "41 1 0:50 /part /c rw - fuse.zonedrive x rw",
+        "42 1 0:50 / /d rw - fuse.zonedrive x rw",
+    ]
+    covered = "43 1 0:51 / /a rw - tmpfs x rw"
+    for more, device, folder, found in (
+        ([], "0:50", "/a", "/a"),
+        ([], "0:50", "/former", "/a"),
+        ([covered], "0:50", "/a", "/d"),
+        ([], "", "/a", None),
+        ([], None, "/a", "/a"),
+        ([], None, "/former", None),
+    ):
+        table.write_text("\n".join([*lines, *more]))
+        at = mountpoint.find(device, Path(folder), table)
+        assert (at and str(at.path)) == found, (more, device, folder)
+
+
 def test_a_free_folder_passes(tmp_path: Path) -> None:
     """An empty folder can be mounted on, also through a symbolic link."""
     (tmp_path / "real").mkdir()

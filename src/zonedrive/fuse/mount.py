@@ -74,21 +74,22 @@ class Session:
         """Mount the file system; the caller must call `close` later.
 
         The kernel's requests are not answered until `run` is called. Raises MountError with the
-        reason from libfuse or fusermount3.
+        reason from libfuse or fusermount3, or if there is a mount on the folder meanwhile.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
         try:
-            with _captured_stderr(said):
-                pyfuse3.init(
-                    self._operations, os.fspath(self.folder), for_session(options, self._source)
-                )
+            with mountpoint.reserved(self.folder):
+                with _captured_stderr(said):
+                    pyfuse3.init(
+                        self._operations, os.fspath(self.folder), for_session(options, self._source)
+                    )
+                mount = mountpoint.at(self.folder)
         except RuntimeError as wrong:
             raise MountError(
                 _reason(said, str(wrong), self.folder),
                 remedy=f"run 'zonedrive doctor {quoted(self.folder)}'",
             ) from wrong
-        mount = mountpoint.at(self.folder)
         self.device = mount.device if mount else ""
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:

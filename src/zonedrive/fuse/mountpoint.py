@@ -5,11 +5,13 @@ kernel's mount table (/proc/self/mountinfo, see proc(5)), never from a file of z
 """
 
 import errno
+import fcntl
 import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +193,32 @@ def check(path: str) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise MountError(f"{folder} is not writable", remedy="mount on a folder that you own")
     return folder
+
+
+@contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Prevent other daemons from mounting on `folder` while the `with` block runs.
+
+    Raises MountError if another daemon is mounting there, or if `check` refuses the folder.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as wrong:
+        raise MountError(f"{folder} cannot be used ({wrong.strerror})") from wrong
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as held:
+            raise MountError(
+                f"another zonedrive is mounting on {folder}",
+                remedy="mount each account on a folder of its own",
+            ) from held
+        except OSError:  # NFS does not support locks of folders
+            pass
+        check(os.fspath(folder))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:

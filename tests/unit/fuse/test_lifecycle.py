@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +18,9 @@ from tests.harness.waiting import eventually
 from tests.unit.fuse.mounted import HERE, PROGRAM, MemoryMount
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mount import Session
+from zonedrive.fuse.options import parse
+from zonedrive.supervisor import Supervisor
 
 Mount = Callable[..., MemoryMount]
 
@@ -137,6 +142,21 @@ def test_a_mount_that_is_covered_or_bound_elsewhere_is_found(tmp_path: Path) -> 
         assert (at and str(at.path)) == found, (more, device, folder)
 
 
+def test_two_mounts_at_the_same_moment(mount: Mount, tmp_path: Path) -> None:
+    """The second one is refused while the first one is being made, and afterwards."""
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    with mountpoint.reserved(folder), pytest.raises(AssertionError, match="another zonedrive"):
+        mount()
+    files = cast(Any, SimpleNamespace(invalidations=None))
+    late = Session(files, mountpoint.check(str(folder)), "https://x", Supervisor())
+    served = mount()
+    with pytest.raises(MountError, match="already a mount"):
+        late.attach(parse([]))
+    assert served.stop() == ("ended\n", "")
+    assert mountpoint.at(folder) is None
+
+
 def test_a_free_folder_passes(tmp_path: Path) -> None:
     """An empty folder can be mounted on, also through a symbolic link."""
     (tmp_path / "real").mkdir()
@@ -222,16 +242,16 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
         "from zonedrive.fuse.mount import Session; from zonedrive.fuse.options import Options;"
         "from zonedrive.supervisor import Supervisor\n"
         "try:\n"
-        "  Session(Memory(), Path(sys.argv[1]), 'x', Supervisor()).attach(Options())\n"
+        "  Session(Memory(), Path(sys.argv[1]), 5000 * 'x', Supervisor()).attach(Options())\n"
         "except MountError as wrong: print(wrong.line())"
     )
     said = subprocess.run(
-        [sys.executable, "-c", inside, tmp_path / "gone"],
+        [sys.executable, "-c", inside, tmp_path],
         cwd=HERE, capture_output=True, encoding="utf-8", check=True,
     )  # fmt: skip
     assert said.stdout == (
-        f"{tmp_path}/gone cannot be mounted: failed to access mountpoint {tmp_path}/gone: "
-        f"No such file or directory; run 'zonedrive doctor {tmp_path}/gone'\n"
+        f"{tmp_path} cannot be mounted: mount failed: Invalid argument;"
+        f" run 'zonedrive doctor {tmp_path}'\n"
     )
     assert said.stderr == ""
 

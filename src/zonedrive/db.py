@@ -12,7 +12,7 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -203,6 +203,12 @@ class Database:
         else:
             self.on_rollback(lambda: values.__setitem__(key, before))
 
+    def assign(self, target: object, **values: object) -> None:
+        """Set attributes of `target`, and restore them if the open transaction is rolled back."""
+        before = {name: getattr(target, name) for name in values}
+        self.on_rollback(lambda: _assign(target, before))
+        _assign(target, values)
+
     def after_commit(self, step: Callable[[], object]) -> None:
         """Call `step` after the commit of the open transaction, or at once if none is open.
 
@@ -308,6 +314,11 @@ class Transaction:
             self._database._commit()
         else:
             self._database._roll_back(wrong)
+
+
+def _assign(target: object, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        setattr(target, name, value)
 
 
 def _connected(place: Path | str, stack: ExitStack) -> Connection:

@@ -462,10 +462,9 @@ class Inodes:
 
     def _set(self, inode: Inode, fields: Mapping[str, object]) -> None:
         """Set fields of an inode; a rollback of the transaction restores their values."""
-        before = {name: getattr(inode, name) for name in fields}
-        self._database.on_rollback(lambda: _assign(inode, before))
-        _assign(inode, fields)
-        if any(name in fields and fields[name] != before[name] for name in REMOTE_PLACE):
+        place = [getattr(inode, name) for name in REMOTE_PLACE]
+        self._database.assign(inode, **fields)
+        if place != [getattr(inode, name) for name in REMOTE_PLACE]:
             self._database.on_rollback(lambda: self.relocated.notify(inode.ino))
             self.relocated.notify(inode.ino)
 
@@ -555,8 +554,3 @@ class Inodes:
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)
-
-
-def _assign(inode: Inode, fields: Mapping[str, object]) -> None:
-    for name, value in fields.items():
-        setattr(inode, name, value)

@@ -133,9 +133,9 @@ def shrink_content(state: LocalState, inode: Inode, session: Session, size: int)
 
 def adopt_copy(state: LocalState, inode: Inode, generation: int, file: ContentFile) -> None:
     """Use a copy of the service's current version as the local bytes of the file."""
-    state.same_bytes(inode, generation)
     state.copies[inode.ino, generation] = (inode.remote_id, inode.revision)
     with state.transaction():
+        state.same_bytes(inode, generation)
         state.spool.record(inode.ino, generation, file)
         state.inodes.update(inode, generation=generation)
 
@@ -206,7 +206,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     _suspend_conflict(state, inode)
     left = _last_place(state, inode)
     if opened is not None:
-        opened.removed_here = True
+        state.database.assign(opened, removed_here=True)
     if inode.is_new:
         _give_up_parked(state, inode)
     if inode.is_new and state.requests.get(inode.ino) is None:
@@ -388,11 +388,11 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
             state.discard_bytes(target, intent)
             state.inodes.update(target, generation=0)
     if (opened := state.opened.get(target.ino)) is not None:
-        opened.removed_here = True
+        state.database.assign(opened, removed_here=True)
     state.inodes.unlink(target)
     state.inodes.update(inode, **identity)
     if (session := state.session(inode.ino)) is not None:
-        session.base = base
+        state.database.assign(session, base=base)
     if inode.generation:
         state.send_content_again(inode, base)
     if intent is not None and intent.place:

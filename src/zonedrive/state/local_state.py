@@ -210,20 +210,22 @@ class LocalState:
         if opened is not None:
             if opened.session is not None or opened.preparing.locked():
                 return  # a program writes to the file; the session deletes the copy later
-            opened.replaced(inode.generation, inode.revision)
             opened.close_local()
         with self.transaction():
+            self.same_bytes(inode, inode.revision)
             self.drop_bytes(inode.ino, inode.generation)
             self.inodes.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
         """Record that the bytes of a file are now identified by `content`.
 
-        The bytes are the same, so open readers continue to use them.
+        The bytes are the same, so open handles continue to use them. Call within a transaction.
         """
-        opened = self.opened.get(inode.ino)
-        if opened is not None:
-            opened.replaced(content_of(inode), content)
+        former, opened = content_of(inode), self.opened.get(inode.ino)
+        if opened is not None and opened.content == former:
+            self.database.assign(opened, content=content)
+        if (session := self.session(inode.ino)) is not None and session.former == former:
+            self.database.assign(session, former=content)
 
     def content_changed(self, inode: Inode) -> None:
         """Invalidate the kernel's cached pages of a file that has new bytes.
@@ -419,7 +421,9 @@ class LocalState:
             if (inode := self.inodes.find(ino)) is not None:
                 self.content_changed(inode)
         for ino, generation in merged.copies:
-            self.drop_bytes(ino, generation)
+            # After a rollback of the merge, the inode refers to the copy again.
+            if (inode := self.inodes.find(ino)) is None or inode.generation != generation:
+                self.drop_bytes(ino, generation)
         for ino in merged.attributes:
             self.invalidations.put(InodeChanged(ino, attr_only=True))
 

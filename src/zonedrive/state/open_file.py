@@ -133,16 +133,6 @@ class OpenFile:
         """Return True if reads fail because the service no longer has this version."""
         return self.reader is not None and self.reader[1].version_gone
 
-    def replaced(self, content: Content, by: Content) -> None:
-        """Replace the identity `content` of the file's bytes with `by`; the bytes are the same.
-
-        Open handles continue to use the bytes.
-        """
-        if self.content == content:
-            self.content = by
-        if self.session is not None and self.session.former == content:
-            self.session.former = by
-
     def close(self) -> None:
         """Close the local generation and the reader of the service's bytes, if they are open."""
         self.close_local()

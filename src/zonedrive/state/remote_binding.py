@@ -124,7 +124,8 @@ def hand_over(
         if state.is_elsewhere(new):  # the former file was renamed, and left the new place unsent
             state.intents.place(new.ino, due_in(0), base)
         if (session := state.session(new.ino)) is not None:
-            session.base = base  # the session began after the step was planned
+            # The session began after the step was planned.
+            state.database.assign(session, base=base)
         sending = state.intents.get(new.ino)
         if sending is not None and state.is_copy(new, base):  # the content is that of the version
             state.intents.done(sending, content=True)

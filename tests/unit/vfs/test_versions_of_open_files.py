@@ -59,8 +59,8 @@ class Office:
         content = file.pread(0, inode.size)
         file.close()
         revision = Revision(f"r{state.next_generation()}")
-        state.same_bytes(inode, revision)
         with state.transaction():
+            state.same_bytes(inode, revision)
             state.inodes.update(inode, revision=revision, generation=0)
             state.intents.drop(inode.ino)
         await self._fetch(revision, content)

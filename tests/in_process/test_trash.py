@@ -1,5 +1,6 @@
 """Entries of the trash that are restored or deleted permanently in the mount."""
 
+import errno
 import os
 import re
 from importlib import resources
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
@@ -97,3 +99,33 @@ def test_the_trash_folder_needs_a_profile_that_deletes_and_restores(
         assert (mount.path / f".Trash-{os.getuid()}").exists() is is_shown
     finally:
         mount.close()
+
+
+@pytest.mark.mount("refresh=5")
+def test_a_file_is_not_saved_while_it_moves_into_the_trash(desk: Mounted) -> None:
+    """The move waits for the upload of a save, for longer than the folder's listing is valid.
+
+    A save between the upload and the move would be lost. The kernel knows the file's name, so the
+    save does not have to wait for a listing.
+    """
+    mount, path = virtual(desk), desk.root / "notes.txt"
+    ino = path.stat().st_ino
+
+    async def move_and_save() -> int:
+        """Return the errno of the save."""
+        async with trio.open_nursery() as nursery:
+            trash = f".Trash-{os.getuid()}/files/notes.txt"
+            nursery.start_soon(mount.client.kernel.rename, str(path), trash)
+            await trio.sleep(8)
+            try:
+                await mount.client.files.setattr(ino, size=1)
+            except OSError as wrong:
+                return wrong.errno or -1
+        return 0
+
+    path.write_bytes(b"saved")
+    with desk.deployment.faulty(latency_ms=7000, method="POST", path="^/api/zones/"):
+        desk.deployment.fault(latency_ms=2000, method="GET", path="/folder/")
+        assert mount.loop.run(move_and_save) == errno.ESTALE
+    desk.sync()
+    assert left(desk) == ["notes.txt"]

@@ -254,8 +254,8 @@ class Namespace:
 
     # ---- removing ----
 
-    async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
-        """Remove a file; if `final`, no new file takes over its remote entry (`Intent.final`).
+    async def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a file.
 
         A file with an edit that cannot be sent can always be removed, so that the user can give up
         the edit. If the user may not delete the entry, the delivery undoes the removal, and the
@@ -276,11 +276,10 @@ class Namespace:
         if intent is None or not (intent.failed and intent.generation):
             require_changeable(state.rules, inode)
             self.require_removable(inode)
-        if not final:
-            await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
+        await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
-        local_operations.remove(state, inode, final=final)
+        local_operations.remove(state, inode)
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel a new file's running upload if the profile forbids `operation` after an upload.

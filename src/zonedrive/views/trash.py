@@ -90,7 +90,7 @@ class TrashOperations:
         if inode.is_folder:
             local_operations.remove_whole(self._state, inode)
         else:
-            await names.unlink(parent, name.encode(), final=True)
+            local_operations.remove(self._state, inode, final=True)
         self._dispatcher.expedite([inode.ino])
         return gone
 

@@ -5,6 +5,7 @@ never change; a new writer works on a private copy until the file is closed.
 """
 
 import errno
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +86,11 @@ class Session:
         except (OSError, StoreError) as wrong:
             self.refused = getattr(wrong, "errno", 0) or errno.EIO
             raise
+
+    def require_complete(self) -> None:
+        """Raise OSError if a change since the last commit could not be stored."""
+        if self.dirty and self.refused:
+            raise OSError(self.refused, os.strerror(self.refused))
 
     def changed(self, offset: int) -> None:
         """Record a program's change of the bytes that begin at `offset`; update the times."""

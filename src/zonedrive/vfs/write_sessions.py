@@ -15,7 +15,6 @@ This module knows nothing about handles: `files` counts them.
 import contextlib
 import errno
 import logging
-import os
 import time
 
 import trio
@@ -248,13 +247,13 @@ class WriteSessions:
         """
         session = opened.session
         assert session is not None
-        if session.dirty and session.refused:
-            raise OSError(session.refused, os.strerror(session.refused))
+        session.require_complete()
         with session.storing() if session.dirty else contextlib.nullcontext():
             if sync or (session.dirty and session.synced):
                 await self._sync(session)
                 session.synced = True
                 reached(Place.BYTES_SYNCED)
+            session.require_complete()  # another program may have written during the sync
             if session.dirty and opened.session is session:
                 self.commit(opened)
                 self._note_durable(opened, session)

@@ -5,8 +5,10 @@ import os
 from typing import cast
 
 import pytest
+import trio
+import trio.testing
 
-from tests.unit.state.disk import SILENT, zone_of
+from tests.unit.state.disk import SILENT, read, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
@@ -226,3 +228,38 @@ async def test_half_of_a_save_at_the_unmount_is_no_version(
     assert (inode.generation, inode.size) == (former, 14)
     assert state.intents.get(inode.ino) is None
     assert state.spool.stored() == [(inode.ino, former)]
+
+
+async def test_a_close_does_not_save_a_write_that_fails_during_its_sync(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two descriptors write to a file with synced bytes, and one of them is closed."""
+    inode, files = a_file(state), files_of(state)
+    one = files.create(inode, os.O_WRONLY).handle
+    await files.write(one, 0, b"saved")
+    await files.fsync(one)
+    other = (await files.open(inode, os.O_WRONLY)).handle
+    await files.write(one, 5, b"more")
+    errors = dict[int, int | None]()
+
+    async def close(handle: int) -> None:
+        with pytest.raises(OSError, match="No space") as refused:
+            await files.flush(handle)
+        errors[handle] = refused.value.errno
+
+    threads = trio.to_thread.current_default_thread_limiter()
+    threads.total_tokens = 1
+    async with trio.open_nursery() as nursery, threads:  # the sync waits for its thread
+        nursery.start_soon(close, one)
+        await trio.testing.wait_all_tasks_blocked()
+        refusing(monkeypatch, errno.ENOSPC)
+        with pytest.raises(OSError, match="No space"):
+            await files.write(other, 9, b"refused")
+    await close(other)
+    assert errors == {one: errno.ENOSPC, other: errno.ENOSPC}
+    for handle in (one, other):
+        await files.release(handle)
+    intent = state.intents.get(inode.ino)
+    assert intent is not None
+    assert (intent.size, inode.size) == (5, 5)
+    assert read(state, inode.ino) == b"saved"

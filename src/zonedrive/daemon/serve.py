@@ -173,8 +173,9 @@ class Daemon:
     async def main(self) -> None:
         try:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
-            self._session.attach(self._options)
+            # Also before the mount, so that a signal does not leave a dead mount behind.
             with trio.open_signal_receiver(*ENDING_SIGNALS, LISTEN) as signals:
+                self._session.attach(self._options)
                 self._announce_in_lock()
                 await self._serve(signals)
         finally:
@@ -210,7 +211,8 @@ class Daemon:
                     nursery.start_soon(keep, Task.STATUS_LINE, self._status_line.run)
                     nursery.start_soon(keep, Task.NOTIFICATIONS, self._alerts.run)
                     nursery.start_soon(keep, Task.SHUTDOWN_LOCK, self._inhibitor.run)
-                    self._announce()
+                    if not self._session.is_stopped:
+                        self._announce()
                     await self._session.ended.wait()
                 finally:
                     self._server.end(ENDING)

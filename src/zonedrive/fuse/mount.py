@@ -62,6 +62,7 @@ class Session:
         self._source = source
         self._supervisor = supervisor
         self._invalidating = trio.CancelScope()
+        self._trying = trio.CancelScope()
         self.ended = trio.Event()
 
     @property
@@ -95,8 +96,9 @@ class Session:
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
 
-        The task reports as started after the mount has answered a stat. Raises MountError if the
-        mount does not answer. The event `ended` is set at the end, also after an error.
+        The task reports as started after the mount has answered a stat, or after `stop`. Raises
+        MountError if the mount does not answer. The event `ended` is set at the end, also after an
+        error.
         """
         try:
             async with trio.open_nursery() as watching:
@@ -112,9 +114,15 @@ class Session:
         finally:
             self.ended.set()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Return True if `stop` was called."""
+        return self._operations.gate.is_shut
+
     def stop(self) -> None:
-        """End `run`; unanswered requests get ENOTCONN."""
+        """End `run`, even before it begins; unanswered requests get ENOTCONN."""
         self._operations.gate.shut()
+        self._trying.cancel()
         self._invalidating.cancel()
 
     def detach(self) -> bool:
@@ -177,11 +185,12 @@ class Session:
         """Wait until the mount answers a stat, then apply the settings of `tuning`.
 
         If the mount does not answer within ANSWER_SECONDS, stop the session and raise MountError.
-        The requests run in threads, because this event loop answers them.
+        Return early after `stop`. The requests run in threads, because this event loop answers
+        them.
         """
         in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
         try:
-            with trio.fail_after(ANSWER_SECONDS):
+            with self._trying, trio.fail_after(ANSWER_SECONDS):
                 above = await in_thread(os.stat, self.folder.parent)
                 await in_thread(os.statvfs, self.folder)
                 here = await in_thread(os.stat, self.folder)

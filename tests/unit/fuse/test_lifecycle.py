@@ -256,6 +256,30 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
     assert said.stderr == ""
 
 
+def test_a_session_that_is_stopped_before_it_begins_ends_cleanly(tmp_path: Path) -> None:
+    """The mount is made first, and the daemon may get a signal before it answers requests."""
+    inside = (
+        "import sys, trio; from pathlib import Path;"
+        "from tests.unit.fuse.memory import Memory;"
+        "from zonedrive.fuse.mount import Session; from zonedrive.fuse.options import Options;"
+        "from zonedrive.supervisor import Supervisor\n"
+        "session = Session(Memory(), Path(sys.argv[1]), 'x', Supervisor())\n"
+        "session.attach(Options())\n"
+        "async def main():\n"
+        "  session.stop()\n"
+        "  async with trio.open_nursery() as nursery:\n"
+        "    await nursery.start(session.run)\n"
+        "  print(session.ended.is_set())\n"
+        "try: trio.run(main)\n"
+        "finally: session.close()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", inside, tmp_path], cwd=HERE, capture_output=True, encoding="utf-8"
+    )
+    assert (said.stdout, said.stderr, said.returncode) == ("True\n", "", 0)
+    assert mountpoint.at(tmp_path) is None
+
+
 def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
     """A mount point may contain spaces, newlines, backslashes, and carriage returns as they are."""
     table = tmp_path / "mountinfo"

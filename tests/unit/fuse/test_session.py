@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from zonedrive.errors import MountError
 from zonedrive.fuse import mount
@@ -38,3 +39,27 @@ async def test_a_mount_that_hangs_is_reported_in_time(
         with pytest.raises(MountError, match="did not answer"):
             await session._try()
         assert trio.current_time() - began == pytest.approx(ANSWER_SECONDS)
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_session_can_be_stopped_before_the_mount_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock, is_early: bool
+) -> None:
+    """A signal during the start, or before it, ends the session without an error and at once."""
+    files, go_on = cast(Any, SimpleNamespace(invalidations=None)), threading.Event()
+    session = Session(files, tmp_path / "mount", "https://memory.example", Supervisor())
+    monkeypatch.setattr(mount, "os", SimpleNamespace(stat=lambda _: go_on.wait(60)))
+    assert not session.is_stopped
+    began = trio.current_time()
+    try:
+        async with trio.open_nursery() as nursery:
+            if is_early:
+                session.stop()
+            nursery.start_soon(session._try)
+            if not is_early:
+                await trio.testing.wait_all_tasks_blocked()
+                session.stop()
+    finally:
+        go_on.set()
+    assert session.is_stopped
+    assert trio.current_time() == began

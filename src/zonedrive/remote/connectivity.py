@@ -216,7 +216,7 @@ class Connectivity:
             while True:
                 if await self._is_online():
                     failures = 0
-                    await self.wait_change()
+                    await self.wait_other("online")
                     continue
                 failures += 1
                 with trio.move_on_after(PROBING.ceiling(failures) * self._chance()):

@@ -1,7 +1,9 @@
 """State of the connection to the service."""
 
 import threading
+from collections.abc import Callable
 from itertools import pairwise
+from typing import cast
 
 import pytest
 import trio
@@ -140,6 +142,39 @@ async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockCloc
     waits = [now - before for before, now in zip([began, *asked.times], asked.times, strict=False)]
     assert waits == pytest.approx([1, 2, 4, 8, 10, 10, 10, 10, 10])
     assert set(asked.states) == {"offline"}
+
+
+class Overtaken:
+    """Lock that another thread takes once, just before its next user, to call `first`."""
+
+    def __init__(self, first: Callable[[], None]) -> None:
+        self._first: Callable[[], None] | None = first
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            other = threading.Thread(target=first)
+            other.start()
+            other.join()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+async def test_a_failure_before_the_wait_for_one_is_not_missed(autojump_clock: MockClock) -> None:
+    """A transfer's thread reports the failure after `run` has seen that the state is online."""
+    link = Connectivity()
+    asked = Asked(link, 1)
+    link._lock = cast(threading.Lock, Overtaken(lambda: link.note_failure(REFUSED)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run, asked.probe)
+        await wait_all_tasks_blocked()
+        with trio.fail_after(60):
+            await link.wait_online()
+        nursery.cancel_scope.cancel()
+    assert asked.states == ["offline", "offline"]
 
 
 async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:

@@ -160,7 +160,7 @@ class Handle(msgspec.Struct, eq=False):
     number: int  # number of the kernel inode that was opened
     readable: bool
     writable: bool
-    append: bool
+    append: bool  # opened with O_APPEND; pyfuse3 does not pass on the present flags of a write
     pid: int = 0  # process or thread that opened the file
     flags: int = 0  # flags of open(2)
     emptied: bool = False  # True if the program has truncated the file to size 0 through the handle

@@ -17,9 +17,8 @@ async def test_a_signal_during_the_mount_is_handled_after_it(
 ) -> None:
     """If the signal killed the process, the mount would stay behind as a dead one."""
     daemon, told = cast(Any, Daemon.__new__(Daemon)), list[int]()
-    daemon._options = None
-    daemon._server = SimpleNamespace(listen=lambda: None, hide=lambda: None, path=None)
-    daemon._lock = SimpleNamespace(announce=lambda path: None)
+    daemon._options, daemon._announce_in_lock = None, lambda: None
+    daemon._server = SimpleNamespace(listen=lambda: None, hide=lambda: None)
     daemon._session = SimpleNamespace(attach=lambda options: signal.raise_signal(number))
 
     async def serve(signals: AsyncIterator[int]) -> None:

@@ -22,7 +22,6 @@ from zonedrive import failpoint
 from zonedrive.daemon import last_run, logs, protocol
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
-from zonedrive.logon import lean_httpx
 from zonedrive.paths import AccountPaths
 
 # Environment variables of a service manager, which monitors the parent, not the daemon.
@@ -142,7 +141,6 @@ def load() -> None:
     Later collections ignore these modules, because the modules stay loaded.
     """
     gc.disable()
-    lean_httpx.load()
     from zonedrive.daemon import serve  # noqa: F401
 
     gc.freeze()

@@ -7,6 +7,7 @@ test's service.
 
 import base64
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -77,6 +78,9 @@ class Chromium:
                 "--disable-background-networking", "--disable-component-update", "--no-first-run",
                 "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
                 "--disable-backgrounding-occluded-windows",
+                # One process for the pages of all services: a new one costs as much as a page.
+                "--disable-site-isolation-trials",
+                "--disable-features=IsolateOrigins,site-per-process",
                 "--no-proxy-server", "--window-size=900,700", f"--user-data-dir={self._folder}/p",
                 f"--ignore-certificate-errors-spki-list={','.join(keys)}",
                 *(["--window-position=0,560"] if self._display else ["--headless=new"]),
@@ -116,6 +120,10 @@ class Chromium:
         assert said.is_success, value["message"]
         return value
 
+    def _command(self, name: str, parameters: dict[str, Any]) -> None:
+        """Run a command of the DevTools protocol."""
+        self._ask("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
+
     # --- what a person does ----------------------------------------------------------------------
 
     def go(self, address: str) -> None:
@@ -144,10 +152,11 @@ class Chromium:
         self._ask("POST", "/back", {})
 
     def fill(self, name: str, text: str) -> None:
-        """Type into the field with that name."""
-        field = self._find(f'[name="{name}"]')
-        self._ask("POST", f"/element/{field}/clear", {})
-        self._ask("POST", f"/element/{field}/value", {"text": text})
+        """Replace the text of the field with that name, at once as with a pasted text."""
+        field = f"document.querySelector({json.dumps(f'[name={name}]')})"
+        script = f"{field}.focus(); {field}.select(); return document.activeElement === {field}"
+        assert self.run(script), f"the field {name} takes no text"  # hidden or disabled
+        self._command("Input.insertText", {"text": text})
 
     def paste(self) -> str:
         """Return the text that Ctrl+V enters: what is on the clipboard of the display."""
@@ -218,14 +227,12 @@ class Chromium:
             ("Emulation.setEmulatedMedia", {"features": [scheme]}),
             ("Emulation.setDeviceMetricsOverride", size),
         ):
-            body = {"cmd": command, "params": parameters}
-            self._ask("POST", "/goog/cdp/execute", body)
+            self._command(command, parameters)
 
     def save_files_in(self, folder: Path) -> None:
         """Save downloads in that folder."""
         parameters = {"behavior": "allow", "downloadPath": str(folder)}
-        body = {"cmd": "Browser.setDownloadBehavior", "params": parameters}
-        self._ask("POST", "/goog/cdp/execute", body)
+        self._command("Browser.setDownloadBehavior", parameters)
 
     def choose_file(self, name: str, path: Path) -> None:
         """Choose a file for the field with that name."""

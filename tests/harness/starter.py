@@ -33,6 +33,9 @@ FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Prefixes of the variables that have an effect only at the start of an interpreter."""
 
 SANDBOX = "zonedrive.sandbox.__main__"
+IMPORTED = {"sandbox": "zonedrive.sandbox.serve", "ui": "zonedrive.ui.serve"}
+"""Modules that the process imports before it forks the first such command."""
+
 PR_SET_NAME = 15  # prctl(2)
 
 
@@ -224,12 +227,12 @@ def _fork(connection: socket.socket) -> int:
     while len(request) < wanted:
         request += connection.recv(wanted - len(request))
     module, arguments, environment, folder = json.loads(request)
-    is_sandbox = module == SANDBOX or arguments[:1] == ["sandbox"]
-    if is_sandbox:
-        importlib.import_module("zonedrive.sandbox.serve")
+    name = "sandbox" if module == SANDBOX else next(iter(arguments), "")
+    if name in IMPORTED:
+        importlib.import_module(IMPORTED[name])
     pid = os.fork()
     if not pid:
-        if is_sandbox:
+        if name == "sandbox":
             os.setsid()
         _command(module, arguments, environment, folder, descriptors)
     for descriptor in descriptors:

@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "mount(*options, profile='sandbox'): -o options and deployment profile of `mounted`",
     )
+    config.addinivalue_line("markers", "shared_mount: the test changes only its own zone")
     config.addinivalue_line("markers", "also_mounted: run the test on a real mount, too")
     config.addinivalue_line("markers", "real_mount: the test needs a daemon and a sandbox")
 

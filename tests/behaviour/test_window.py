@@ -5,8 +5,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -37,9 +39,67 @@ def chromium() -> Iterator[Chromium]:
     browser.close()
 
 
+class Shared:
+    """Mount with a browser that shows its window, for tests that change only their own zones."""
+
+    def __init__(self, deployment: Deployment, zone: str) -> None:
+        self.deployment = deployment
+        self.machine = Machine(Path(tempfile.mkdtemp(prefix="zd")))
+        self.machine.log_on(deployment, profile="sandbox")
+        self._mount = self.part(zone)
+        self._mount.mount()
+        self._mount.leave()
+        self.window = Window(self.machine, Chromium())
+        self.window.chromium.go(self.window.start)
+        self.window.chromium.until("Connected")
+
+    def part(self, zone: str) -> Mounted:
+        """Return the mount with the zone of one test."""
+        return Mounted(self.machine, self.deployment, zone, ["settle=0.2"])
+
+    def close(self) -> None:
+        """End everything."""
+        self.window.close()
+        self.window.chromium.close()
+        self._mount.tear_down()
+        shutil.rmtree(self.machine.folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def _shared() -> Iterator[list[Shared]]:
+    found: list[Shared] = []
+    yield found
+    for each in found:
+        each.close()
+
+
 @pytest.fixture
-def window(mounted: Mounted, chromium: Chromium) -> Iterator[Window]:
+def mounted(
+    request: pytest.FixtureRequest, _shared: list[Shared], deployment: Deployment, zone: str
+) -> Iterator[Mounted]:
+    """Yield Alice's mounted zones; tests with the mark `shared_mount` share one mount."""
+    if not request.node.get_closest_marker("shared_mount"):
+        yield request.getfixturevalue("mounted")
+        return
+    if _shared and _shared[-1].deployment is not deployment:
+        _shared.pop().close()
+    if not _shared:
+        _shared.append(Shared(deployment, zone))
+    failed = request.session.testsfailed
+    with _shared[-1].part(zone).joined() as mounted:
+        yield mounted
+    if request.session.testsfailed > failed:  # what the test has left is unknown
+        _shared.pop().close()
+
+
+@pytest.fixture
+def window(
+    request: pytest.FixtureRequest, mounted: Mounted, _shared: list[Shared], chromium: Chromium
+) -> Iterator[Window]:
     """Yield the open window of a person whose zones are mounted."""
+    if request.node.get_closest_marker("shared_mount"):
+        yield _shared[-1].window
+        return
     found = Window(mounted.machine, chromium)
     chromium.go(found.start)
     chromium.until("Connected")
@@ -86,7 +146,7 @@ def clash(mounted: Mounted, name: str) -> None:
     assert mounted.conflicts()
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", range(2))
 def test_all_pages_are_accessible(mounted: Mounted, window: Window, part: int) -> None:
     """The rules of WCAG 2.2 AA find nothing, and no page is wider than the window.
 
@@ -101,7 +161,7 @@ def test_all_pages_are_accessible(mounted: Mounted, window: Window, part: int) -
              *(f"{of}{page}?path={quote(inside)}" for page in ("versions", "log", "share")),
              f"{of}members?zone={quote(mounted.root.name)}", of + compare]  # fmt: skip
     found = {}
-    for path in paths[part::8]:
+    for path in paths[part::2]:
         window.go(path)
         for width, dark in product((320, 1280), (False, True)):
             window.chromium.show_as(width, dark=dark)
@@ -112,6 +172,7 @@ def test_all_pages_are_accessible(mounted: Mounted, window: Window, part: int) -
     assert not {place: said for place, said in found.items() if said}
 
 
+@pytest.mark.shared_mount
 def test_a_version_is_restored(mounted: Mounted, window: Window) -> None:
     """One click makes an earlier version the newest one."""
     path = mounted.root / "notes.txt"
@@ -128,6 +189,7 @@ def test_a_version_is_restored(mounted: Mounted, window: Window) -> None:
     assert len(mounted.zone.versions("notes.txt")) == 3
 
 
+@pytest.mark.shared_mount
 def test_the_log_of_a_file(mounted: Mounted, window: Window) -> None:
     """The log of a file names user and change; it can be limited to a user."""
     mounted.zone.write("notes.txt", b"theirs\n")
@@ -144,6 +206,7 @@ def test_the_log_of_a_file(mounted: Mounted, window: Window) -> None:
     window.chromium.until("Who changed notes.txt")
 
 
+@pytest.mark.shared_mount
 def test_older_changes_on_request(window: Window) -> None:
     """A log shows its hundred newest changes first."""
     rows = "return document.querySelectorAll('tbody tr').length"
@@ -153,6 +216,7 @@ def test_older_changes_on_request(window: Window) -> None:
     eventually(lambda: window.chromium.run(rows) > 100, what="older changes are shown")
 
 
+@pytest.mark.shared_mount
 def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window) -> None:
     """One click shows a link that works without an account, another one ends it."""
     place = quote(f"{mounted.root.name}/notes.txt")
@@ -168,6 +232,7 @@ def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window
     assert mounted.machine.run("unshare", mounted.root / "notes.txt").returncode == 1
 
 
+@pytest.mark.shared_mount
 def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
     """Each zone links to its members."""
     window.go("/a/default/zones")
@@ -177,6 +242,7 @@ def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
     assert all(word in shown for word in (ALICE, "Manage", "Modify", "Add"))
 
 
+@pytest.mark.shared_mount
 def test_members_are_changed(mounted: Mounted, window: Window) -> None:
     """A member is removed after a confirmation, added again, and gets another level; a refusal is
     shown."""
@@ -292,6 +358,7 @@ def test_an_account_that_is_not_mounted_can_be_mounted(mounted: Mounted, window:
         mounted.machine.run("unmount", folder, "--now")
 
 
+@pytest.mark.shared_mount
 def test_a_deleted_file_is_restored(mounted: Mounted, window: Window) -> None:
     """The trash restores with one click."""
     (mounted.root / "notes.txt").unlink()
@@ -306,6 +373,7 @@ def test_a_deleted_file_is_restored(mounted: Mounted, window: Window) -> None:
 @pytest.mark.parametrize(
     ("decision", "content"), [("mine", b"mine\n"), ("theirs", b"theirs\n"), ("both", b"theirs\n")]
 )
+@pytest.mark.shared_mount
 def test_a_conflict_is_decided(
     mounted: Mounted, window: Window, decision: str, content: bytes
 ) -> None:
@@ -326,6 +394,7 @@ def test_a_conflict_is_decided(
     assert not mounted.conflicts()
 
 
+@pytest.mark.shared_mount
 def test_a_conflict_whose_other_version_was_removed(mounted: Mounted, window: Window) -> None:
     """There is nothing to compare; another name ends the conflict."""
     clash(mounted, "notes.txt")
@@ -371,6 +440,7 @@ def test_a_conflict_that_the_profile_cannot_end(mounted: Mounted, window: Window
     assert window.chromium.run("return document.querySelectorAll('[name=decision]').length") == 0
 
 
+@pytest.mark.shared_mount
 def test_a_decision_about_no_conflict_is_refused(mounted: Mounted, window: Window) -> None:
     """A form that names other files than a conflict's deletes nothing."""
     window.go("/a/default/conflicts")
@@ -410,6 +480,7 @@ def test_an_account_is_mounted_beside_the_mount_of_another(
         machine.run("unmount", folder, "--now")
 
 
+@pytest.mark.shared_mount
 def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     """A click keeps a file on this computer, and another one stops it; the page follows a change
     without a reload."""
@@ -424,6 +495,7 @@ def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     assert json.loads(mounted.machine.done("pin", "--json")) == []
     mounted.machine.done("pin", mounted.root / "docs")
     window.chromium.until("3 files available offline")
+    mounted.machine.done("unpin", mounted.root / "docs")
 
 
 @pytest.mark.mount("cache_size=2M")
@@ -466,6 +538,7 @@ def test_settings_are_changed(mounted: Mounted, window: Window) -> None:
     assert shown == "12.5"
 
 
+@pytest.mark.shared_mount
 def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None:
     """Waiting and completed uploads are shown without a reload of the page."""
     window.go("/")
@@ -476,6 +549,7 @@ def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None
     window.chromium.until("Everything is on the service.")
 
 
+@pytest.mark.shared_mount
 def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> None:
     """The overview says that uploads are paused, sends a file nevertheless, and resumes."""
     window.go("/")
@@ -498,6 +572,7 @@ def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> Non
     assert not mounted.status()["paused"]
 
 
+@pytest.mark.shared_mount
 def test_a_refused_logoff_has_its_remedies(mounted: Mounted, window: Window) -> None:
     """If changes are only on this computer, the page says why, has a button that continues the
     uploads, and a box that allows their loss."""
@@ -559,6 +634,7 @@ def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: C
         window.close()
 
 
+@pytest.mark.shared_mount
 def test_a_name_from_the_service_is_text(mounted: Mounted, window: Window) -> None:
     """A file's name cannot become a part of the page."""
     name = "<img src=x onerror=alert(1)>.txt"
@@ -678,6 +754,7 @@ def test_the_page_that_leads_to_the_window_is_removed(machine: Machine, number: 
     assert not page.parent.exists()
 
 
+@pytest.mark.shared_mount
 def test_another_user_of_the_machine_gets_nothing(mounted: Mounted, window: Window) -> None:
     """A connection of another user is closed, whatever it sends."""
     for path in ("/", urlsplit(window.start).path, "/static/style.css"):
@@ -685,6 +762,7 @@ def test_another_user_of_the_machine_gets_nothing(mounted: Mounted, window: Wind
         assert said == b""
 
 
+@pytest.mark.shared_mount
 def test_a_second_start_opens_the_same_window(mounted: Mounted, window: Window) -> None:
     """The command ends at once, and its address leads to a page of the first one."""
     said = mounted.machine.done("ui", "--no-browser", "--page", "trash")
@@ -696,6 +774,7 @@ def test_a_second_start_opens_the_same_window(mounted: Mounted, window: Window) 
     assert window.chromium.address == f"{window.base}/a/default/trash"
 
 
+@pytest.mark.shared_mount
 def test_a_second_start_takes_a_long_path(mounted: Mounted, window: Window) -> None:
     """A path of any length that the system accepts is opened in the same window."""
     path = mounted.root.joinpath(*["文" * 80] * 6, "a.txt")

@@ -210,6 +210,26 @@ class Mounted:
         finally:
             self.tear_down()
 
+    @contextmanager
+    def joined(self) -> Iterator[Self]:
+        """Use the machine's mount, which another object has made, for the duration of the block.
+
+        Unexpected warnings in the daemon's log fail the test.
+        """
+        before = len(self.log())
+        self._watch(self.pid)
+        try:
+            yield self
+            self.sync()
+        finally:
+            self._unwatch()
+        complaints = unexpected(self.log()[before:], self.allowed)
+        assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
+
+    def leave(self) -> None:
+        """Leave the mount to other objects, see `joined`."""
+        self._unwatch()
+
     def tear_down(self) -> None:
         """Remove mount, daemon and threads in any state."""
         try:

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from array import array
 from pathlib import Path
 
 from tests.desktop.session import Session
@@ -54,10 +55,10 @@ def screenshot(session: Session, path: Path) -> None:
 
 def pixels(session: Session, state: str) -> int:
     """Return how many pixels on the screen have the colour of a state's emblem, or the icon."""
-    command = ["import", "-window", "root", "-depth", "8", "rgb:-"]
+    command = ["import", "-window", "root", "-depth", "8", "rgba:-"]
     data = subprocess.run(command, env=session.environment, check=True, capture_output=True).stdout
-    colour = bytes.fromhex(COLOURS[state])
-    return sum(data[at : at + 3] == colour for at in range(0, len(data), 3))
+    (colour,) = array("I", bytes.fromhex(COLOURS[state] + "ff"))
+    return array("I", data).count(colour)
 
 
 def install_side_bar(machine: Machine) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 Importing takes longer than most commands, and than the start of a sandbox. `run` starts a command
 as `subprocess.run` does, with an environment, folder and streams of its own; `start` does so for
-any module with a `main`. A sandbox gets a session of its own. They are not for settings that an
-interpreter reads at its start (see `FIXED`), nor for tests that check the command line of a
-process: these start a program.
+any module with a `main`. A sandbox and a command at a terminal get a session of their own. They are
+not for settings that an interpreter reads at its start (see `FIXED`), nor for tests that check the
+command line of a process: these start a program.
 
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
@@ -12,6 +12,7 @@ process: these start a program.
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -23,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -232,12 +234,20 @@ def _fork(connection: socket.socket) -> int:
         importlib.import_module(IMPORTED[name])
     pid = os.fork()
     if not pid:
-        if name == "sandbox":
+        is_terminal = os.isatty(descriptors[1])
+        if name == "sandbox" or is_terminal:
             os.setsid()
+        if is_terminal:
+            control_terminal(descriptors[1])
         _command(module, arguments, environment, folder, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
+
+
+def control_terminal(descriptor: int = 1) -> None:
+    """Make an open terminal the one that controls this session."""
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
 def _command(

@@ -4,7 +4,6 @@ Knows no command.
 """
 
 import codecs
-import fcntl
 import os
 import pty
 import re
@@ -17,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.harness import starter
 from tests.harness.deployment import COMMAND
 
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -59,21 +59,26 @@ class Terminal:
             }
             environment.setdefault("TERM", "xterm-256color")
         self._before = termios.tcgetattr(theirs)
-        self._process = subprocess.Popen(
-            [*program, *arguments],
-            stdin=theirs if types else subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-            env=environment, start_new_session=True, preexec_fn=self._make_controlling,
-            cwd=machine.folder,
-        )  # fmt: skip
+        self._process: starter.Forked | subprocess.Popen[bytes]
+        with open(os.devnull) as nothing:  # noqa: PTH123
+            given = theirs if types else nothing.fileno()
+            if tuple(program) == (COMMAND,) and starter.can_run(environment):
+                self._process = starter.start(
+                    "zonedrive.__main__", arguments, environment, machine.folder,
+                    (given, theirs, theirs),
+                )  # fmt: skip
+            else:
+                self._process = subprocess.Popen(
+                    [*program, *arguments],
+                    stdin=given, stdout=theirs, stderr=theirs, env=environment,
+                    start_new_session=True, preexec_fn=starter.control_terminal,
+                    cwd=machine.folder,
+                )  # fmt: skip
         self._theirs = theirs if size is not None else None
         if size is None:
             os.close(theirs)
         self.shown = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    @staticmethod
-    def _make_controlling() -> None:
-        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
     def until(self, words: str) -> None:
         """Wait until the command shows this."""
@@ -134,7 +139,7 @@ class Terminal:
         while self._process.poll() is None:
             if select.select([self._ours], [], [], 0.05)[0]:
                 self._take()
-        code = self._process.wait()
+        code = self._process.wait(60)
         self._after: list[Any] = termios.tcgetattr(self._theirs)
         os.close(self._theirs)
         self._theirs = None

@@ -130,7 +130,14 @@ async def test_the_page_is_in_a_private_folder(
 
 @pytest.mark.parametrize(
     ("typed", "confirmed"),
-    [("y\n", True), ("YES\n", True), ("\n", False), ("n\n", False), ("\x04", False)],
+    [
+        ("y\n", True),
+        ("YES\n", True),
+        ("\n", False),
+        ("n\n", False),
+        ("yess\n", False),
+        ("\x04", False),
+    ],
 )
 async def test_only_a_yes_confirms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, confirmed: bool

@@ -91,11 +91,14 @@ def mounted(
         _shared.pop().close()
     if not _shared:
         _shared.append(Shared(deployment, zone))
-    failed = request.session.testsfailed
-    with _shared[-1].part(zone).joined() as mounted:
-        yield mounted
-    if request.session.testsfailed > failed:  # what the test has left is unknown
-        _shared.pop().close()
+    failed, is_usable = request.session.testsfailed, False
+    try:
+        with _shared[-1].part(zone).joined() as mounted:
+            yield mounted
+        is_usable = request.session.testsfailed == failed
+    finally:
+        if not is_usable:  # what the test has left is unknown
+            _shared.pop().close()
 
 
 @pytest.fixture

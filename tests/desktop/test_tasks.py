@@ -29,7 +29,7 @@ from tests.desktop.dolphin import Dolphin
 from tests.desktop.extensions import SOURCES, install, install_service_menu
 from tests.desktop.nautilus import Nautilus
 from tests.desktop.session import Session
-from tests.desktop.test_extensions import picture, pins
+from tests.desktop.test_extensions import PICTURES, picture, pins
 from tests.desktop.test_file_manager import SERVICES
 from tests.desktop.thunar import Thunar, configure
 from tests.harness import world
@@ -44,18 +44,33 @@ FILE_MANAGERS: dict[str, type[Nautilus] | type[Thunar]] = {"nautilus": Nautilus,
 
 
 class Browser:
-    """Browser with a window, which programs of the session open pages in."""
+    """Browser that shows the pages which programs of the session open.
 
-    def __init__(self, folder: Path, session: Session, deployment: Deployment) -> None:
-        """Open the browser, which trusts the service; `folder` is for what programs give it."""
+    It is on the screen if pictures are wanted; otherwise several tests use one without a screen.
+    """
+
+    def __init__(
+        self, folder: Path, session: Session, deployment: Deployment, kept: dict[str, Chromium]
+    ) -> None:
+        """Use the browser in `kept` that trusts the service; `folder` is for what programs give."""
         self._given = given = folder / "given"
         hook = folder / "hook"
         hook.write_text(f'#!/bin/sh\necho "$@" >{given}.new\nmv {given}.new {given}\n')
         hook.chmod(0o700)
         session.environment["BROWSER"] = str(hook)
-        display = session.environment["DISPLAY"]
-        self.page = Chromium(deployment.base_url, display=display)
+        trusted = deployment.base_url
+        if PICTURES:
+            self.page = Chromium(trusted, display=session.environment["DISPLAY"])
+        else:
+            self.page = kept[trusted] = kept.get(trusted) or Chromium(trusted)
         self.page.save_files_in(folder / "Downloads")
+
+    def close(self) -> None:
+        """Leave the page, or close a browser on the screen."""
+        if PICTURES:
+            self.page.close()
+        else:
+            self.page.go("about:blank")
 
     def follow(self) -> None:
         """Go to the page that a program opens."""
@@ -66,6 +81,25 @@ class Browser:
 
     def _address(self) -> str:
         return self._given.read_text().strip() if self._given.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def _browsers() -> Iterator[dict[str, Chromium]]:
+    found: dict[str, Chromium] = {}
+    yield found
+    for each in found.values():
+        each.close()
+
+
+@pytest.fixture
+def browsers(
+    request: pytest.FixtureRequest, _browsers: dict[str, Chromium]
+) -> Iterator[dict[str, Chromium]]:
+    """Yield the open browsers by the service that they trust."""
+    failed = request.session.testsfailed
+    yield _browsers
+    while request.session.testsfailed > failed and _browsers:  # what the test has left is unknown
+        _browsers.popitem()[1].close()
 
 
 class Person:
@@ -106,6 +140,14 @@ class Person:
         self._session.run(COMMAND, "ui")
         self._browser.follow()
 
+    def paste(self) -> str:
+        """Return the text that Ctrl+V enters into a page on the same screen."""
+        browser = Chromium(display=self._session.environment["DISPLAY"])
+        try:
+            return eventually(browser.paste, what="there is a text on the clipboard")
+        finally:
+            browser.close()
+
     def go(self, page: str) -> None:
         """Choose another page of the window."""
         self.page.click(f'nav a[href="/a/default/{page}"]')
@@ -116,14 +158,16 @@ class Person:
 
 
 @pytest.fixture(params=FILE_MANAGERS)
-def person(request: pytest.FixtureRequest, mounted: Mounted) -> Iterator[Person]:
+def person(
+    request: pytest.FixtureRequest, mounted: Mounted, browsers: dict[str, Chromium]
+) -> Iterator[Person]:
     """Yield a person at a desktop with that file manager; the browser is below it."""
     with Session(mounted.machine.environment, height=HEIGHT) as session:
-        browser = Browser(mounted.machine.folder, session, mounted.deployment)
+        browser = Browser(mounted.machine.folder, session, mounted.deployment, browsers)
         try:
             yield Person(mounted, session, request.param, browser)
         finally:
-            browser.page.close()
+            browser.close()
 
 
 def test_versions_trash_and_report(mounted: Mounted, person: Person) -> None:
@@ -186,7 +230,7 @@ def test_keeping_history_link_and_share(mounted: Mounted, person: Person) -> Non
     person.picture("who-changed-it")
 
     person.choose("notes.txt", "Copy link for members")
-    link = eventually(person.page.paste, what="the link is copied")
+    link = person.paste()
     assert link == mounted.command("link", path=str(path))["link"]
     assert link.startswith(mounted.deployment.base_url)
     bob = f"{quote(f'bob@{world.DOMAIN}', safe='')}:{quote(world.PASSWORDS['bob'])}"
@@ -216,14 +260,14 @@ class Clipboard(Owner):
         return new_method_return(message)
 
 
-def test_the_menu_in_dolphin(mounted: Mounted) -> None:
+def test_the_menu_in_dolphin(mounted: Mounted, browsers: dict[str, Chromium]) -> None:
     """Each item of Dolphin's menu leads to its task: send now, versions, who changed it, share,
     the link for coworkers, and the decision of a conflict."""
     entries = install_service_menu(mounted.machine)
     path = mounted.root / "notes.txt"
     with Session(mounted.machine.environment, height=HEIGHT) as session:
         session.environment["ZONEDRIVE_COMMAND"] = str(COMMAND)
-        browser = Browser(mounted.machine.folder, session, mounted.deployment)
+        browser = Browser(mounted.machine.folder, session, mounted.deployment, browsers)
         clipboard = Clipboard(session.environment["DBUS_SESSION_BUS_ADDRESS"])
         try:
             dolphin = Dolphin(session, path)
@@ -257,7 +301,7 @@ def test_the_menu_in_dolphin(mounted: Mounted) -> None:
             browser.page.until("There are no conflicts.")
         finally:
             clipboard.close()
-            browser.page.close()
+            browser.close()
 
 
 def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -> None:
@@ -286,13 +330,13 @@ def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -
 
 @pytest.mark.parametrize("name", FILE_MANAGERS)
 def test_an_ended_logon_is_renewed_from_its_notification(
-    machine: Machine, deployment: Deployment, zone: str, name: str
+    machine: Machine, deployment: Deployment, zone: str, browsers: dict[str, Chromium], name: str
 ) -> None:
     """The notification has a button, which leads to the window; the person types the password, and
     what was saved meanwhile is uploaded."""
     machine.log_on(deployment, profile="sandbox", options=("--session-only",))
     with Session(machine.environment, height=HEIGHT) as session:
-        browser = Browser(machine.folder, session, deployment)
+        browser = Browser(machine.folder, session, deployment, browsers)
         session.run(next(each for each in SERVICES if each.exists()))
         machine.environment |= session.environment
         mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
@@ -318,7 +362,7 @@ def test_an_ended_logon_is_renewed_from_its_notification(
             coworker = deployment.person("bob").zone(zone)
             assert coworker.read("notes.txt") == b"edited\n"
         finally:
-            browser.page.close()
+            browser.close()
             mount.tear_down()
 
 
@@ -346,7 +390,7 @@ def log_on(page: Chromium, organization: Deployment, **fields: str) -> None:
 
 @pytest.mark.parametrize("name", ["org.gnome.Nautilus", "thunar"])
 def test_the_first_logon_starts_in_the_menu(
-    machine: Machine, organization: Deployment, name: str
+    machine: Machine, organization: Deployment, browsers: dict[str, Chromium], name: str
 ) -> None:
     """The menu entry opens the window; a person logs on by password, sees the zones in the file
     manager, logs off, and logs on again by an identity provider."""
@@ -363,7 +407,7 @@ def test_the_first_logon_starts_in_the_menu(
         session.unlock_keyring()
         session.opens_folders_with(name)
         configure(session)
-        browser = Browser(machine.folder, session, organization)
+        browser = Browser(machine.folder, session, organization, browsers)
         page = browser.page
         try:
             session.run("gio", "launch", applications / "zonedrive.desktop")
@@ -398,5 +442,5 @@ def test_the_first_logon_starts_in_the_menu(
             page.until("Mounted.")
             eventually(lambda: (folder / "Zone 01").is_dir(), what="the zones are back")
         finally:
-            browser.page.close()
+            browser.close()
             machine.run("unmount", folder, "--now")

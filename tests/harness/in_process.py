@@ -249,7 +249,8 @@ class Client:
     ) -> None:
         self.paths = FolderPaths("default", folder)
         self.world, self.user, self.profile = world, user, profile
-        self.settings = config.load(folder / "no.toml", "default", options or {})
+        policy = config.organization("default", folder)  # of config.toml, which a test may write
+        self.settings = config.load(folder / "no.toml", "default", options or {}, system=policy)
         self.is_running = False
         self._descriptors = itertools.count(3)
         self._scope = trio.CancelScope()

@@ -42,7 +42,7 @@ def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
             name,
             zone=folder.zone,
             mode=mode & MODE_BITS,
-            local=state.stays_local(folder, name),
+            local=becomes_local(state, None, folder, name),
         )
         now = time.time_ns()
         state.inodes.note_times(folder, mtime_ns=now, ctime_ns=now)
@@ -248,15 +248,16 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
     former = target or removed_at(state, folder, name)
     old_folder = state.inodes.get(inode.parent)
     left = _last_place(state, inode)
+    local = becomes_local(state, inode, folder, name, target)
     with state.transaction():
-        if not state.stays_local(folder, name):
+        if not local:
             _suspend_conflict(state, inode)
             if inode.is_new:
                 _give_up_parked(state, inode)
-        is_successor = target is not None and _replace(state, inode, target)
-        if target is None and former not in (None, inode) and not inode.is_folder:
+        is_successor = target is not None and _replace(state, inode, target, local=local)
+        if not (target or local or inode.is_folder) and former not in (None, inode):
             _restart_history(state, inode)
-        _place(state, inode, folder, name, is_successor=is_successor)
+        _place(state, inode, folder, name, local=local, is_successor=is_successor)
         if not is_successor:
             state.intents.set_left(inode.ino, left)
         for each in {old_folder, folder}:
@@ -269,15 +270,53 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
 
 def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
     """Exchange the places (folder and name) of two inodes."""
-    here, there = (inode.parent, inode.name), (target.parent, target.name)
+    old_folder, new_folder = state.inodes.get(inode.parent), state.inodes.get(target.parent)
+    here, there = (old_folder, inode.name), (new_folder, target.name)
     left = {each.ino: _last_place(state, each) for each in (inode, target)}
+    is_local = {
+        inode.ino: becomes_local(state, inode, *there, target),
+        target.ino: becomes_local(state, target, *here, inode),
+    }
     with state.transaction():
         state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
-        _place(state, target, state.inodes.get(here[0]), here[1])
-        _place(state, inode, state.inodes.get(there[0]), there[1])
+        _place(state, target, *here, local=is_local[target.ino])
+        _place(state, inode, *there, local=is_local[inode.ino])
         for ino, place in left.items():
             state.intents.set_left(ino, place)
     reached(Place.EXCHANGED)
+
+
+def becomes_local(
+    state: LocalState, inode: Inode | None, folder: Inode, name: str, target: Inode | None = None
+) -> bool:
+    """Return True if an inode becomes local-only when it gets the name `name` in `folder`.
+
+    `inode` is None for a new file, and `target` is the inode that has the name. A file whose name
+    matches the setting `local_only` is not local-only if the service has a file with this name,
+    because it continues the history of that file. This includes a file that was removed, renamed or
+    parked, if the service does not know yet. If a policy forbids the upload, a file of the service
+    is parked instead, unless the name is its own.
+    """
+    if not state.stays_local(folder, name):
+        return False
+    if target is not None:
+        return target.local
+    leaving = state.leaving.at(folder, name)
+    if inode in leaving:
+        return False
+    if inode is not None and inode.is_folder:
+        return True
+    if inode is not None and not inode.is_new and state.is_never_uploaded(name):
+        return True
+    return not any(_can_continue(state, each) for each in leaving)
+
+
+def _can_continue(state: LocalState, inode: Inode) -> bool:
+    """Return True if a new file at the place of the inode's entry can take over the entry."""
+    running, intent = state.in_flight.get(inode.ino), state.intents.get(inode.ino)
+    if inode.is_folder or intent is None or intent.final or _is_moving(state, inode):
+        return False
+    return running is None or not (running.gone or (running.place and not running.parked))
 
 
 def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
@@ -351,7 +390,7 @@ def successor(state: LocalState, inode: Inode) -> Inode | None:
     if moved is None or moved is inode or moved.is_folder or moved.is_new:
         return None
     intent = state.intents.get(moved.ino)
-    return moved if intent is not None and intent.place else None
+    return moved if intent is not None and intent.place and not moved.local else None
 
 
 def _restart_history(state: LocalState, moved: Inode) -> None:
@@ -363,13 +402,14 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
         state.send_content_again(moved, None)
 
 
-def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
+def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> bool:
     """Remove the name of `target`; return True if `inode` has taken over the entry of `target`.
 
-    If so, the content of `inode` becomes the next version of the entry.
+    If so, the content of `inode` becomes the next version of the entry. `local` tells whether the
+    name is local-only. Then a file that has an entry keeps it.
     """
     files = not inode.is_folder and not target.is_folder
-    if files and inode.generation and not inode.is_new and not target.is_new:
+    if files and inode.generation and not (local or inode.is_new or target.is_new):
         detach_and_delete_remote(state, inode, state.due_for_names())
     if not files or not inode.is_new or target.is_new:
         _remove(state, target)
@@ -408,23 +448,26 @@ def _park(state: LocalState, inode: Inode) -> None:
 
 
 def _place(
-    state: LocalState, inode: Inode, folder: Inode, name: str, *, is_successor: bool = False
+    state: LocalState,
+    inode: Inode,
+    folder: Inode,
+    name: str,
+    *,
+    local: bool,
+    is_successor: bool = False,
 ) -> None:
     """Move the inode to the name `name` in `folder`, and record the change for the outbox.
 
-    `is_successor` means that the inode has taken over the entry of the file that it replaces. If a
-    coworker has moved that entry together with its folder, the upload finds the entry at its new
-    place.
+    `local` is the result of `becomes_local`. `is_successor` means that the inode has taken over the
+    entry of the file that it replaces. If a coworker has moved that entry together with its folder,
+    the upload finds the entry at its new place.
     """
-    was_local, local = inode.local, state.stays_local(folder, name)
-    is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
+    was_local = inode.local
     is_kept = state.is_kept(inode)
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
-        if not was_local:
+        if is_successor or not was_local:
             _park(state, inode)
-            if not is_as_noted:  # do not keep the entry under its old name for long
-                state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:
         if was_local:
             _unpark(state, inode)
@@ -445,7 +488,9 @@ def _place(
                 _park(state, child)
     elif was_local and not local:
         for child in state.inodes.below(inode.ino):
-            _publish(state, child)
+            above = state.inodes.get(child.parent)
+            if child is inode or not state.stays_local(above, child.name):
+                _publish(state, child)
     elif inode.generation and state.intents.get(inode.ino) is not None:
         # A step that was planned for the former name must not run for the new one.
         state.send_content_again(inode, None)
@@ -482,9 +527,7 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
 
 
 def _publish(state: LocalState, inode: Inode) -> None:
-    """Schedule the upload of an inode that was local-only, unless the inode stays local-only."""
-    if state.stays_local(state.inodes.get(inode.parent), inode.name):
-        return
+    """Schedule the upload of an inode that was local-only."""
     state.inodes.update(inode, local=False)
     if not inode.is_new:
         _unpark(state, inode)

@@ -107,7 +107,7 @@ STATES: dict[Change, Facts] = {
         "the file has a name of `local_only`, the service keeps the entry",
         "the new name; the place and the version that the service knows",
         "nothing; a deletion if something else needs the former name,"
-        " or a new file there is removed",
+        " or a new file there is removed or renamed",
     ),
     Change.REMOVED: Facts(
         "the entry was removed; a new file with its name continues its history",

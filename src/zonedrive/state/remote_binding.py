@@ -140,11 +140,9 @@ def hand_over(
 def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
     """Schedule the upload of a renamed file that has lost its remote entry.
 
-    The file is sent as a new file. If its name is local-only, it becomes a local-only file instead.
+    The file is sent as a new file, unless it is local-only.
     """
-    local = state.stays_local(state.inodes.get(inode.parent), inode.name)
-    state.inodes.update(inode, local=local)
-    if local:
+    if inode.local:
         state.intents.drop(inode.ino)
     else:
         state.intents.done(intent, place=True)

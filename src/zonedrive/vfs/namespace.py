@@ -366,8 +366,11 @@ class Namespace:
                     for needed in ("rename", operation):
                         await self.cancel_upload(each, needed)
                     held_back.enter_context(self._held_back(each))
-                self._require_movable(inode, new_folder, wanted, aside=True)
-                self._require_movable(target, old_folder, source, aside=True)
+                self._require_movable(inode, new_folder, wanted, target, aside=True)
+                self._require_movable(target, old_folder, source, inode, aside=True)
+                if inode.local != target.local and not (inode.is_new or target.is_new):
+                    # Each would need the place of the other's entry, and one entry would be lost.
+                    raise OSError(errno.EINVAL, "the name of one stays on this machine")
                 for each in (inode, target):
                     await self._files.save_new(each)
             if not names.is_current:
@@ -375,7 +378,7 @@ class Namespace:
             local_operations.exchange(state, inode, target)
         elif target is not inode:
             await self.cancel_upload(inode, operation)
-            self._require_movable(inode, new_folder, wanted)
+            self._require_movable(inode, new_folder, wanted, target)
             former = target or local_operations.removed_at(state, new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
@@ -441,13 +444,21 @@ class Namespace:
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
     def _require_movable(
-        self, inode: Inode, folder: Inode, name: str, *, aside: bool = False
+        self,
+        inode: Inode,
+        folder: Inode,
+        name: str,
+        target: Inode | None,
+        *,
+        aside: bool = False,
     ) -> None:
         """Raise an error if `inode` cannot be moved to `name` in `folder`.
 
-        If `aside` is true, the move goes through a temporary name. Raises PermissionError for a
-        zone, NotSupported if the profile cannot rename or move the entry, or OSError: EINVAL for a
-        move of a folder into itself, or EXDEV if programs should copy the entry instead.
+        `target` is the inode with the name, or None. If `aside` is true, the move goes through a
+        temporary name. Raises PermissionError for a zone, or if a policy forbids to upload the
+        file's bytes as the next version of `target`; NotSupported if the profile cannot rename or
+        move the entry, or OSError: EINVAL for a move of a folder into itself, or EXDEV if programs
+        should copy the entry instead.
         """
         state = self._state
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
@@ -455,10 +466,12 @@ class Namespace:
         # After EXDEV, programs copy and delete the file, which is necessary between zones.
         if folder.zone != inode.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
-        stays = state.stays_local(folder, name)
+        stays = local_operations.becomes_local(state, inode, folder, name, target)
         if inode.is_folder and stays and not inode.local:
             raise OSError(errno.EXDEV, "a name that stays on this machine")
         if not inode.is_new:
+            if not stays and target is not None and state.is_never_uploaded(name):
+                raise PermissionError(errno.EPERM, "a policy forbids uploads with this name")
             renamed = aside or name != inode.name or state.remote_name(inode) != inode.remote_name
             moved = folder.remote_id != inode.remote_parent
             if not self._service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):

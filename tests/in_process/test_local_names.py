@@ -1,0 +1,295 @@
+"""Names of `local_only` that the service has, and names that stand for a file of the service.
+
+Nothing is removed on the service, except what somebody removes or replaces here.
+"""
+
+import errno
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+
+SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
+
+pytestmark = pytest.mark.mount("settle=60", "refresh=0.5")
+
+
+@pytest.fixture
+def shared(desk: Mounted) -> str:
+    """Return the id of todo~, which a coworker has uploaded."""
+    desk.zone.write("todo~", b"by Bob\n")
+    assert "todo~" in desk.names(desk.root)
+    assert (desk.root / "todo~").read_bytes() == b"by Bob\n"
+    return desk.zone.entry_id("todo~")
+
+
+def kill(desk: Mounted) -> None:
+    """Start again, before anything is sent."""
+    desk.kill()
+    desk.mount()
+
+
+def in_place(desk: Mounted) -> None:
+    (desk.root / "todo~").write_bytes(b"edited\n")
+
+
+def by_rename(desk: Mounted, draft: str = "draft") -> None:
+    (desk.root / draft).write_bytes(b"edited\n")
+    (desk.root / draft).rename(desk.root / "todo~")
+
+
+def by_rename_of_a_sent_file(desk: Mounted) -> None:
+    (desk.root / "draft").write_bytes(b"edited\n")
+    desk.sync()
+    (desk.root / "draft").rename(desk.root / "todo~")
+
+
+def by_rename_of_a_local_file(desk: Mounted) -> None:
+    by_rename(desk, ".goutputstream-ABCDEF")
+
+
+def by_exchange(desk: Mounted, draft: str = "draft") -> None:
+    (desk.root / draft).write_bytes(b"edited\n")
+    desk.exchange(desk.root / draft, desk.root / "todo~")
+    (desk.root / draft).unlink()
+
+
+def by_exchange_with_a_local_file(desk: Mounted) -> None:
+    by_exchange(desk, ".goutputstream-ABCDEF")
+
+
+def removed_first(desk: Mounted) -> None:
+    (desk.root / "todo~").unlink()
+    in_place(desk)
+
+
+def removed_before_the_rename(desk: Mounted) -> None:
+    (desk.root / "todo~").unlink()
+    by_rename_of_a_local_file(desk)
+
+
+def with_a_backup(desk: Mounted, backup: str = "todo.old") -> None:
+    (desk.root / "todo~").rename(desk.root / backup)
+    in_place(desk)
+    (desk.root / backup).unlink()
+
+
+def with_a_local_backup(desk: Mounted) -> None:
+    with_a_backup(desk, "todo~~")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    "save",
+    [in_place, by_rename, by_rename_of_a_sent_file, by_rename_of_a_local_file, by_exchange,
+     by_exchange_with_a_local_file, removed_first, removed_before_the_rename, with_a_backup,
+     with_a_local_backup],
+)  # fmt: skip
+def test_a_save_under_a_name_that_the_service_has(
+    desk: Mounted, shared: str, save: object, restarted: bool
+) -> None:
+    """However a program saves, the file of the service gets a version."""
+    assert callable(save)
+    save(desk)
+    if restarted:
+        kill(desk)
+    desk.sync()
+    assert desk.zone.entry_id("todo~") == shared
+    assert desk.zone.read("todo~") == b"edited\n"
+    assert len(desk.zone.versions("todo~")) == 2
+    assert set(desk.zone.listing()) == SEEDED | {"todo~"}
+    assert desk.xattr(desk.root / "todo~", "user.zonedrive.state") != "local"
+
+
+def test_a_removed_name_is_of_this_machine_only(desk: Mounted, shared: str) -> None:
+    """A new file with the name stays here, once the removal is sent."""
+    (desk.root / "todo~").unlink()
+    desk.sync()
+    (desk.root / "todo~").write_bytes(b"new\n")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert desk.xattr(desk.root / "todo~", "user.zonedrive.state") == "local"
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_renamed_and_renamed_back(desk: Mounted, shared: str, sent: bool) -> None:
+    """The service has the file all the time."""
+    (desk.root / "todo~").rename(desk.root / "todo.old")
+    if sent:
+        desk.sync()
+    (desk.root / "todo.old").rename(desk.root / "todo~")
+    desk.sync()
+    kept = "todo.old" if sent else "todo~"
+    assert set(desk.zone.listing()) == SEEDED | {kept}
+    assert desk.zone.entry_id(kept) == shared
+
+
+def test_a_folder_is_renamed_back(desk: Mounted) -> None:
+    """A folder of the service can get its own name again."""
+    desk.zone.make_folder("work~")
+    identity = desk.zone.entry_id("work~")
+    assert "work~" in desk.names(desk.root)
+    (desk.root / "work~").rename(desk.root / "work")
+    (desk.root / "work").rename(desk.root / "work~")
+    desk.sync()
+    assert desk.zone.entry_id("work~") == identity
+
+
+def test_another_file_of_the_service_replaces_it(desk: Mounted, shared: str) -> None:
+    """As with other names, the name gets a version, and only the former name is removed."""
+    content = (desk.root / "notes.txt").read_bytes()
+    (desk.root / "notes.txt").rename(desk.root / "todo~")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"todo~"}
+    assert desk.zone.entry_id("todo~") == shared
+    assert desk.zone.read("todo~") == content
+
+
+def test_a_new_file_at_the_former_name_of_what_replaced_it(desk: Mounted, shared: str) -> None:
+    """Both files of the service keep their histories."""
+    entry, content = desk.zone.entry_id("big.bin"), desk.zone.read("big.bin")
+    (desk.root / "big.bin").rename(desk.root / "todo~")
+    (desk.root / "big.bin").write_bytes(b"new\n")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED | {"todo~"}
+    assert (desk.zone.entry_id("big.bin"), desk.zone.read("big.bin")) == (entry, b"new\n")
+    assert (desk.zone.entry_id("todo~"), desk.zone.read("todo~")) == (shared, content)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_renamed_twice_the_entry_stays(desk: Mounted, restarted: bool) -> None:
+    """A rename that is not sent yet does not remove the entry."""
+    identity, content = desk.zone.entry_id("notes.txt"), desk.zone.read("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "plan.txt")
+    if restarted:
+        kill(desk)
+    (desk.root / "plan.txt").rename(desk.root / "plan.txt~")
+    if restarted:
+        kill(desk)
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert desk.zone.entry_id("notes.txt") == identity
+    assert (desk.root / "plan.txt~").read_bytes() == content
+    (desk.root / "plan.txt").write_bytes(b"edited\n")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"plan.txt"}
+    assert desk.zone.entry_id("plan.txt") == identity
+    assert desk.zone.read("plan.txt") == b"edited\n"
+
+
+@pytest.mark.parametrize("draft", ["draft", "draft~"])
+def test_a_new_file_replaces_a_backup(desk: Mounted, draft: str) -> None:
+    """The service keeps the file that the backup stands for, until the backup is removed."""
+    identity = desk.zone.entry_id("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    (desk.root / draft).write_bytes(b"new\n")
+    (desk.root / draft).rename(desk.root / "notes.txt~")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert desk.zone.read("notes.txt") == world.SEED["notes.txt"]
+    assert (desk.root / "notes.txt~").read_bytes() == b"new\n"
+    (desk.root / "notes.txt~").rename(desk.root / "plan.txt")
+    desk.sync()
+    assert desk.zone.entry_id("plan.txt") == identity
+    assert desk.zone.read("plan.txt") == b"new\n"
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_file_of_the_service_replaces_a_backup(desk: Mounted, cached: bool) -> None:
+    """It stays on the service itself; the other one is removed like a backup that is removed."""
+    identity = desk.zone.entry_id("big.bin")
+    if cached:
+        (desk.root / "big.bin").read_bytes()
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    (desk.root / "big.bin").rename(desk.root / "notes.txt~")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"}
+    assert desk.zone.entry_id("big.bin") == identity
+    assert (desk.root / "notes.txt~").read_bytes() == world.SEED["big.bin"]
+
+
+def test_an_exchange_with_a_backup_is_refused(desk: Mounted) -> None:
+    """The service cannot show it; nothing is changed."""
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    with pytest.raises(OSError) as refused:
+        desk.exchange(desk.root / "notes.txt~", desk.root / "big.bin")
+    assert refused.value.errno == errno.EINVAL
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert (desk.root / "notes.txt~").read_bytes() == world.SEED["notes.txt"]
+
+
+def test_the_last_backup_of_two_renames_is_removed(desk: Mounted) -> None:
+    """Removing the file removes its entry, whatever name that has."""
+    (desk.root / "notes.txt").rename(desk.root / "plan.txt")
+    (desk.root / "plan.txt").rename(desk.root / "plan.txt~")
+    (desk.root / "plan.txt~").unlink()
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"}
+
+
+@pytest.fixture
+def forbidden(desk: Mounted, shared: str) -> str:
+    """Return the id of todo~, whose upload a policy forbids."""
+    policy = desk.folder / "account" / "config.toml"
+    policy.write_text('[policy]\nlocal_only = ["*~"]\n')
+    desk.restart()
+    assert (desk.root / "todo~").read_bytes() == b"by Bob\n"
+    return shared
+
+
+@pytest.mark.parametrize(
+    "save",
+    [in_place, by_rename, by_rename_of_a_local_file, by_exchange, removed_first,
+     removed_before_the_rename, with_a_backup, with_a_local_backup],
+)  # fmt: skip
+def test_a_save_that_a_policy_forbids(desk: Mounted, forbidden: str, save: object) -> None:
+    """The service keeps the file as it is, and the new bytes stay here as failed."""
+    desk.allow("forbids this upload")
+    assert callable(save)
+    save(desk)
+    assert desk.try_sync() == 1
+    assert desk.zone.entry_id("todo~") == forbidden
+    assert desk.zone.read("todo~") == b"by Bob\n"
+    assert set(desk.zone.listing()) == SEEDED | {"todo~"}
+    assert (desk.root / "todo~").read_bytes() == b"edited\n"
+    assert desk.status()["outbox"]["failed"] == 1
+
+
+def test_no_file_of_the_service_replaces_what_a_policy_forbids_to_upload(
+    desk: Mounted, forbidden: str
+) -> None:
+    """Its bytes could not be sent as the next version, and it would be lost for coworkers."""
+    (desk.root / "notes.txt").read_bytes()
+    with pytest.raises(PermissionError):
+        (desk.root / "notes.txt").rename(desk.root / "todo~")
+    with pytest.raises(PermissionError):
+        desk.exchange(desk.root / "notes.txt", desk.root / "todo~")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED | {"todo~"}
+    assert desk.zone.entry_id("todo~") == forbidden
+
+
+def test_a_file_of_the_service_at_the_former_place_of_a_forbidden_one(
+    desk: Mounted, forbidden: str
+) -> None:
+    """It is a backup, and stays on the service under its former name."""
+    (desk.root / "notes.txt").read_bytes()
+    (desk.root / "todo~").rename(desk.root / "todo.old")
+    (desk.root / "notes.txt").rename(desk.root / "todo~")
+    (desk.root / "todo.old").unlink()
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert (desk.root / "todo~").read_bytes() == world.SEED["notes.txt"]
+    desk.restart()
+    assert desk.xattr(desk.root / "todo~", "user.zonedrive.state") == "local"
+
+
+def test_a_forbidden_name_is_renamed_and_renamed_back(desk: Mounted, forbidden: str) -> None:
+    """The service has the file all the time, and it is no backup."""
+    (desk.root / "todo~").rename(desk.root / "todo.old")
+    (desk.root / "todo.old").rename(desk.root / "todo~")
+    desk.sync()
+    assert desk.zone.entry_id("todo~") == forbidden
+    assert desk.xattr(desk.root / "todo~", "user.zonedrive.state") != "local"

@@ -438,9 +438,12 @@ class Namespace:
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:
-        """Raise OSError (ENOTEMPTY) if the folder has entries, after fetching its listing."""
+        """Raise OSError (ENOTEMPTY) if the folder has entries, after fetching its listing.
+
+        The entries of parked files count: the service keeps them in the folder.
+        """
         await self._folders.ensure(folder)
-        if self._state.inodes.children(folder.ino):
+        if self._state.inodes.children(folder.ino) or self._state.has_parked(folder):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
     def _require_movable(

@@ -24,7 +24,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     base_url: str  # https://host[:port]
     username: str  # as typed at logon
-    user_id: str = ""  # the service's name for the user
+    user_id: str = ""  # the service's name for the user, or `username` if the service gives none
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
@@ -142,12 +142,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""
 
     def same_owner(self, other: "Account") -> bool:
-        """Return True if both accounts belong to the same user of the same service.
+        """Return True if `other`, a later logon, belongs to the same user of the same service.
 
-        Such accounts can use the same local data. User names are case-insensitive.
+        Such accounts can use the same local data. User names are case-insensitive. A `user_id` that
+        equals the `username` may not be the service's name for the user, so it does not prove that
+        `other` belongs to another user.
         """
         if self.base_url != other.base_url:
             return False
-        if self.user_id and other.user_id:
-            return self.user_id.casefold() == other.user_id.casefold()
-        return self.username.casefold() == other.username.casefold()
+        username, user_id = self.username.casefold(), self.user_id.casefold()
+        if user_id and user_id == other.user_id.casefold():
+            return True
+        may_differ = user_id in ("", username) or not other.user_id
+        return may_differ and username == other.username.casefold()

@@ -94,6 +94,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
     user_id: str
     password: Secret | None
     way: tuple[str, ...] = ()  # option that selects the same browser sign-on again
+    is_other: bool = False  # the local user has confirmed another user than the expected one
 
 
 class Flow:
@@ -125,6 +126,7 @@ class Flow:
         self._sent: set[str] = set()
         self._password: Secret | None = None
         self._way: tuple[str, ...] = ()
+        self._is_other = False
 
     async def run(self) -> LoggedOn:
         """Run the flow to its end, and return the session and its user.
@@ -262,6 +264,7 @@ class Flow:
                 await self._give_back(outcome)
         if not confirmed:
             raise _not_confirmed(found, expected, asked=person.can_confirm)
+        self._is_other = True
 
     async def _give_back(self, outcome: Outcome) -> None:
         """End the unused session of `outcome`; ignore errors of the service."""
@@ -284,6 +287,7 @@ class Flow:
             user,
             self._password,
             self._way,
+            self._is_other,
         )
 
     async def _changed(self, user: str) -> Secret:

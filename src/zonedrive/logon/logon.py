@@ -166,10 +166,13 @@ class Logon:
                     change=self._change(known_profile),
                     known_as=known_as,
                 ).run()
+            username = self._request.username
+            if signed_on.is_other and known_as(username):
+                username = ""  # the typed name belongs to the previous user
             account = Account(
                 name=self._paths.account,
                 base_url=base,
-                username=self._request.username or signed_on.user_id,
+                username=username or signed_on.user_id,
                 user_id=signed_on.user_id,
                 organization=needs.organization,
                 ca_file=None if certificates is None else str(self._paths.ca_copy),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trustme
 
-from tests.unit.logon.browser.test_signon import BrowserPrompt
+from tests.unit.logon.browser.test_signon import CORP, BrowserPrompt, prepared
 from tests.unit.logon.conftest import (
     BASE,
     GOOD,
@@ -146,6 +146,41 @@ async def test_another_user_and_an_answer_without_the_user_id(office: Office) ->
     with pytest.raises(errors.ConfigError, match="3 files"):
         await office.log_on(username="")
     assert Account.load(office.paths).username == "alice"
+
+
+@pytest.mark.parametrize("username", ["alice", "Alice"])
+async def test_the_user_id_comes_with_a_later_logon(office: Office, username: str) -> None:
+    """The first logon had no user id: the same user name belongs to the same user."""
+    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
+    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    await office.log_on()
+    await office.log_on()
+    office.backlog = Backlog(files=3)
+    office.desk.answer("POST /api/access/logon", say(200, GOOD))
+    again = await office.log_on(username=username)
+    assert (again.username, again.user_id) == (username, "alice@acme.example")
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    with pytest.raises(errors.ConfigError, match="3 files"):
+        await office.log_on()
+
+
+@pytest.mark.parametrize("former", ["alice", "alice@acme.example"])
+async def test_another_user_signs_on_in_the_browser(office: Office, former: str) -> None:
+    """The typed user name is no credential there: the files of the previous user are not sent."""
+    office.desk.answer("POST /api/access/logon", say_user(former))
+    await office.log_on(username=former, profile="sandbox")
+    office.backlog = Backlog(files=3)
+    office.at_terminal = BrowserPrompt(CORP)
+    prepared(office.desk, office.at_terminal)
+    office.desk.answer(
+        "GET /api/access/authorizationrequirements",
+        say(200, {"organizationName": "Acme", "idpData": [{"name": CORP.name}]}),
+    )
+    office.desk.answer("POST /api/access/logon", say_user("bob"))
+    with pytest.raises(errors.ConfigError, match=f"3 files .* of {former} at"):
+        await office.log_on(username=former)
+    assert office.at_terminal.asked == [("bob", former)]
+    assert Account.load(office.paths).username == former
 
 
 async def test_another_life_of_the_token(office: Office) -> None:

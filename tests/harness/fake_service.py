@@ -154,6 +154,8 @@ class World:
         self.zones: dict[str, FakeZone] = {}
         self.nodes: dict[str, Node] = {}  # in order of creation
         self.faults = Faults()
+        self.key: Callable[[str], str] = str  # names with equal keys count as one name
+        self.stored: Callable[[str], str] = str  # what a new name is stored as
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
         self._number = 0
@@ -251,7 +253,8 @@ class World:
 
     def child(self, folder_id: str, name: str) -> Node | None:
         """Return the present entry of that name, the oldest if there are several."""
-        return next((node for node in self.children(folder_id) if node.name == name), None)
+        key = self.key(name)
+        return next((n for n in self.children(folder_id) if self.key(n.name) == key), None)
 
     def trash(self, zone_id: str) -> list[Node]:
         """Return the deleted entries, without those that were deleted with their folder."""
@@ -283,6 +286,7 @@ class World:
         _require_name(name)
         _require_writable(parent)
         self._require_free(parent_id, name)
+        name = self.stored(name)
         node = Node(self._new_id(), zone_id, parent_id, name, True, self.now_us(), user)
         self.nodes[node.id] = node
         return node
@@ -301,7 +305,7 @@ class World:
                 raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", node.id)
             above = self.nodes.get(above.parent_id)
         self._require_free(parent_id, name, but=node)
-        node.parent_id, node.name = parent_id, name
+        node.parent_id, node.name = parent_id, self.stored(name)
         if node.folder:
             node.modified_us, node.modified_by = self.now_us(), user
         return node
@@ -369,7 +373,7 @@ class World:
             raise ApiError(409, "ALREADY_EXISTS", "The name is taken", there.id)
 
     def _add_file(self, zone_id: str, parent_id: str, name: str, data: bytes, user: str) -> Node:
-        node = Node(self._new_id(), zone_id, parent_id, name, False, 0, user)
+        node = Node(self._new_id(), zone_id, parent_id, self.stored(name), False, 0, user)
         self.nodes[node.id] = node
         self._add_version(node, data, user)
         return node

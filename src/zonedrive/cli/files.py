@@ -272,9 +272,11 @@ def _stored_conflicts(paths: AccountPaths) -> Message:
 
 
 def _story(conflict: dict[str, str]) -> str:
-    if conflict["path"] == conflict["original"]:
-        return "was deleted on the service while you edited it; uploaded as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""
+    if conflict["path"] == conflict["original"]:
+        if by:
+            return f"replaced the version{by}, because the service took both names for one"
+        return "was deleted on the service while you edited it; uploaded as a new file"
     if not conflict["original"]:
         return f"saved next to a version{by}, which was removed later"
     return f"saved next to the version{by} in {conflict['original']}"

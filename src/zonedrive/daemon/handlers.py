@@ -367,7 +367,8 @@ class Commands:
                 option = self._parts.paths.option
                 code, reason = 1, pause.line
                 remedy = f"run 'zonedrive resume{option}', or for some files 'zonedrive send PATH'"
-        conflicts = [(one["path"], one["path"] == one["original"]) for one in result["conflicts"]]
+        conflicts = result["conflicts"]
+        alone = [one for one in conflicts if one["path"] == one["original"]]
         return {
             "exit": code,
             "reason": reason,
@@ -375,8 +376,9 @@ class Commands:
             "left": result["left"],
             **({} if pause is None else {"paused": True}),
             "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
-            "conflicts": [path for path, is_anew in conflicts if not is_anew],
-            "anew": [path for path, is_anew in conflicts if is_anew],
+            "conflicts": [one["path"] for one in conflicts if one not in alone],
+            "anew": [one["path"] for one in alone if not one["by"]],
+            "replaced": [one["path"] for one in alone if one["by"]],
         }
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:

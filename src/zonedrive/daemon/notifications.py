@@ -176,6 +176,11 @@ class Alerts:
             title = translated("{count} files were also changed by other users")
             title = title.format(count=len(fresh))
             text = translated("Your versions were saved next to theirs. The first is {copy}.")
+        elif original == copy and found.get("by"):
+            title = translated("{name} has replaced the version of {user}")
+            title = title.format(name=name, user=found["by"])
+            text = translated("The service took both names for one. The other is in the history.")
+            show = Button(translated("Open window"), self._actions.open_window("conflicts"))
         elif original == copy:
             title = translated("{name} was deleted while you edited it").format(name=name)
             text = translated("Your version was uploaded as a new file, in {folder}.")

@@ -10,13 +10,15 @@ from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, is_aside, safe, with_mark
 
+UNKNOWN = "?"  # author of a replaced version that the service does not name
 _MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
     """Record that the inode `copy` is a conflict copy of the inode `original`.
 
-    `by` is the user id of the other version's author, or "" if there is no other version.
+    `by` is the user id of the other version's author, or "" if there is no other version. If both
+    inodes are the same and `by` is not "", the file has replaced the other version.
     """
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))

@@ -13,7 +13,7 @@ differs.
 
 import heapq
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from enum import Flag, auto
 from itertools import islice
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from zonedrive.model import Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import batches
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.names import fits, is_aside, local_name, safe, shows, zone_name
+from zonedrive.state.names import fits, folded, is_aside, local_name, safe, shows, zone_name
 
 SORTED = 5000  # entries sorted in one step
 STEP = 500  # entries of one transaction: about ten milliseconds
@@ -97,7 +97,7 @@ class LocalView(Protocol):
     def with_local_changes(self) -> Iterable[int]:
         """Return the numbers of all inodes for which `local` may return a change."""
 
-    def pending_names(self, remote_id: str) -> Container[str]:
+    def pending_names(self, remote_id: str) -> Collection[str]:
         """Return names under which pending requests may have created entries in a remote folder."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
@@ -308,6 +308,7 @@ class Merge:
         kept = {child.name: child for child in new if is_kept(child, self._ours.local)}
         ours = {child.remote_name or child.name for child in new if child.name not in kept}
         pending_names = self._ours.pending_names(folder.remote_id or "")
+        unanswered = {folded(name) for name in pending_names}
         for number in numbers:
             entry = answer.entry(number)
             row = rows.get(answer.ids[number])
@@ -316,6 +317,10 @@ class Merge:
                 self._seen.add(inode.ino)
             if entry is None or inodes.recent_writes.since(folder.zone, entry.id, self._asked_ns):
                 continue
+            if inode is not None and entry.name not in pending_names and not entry.folder:
+                is_possible = bool(unanswered) and folded(entry.name) in unanswered
+                if is_possible and entry.revision != inode.revision:
+                    continue  # the request may have replaced the version that is still shown
             if entry.unsure:
                 self.result.unsure += 1
                 if inode is None:

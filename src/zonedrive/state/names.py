@@ -23,6 +23,7 @@ an entry `a/b`, the entry keeps this name when it gets a new version or is moved
 import fnmatch
 import hashlib
 import re
+import unicodedata
 from collections.abc import Callable, Container
 
 from zonedrive.config import LOCAL_ONLY
@@ -201,6 +202,14 @@ def with_mark(name: str, mark: str) -> str:
 def _cut(text: str, size: int) -> str:
     """Return the longest prefix of `text` that takes at most `size` bytes of UTF-8."""
     return text.encode()[:size].decode("utf-8", "ignore")
+
+
+def folded(name: str) -> str:
+    """Return a form that names have in common if they differ only in case or Unicode normalization.
+
+    Some services take such names for one name.
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 
 _ASIDE = re.compile(r"\.zonedrive-\d+-\d+")

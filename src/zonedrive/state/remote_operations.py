@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.state import local_operations, remote_binding
-from zonedrive.state.conflict_copies import end_conflict_if_renamed
+from zonedrive.state.conflict_copies import UNKNOWN, end_conflict_if_renamed, record_conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, RawListing, fields_of
-from zonedrive.state.names import is_aside, local_name
+from zonedrive.state.names import is_aside, local_name, shows
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,8 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
         if bytes_go:
             state.same_bytes(inode, entry.revision)
         _identify(state, inode, request, entry, **({"generation": 0} if bytes_go else {}))
+        if request.remote_id is None:
+            _take_name(state, inode, request)
         if intent is not None and not intent.gone:
             record_place(state, inode, created=request.remote_id is None)
         elif intent is None and inode.parent == NOWHERE:
@@ -84,6 +86,10 @@ def _identify(
 
     Raises StoreError if another inode has the entry and is in use.
     """
+    other = state.inodes.by_remote(inode.zone, entry.id)
+    if other is not None and other is not inode and is_unified(request, entry):
+        state.intents.conflicts.pass_on(other.ino, inode.ino)
+        record_replaced(state, inode, other, entry)
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
         changes |= {
@@ -104,6 +110,51 @@ def _identify(
         **changes,
     )
     state.inodes.recent_writes.add(inode.zone, entry.id)
+
+
+def is_unified(request: PendingRequest, entry: Entry) -> bool:
+    """Return True if the service has given the new file or folder of `request` another name.
+
+    `entry` is the service's response. If the entry existed before under this name, the service
+    takes both names for one.
+    """
+    return request.remote_id is None and entry.name not in ("", request.name)
+
+
+def record_replaced(state: LocalState, inode: Inode, other: Inode, entry: Entry) -> None:
+    """Record a conflict if a new local file has become a version of a coworker's file.
+
+    `other` is the former inode of the coworker's file, `inode` its inode from now on, and `entry`
+    the new version. Does nothing for folders, and if the version before was this user's.
+    """
+    if other.is_folder or entry.revision == other.revision or state.is_own(other.modified_by):
+        return
+    log.warning("inode %d: has replaced the version of a coworker's file", inode.ino)
+    record_conflict(state, inode.ino, inode.ino, other.modified_by or UNKNOWN)
+
+
+def _take_name(state: LocalState, inode: Inode, request: PendingRequest) -> None:
+    """Rename the inode locally if the service has given its entry another name than requested.
+
+    An inode that was renamed or moved since the request keeps its name. Call within a transaction.
+    """
+    parent, old, name = inode.parent, inode.name, inode.remote_name
+    if name in (None, request.name) or not is_at_place(state, inode, request):
+        return
+    assert name is not None
+    others = {each for each, ino in state.inodes.children(parent).items() if ino != inode.ino}
+    new = local_name(name, inode.entry_id, others)
+    state.inodes.move(inode, parent, new)
+    for changed in (old, new):
+        state.invalidations.put(EntryChanged(parent, changed.encode()))
+    log.info("inode %d: the service has given it another name: renamed locally", inode.ino)
+
+
+def is_at_place(state: LocalState, inode: Inode, request: PendingRequest) -> bool:
+    """Return True if the inode has the folder and the name that the request has sent."""
+    if inode.parent == NOWHERE or state.inodes.get(inode.parent).remote_id != request.folder:
+        return False
+    return shows(inode.name, request.name, inode.remote_id)
 
 
 def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
@@ -207,6 +258,8 @@ def record_move(
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)
+            if request is not None:
+                _take_name(state, inode, request)
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:

@@ -126,8 +126,8 @@ class Status:
         """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy.
 
         `original` is the path of the original file, or "" if it was removed. It is the path of the
-        copy itself for a file that was deleted on the service while it was edited. `by` is the user
-        id of the other version's author.
+        copy itself for a file that was deleted on the service while it was edited (`by` is ""), or
+        that has replaced another version. `by` is the user id of the other version's author.
         """
         inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():

@@ -14,7 +14,7 @@ listing gets its own transaction.
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -51,7 +51,7 @@ class LocalChanges:
         state = self._state
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
-    def pending_names(self, remote_id: str) -> Container[str]:
+    def pending_names(self, remote_id: str) -> Collection[str]:
         """Return names under which pending requests may have created entries in a remote folder."""
         return self._state.requests.names_in(remote_id)
 

@@ -44,6 +44,7 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import folded
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 
@@ -210,6 +211,7 @@ class Reconciler:
         else:
             entries = await self._entries(request)
             named = [each for each in entries if each.name == request.name]
+            named = named or [one for one in entries if self._may_have_replaced(request, one)]
             if len(named) != 1:
                 return None
             found = named[0]
@@ -436,10 +438,14 @@ class Reconciler:
                 return
             entry = found
         other = state.inodes.by_remote(inode.zone, entry.id)
-        if other is not None and other is not inode and state.in_use(other):
-            # A listing was faster, and a program uses the inode that it created.
-            self._leave_to(inode, request)
-            return
+        if other is not None and other is not inode:
+            if remote_operations.is_unified(request, entry):
+                if await self._leave_unified(inode, request, other, entry):
+                    return
+            elif state.in_use(other):
+                # A listing was faster, and a program uses the inode that it created.
+                self._leave_to(inode, request)
+                return
         bytes_go = remote_operations.record_arrival(state, inode, request, entry)
         can_delete = self._service.can("delete", folder=inode.is_folder)
         if inode.parent == NOWHERE and not can_delete and not self._has_successor(request):
@@ -449,6 +455,8 @@ class Reconciler:
             reached(Place.CACHED)
         else:
             state.resolved(request)
+        if remote_operations.is_unified(request, entry):
+            await self.make_durable()
 
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.
@@ -487,6 +495,39 @@ class Reconciler:
         copy = state.inodes.by_remote(request.zone, entry.id)
         if copy is not None and copy is not inode:
             conflict_copies.record_conflict(state, copy.ino, inode.ino, current.modified_by)
+
+    async def _leave_unified(
+        self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry
+    ) -> bool:
+        """Leave the entry to `other`, and return True, if `inode` cannot take it over.
+
+        The service takes the names of both for one, so the request has changed the entry of
+        `other`. If `inode` was renamed or removed since, the entry must not be renamed or deleted
+        for that: a renamed `inode` is sent again as a new entry.
+        """
+        state = self._state
+        is_moved = not remote_operations.is_at_place(state, inode, request)
+        if not (is_moved or state.in_use(other)):
+            return False
+        if other.parent != NOWHERE:
+            remote_operations.record_replaced(state, other, other, entry)
+        self._folders.forget()
+        if is_moved and inode.parent != NOWHERE:
+            state.resolved(request)
+        else:
+            self._leave_to(inode, request)
+        await self.make_durable()
+        return True
+
+    def _may_have_replaced(self, request: PendingRequest, entry: Entry) -> bool:
+        """Return True if the new file of the request may be the new version of `entry`.
+
+        This is possible for a known file whose name differs only in case or Unicode normalization.
+        """
+        if entry.folder or folded(entry.name) != folded(request.name):
+            return False
+        known = self._state.inodes.by_remote(request.zone, entry.id)
+        return known is not None and known.revision != entry.revision
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.

@@ -178,6 +178,8 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
     stand_in.answers["conflicts"] = {"conflicts": [conflict | {"original": ""}]}
     shown = run("conflicts").stdout
     assert "removed later" in shown and "deleted" not in shown
+    stand_in.answers["conflicts"] = {"conflicts": [conflict | {"original": conflict["path"]}]}
+    assert "replaced the version of bob@x" in run("conflicts").stdout
     assert "old.txt" in run("trash", "--zone", "Z").stdout
     assert run("restore", "old.txt", "--zone", "Z").stdout == (
         "restored Z/old.txt\nrestored Z/former daemon's\n"

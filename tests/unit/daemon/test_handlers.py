@@ -338,13 +338,15 @@ async def test_sync_reports_rolled_back_and_pending_changes(
 async def test_sync_reports_conflict_copies(daemon: Daemon) -> None:
     """An uploaded conflict copy counts as success."""
     daemon.report.conflicted = [
-        {"ino": 7, "path": "Zone/a (conflict).txt", "original": "Zone/a.txt"},
-        {"ino": 8, "path": "Zone/deleted there", "original": "Zone/deleted there"},
+        {"path": "Zone/a (conflict).txt", "original": "Zone/a.txt", "by": "bob@x"},
+        {"path": "Zone/deleted there", "original": "Zone/deleted there", "by": ""},
+        {"path": "Zone/replaced there", "original": "Zone/replaced there", "by": "bob@x"},
     ]
     daemon.report.done.set()
     answer = await daemon.ask("sync")
     assert (answer["exit"], answer["conflicts"]) == (0, ["Zone/a (conflict).txt"])
     assert answer["anew"] == ["Zone/deleted there"]
+    assert answer["replaced"] == ["Zone/replaced there"]
 
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])

@@ -23,6 +23,7 @@ class Outbox:
         self.changed = trio.Event()
         self.failing: dict[int, str] = {}
         self.beside: set[int] = set()
+        self.replaced = 0  # conflict whose file has replaced the other version
         self.kept: set[int] = set()  # conflicts that were told, over restarts
 
     def failures(self) -> dict[int, str]:
@@ -47,8 +48,13 @@ class Outbox:
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return the conflicts; the original of an odd number was deleted by the other user."""
+        deleted = {ino: "" if ino != self.replaced else "Bob" for ino in self.beside if ino % 2}
         return [
-            {"path": self.path(ino), "original": self.path(ino if ino % 2 else 1000), "by": "Bob"}
+            {
+                "path": self.path(ino),
+                "original": self.path(ino if ino in deleted else 1000),
+                "by": deleted.get(ino, "Bob"),
+            }
             for ino in self.beside
         ]
 
@@ -143,7 +149,7 @@ async def test_names_with_braces_are_shown(
     told = Told()
     await told.go_by(60, (1, 1, 1, 7))
     assert told.failures.said[0].startswith("{count}{other}.txt could not be uploaded | ")
-    assert told.conflicts.said[0].startswith("{count}{other}.txt was deleted while you edited it")
+    assert told.conflicts.said[0].startswith("{count}{other}.txt has replaced the version of")
 
 
 async def test_a_text_of_the_service_is_no_remedy(clock: trio.testing.MockClock) -> None:
@@ -225,6 +231,20 @@ async def test_the_notification_is_withdrawn_when_no_conflict_is_left(
     told.outbox.beside.clear()
     await told.go_by(60, (0, 0, 0, 0))
     assert not told.conflicts.open
+
+
+async def test_the_notification_about_a_replaced_version(
+    clock: trio.testing.MockClock,
+) -> None:
+    """The notification says where the other version is."""
+    told = Told(beside=1)
+    told.outbox.replaced = 1
+    await told.go_by(60, (1, 0, 2, 0))
+    assert told.conflicts.said == [
+        "1.txt has replaced the version of Bob | The service took both names for one. The other is"
+        " in the history. To see more, run: zonedrive conflicts"
+    ]
+    assert told.conflicts.labels == ["Open window", "Open folder"]
 
 
 async def test_the_notification_about_an_edit_of_a_deleted_file(

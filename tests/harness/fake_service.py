@@ -156,6 +156,7 @@ class World:
         self.faults = Faults()
         self.key: Callable[[str], str] = str  # names with equal keys count as one name
         self.stored: Callable[[str], str] = str  # what a new name is stored as
+        self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
         self._number = 0
@@ -183,6 +184,7 @@ class World:
     def heal(self) -> None:
         """End all faults, also for the requests that they hold back."""
         self.faults.order(None)
+        self.is_unrouted = False
         for event in self._held:
             event.set()
         self._held.clear()
@@ -738,6 +740,8 @@ class FakeService(Service):
         world.requests.append(f"{request.method} {request.path}")
         if world.faults.down:
             raise Unreachable(f"{doing}: {HOST} cannot be reached (Connection refused)")
+        if world.is_unrouted:
+            raise self._failed(request, 404, b"<html>default backend - 404</html>")
         met = world.faults.meeting(request.method, request.path)
         left = request.seconds
         delay = sum(fault.amount for fault in met if fault.kind == "latency" and fault.use()) / 1000
@@ -782,10 +786,15 @@ class FakeService(Service):
     @staticmethod
     def _refusal(request: _Request, refused: ApiError) -> RemoteError:
         body = error_body(refused.code, refused.message, refused.data)
+        return FakeService._failed(request, refused.status, body)
+
+    @staticmethod
+    def _failed(request: _Request, status: int, body: bytes) -> RemoteError:
         early = request.streamed
         return error_mapping.failed(
-            refused.status, {}, body, request.doing, f"https://{HOST}",
+            status, {}, body, request.doing, f"https://{HOST}",
             sent=request.effect and not early, early=early,
+            published=not request.effect and request.path.startswith("/api/zones"),
         )  # fmt: skip
 
 

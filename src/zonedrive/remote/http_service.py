@@ -82,20 +82,24 @@ class HttpService(Service):
         def items(body: bytes) -> Page[dict[str, Any]]:
             return identified(wire.objects(parse(body, doing), doing), "id")
 
-        found = await self._requests.listing(Request("GET", ZONES), items, kind=ZONES, doing=doing)
+        found = await self._requests.listing(
+            Request("GET", ZONES), items, kind=ZONES, doing=doing, published=True
+        )
         return wire.ListedZones([item.value for item in found], doing)
 
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
         request = Request("GET", fill_path(FOLDER, {"zone": zone_id, "folder": folder_id}))
         raw_items = partial(wire.raw_items, doing=doing)
-        found = await self._requests.listing(request, raw_items, kind=FOLDER, doing=doing)
+        found = await self._requests.listing(
+            request, raw_items, kind=FOLDER, doing=doing, published=True
+        )
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         doing = "asking for an entry"
         path = fill_path(FILE, {"zone": zone_id, "file": file_id})
-        body = await self._requests.read(Request("GET", path), doing=doing)
+        body = await self._requests.read(Request("GET", path), doing=doing, published=True)
         return wire.one_entry(parse(body, doing), doing, zone_id=zone_id)
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
@@ -110,7 +114,9 @@ class HttpService(Service):
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
         doing = "reading a small file"
         request = Request("GET", path)
-        return await self._requests.read(request, doing=doing, accept="*/*", most=size)
+        return await self._requests.read(
+            request, doing=doing, accept="*/*", most=size, published=True
+        )
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         doing = "making a folder"

@@ -65,6 +65,7 @@ class _Attempt:
     has_password: bool = False
     is_bare: bool = False  # without a bearer token
     is_upload: bool = False  # does not count towards `places`
+    published: bool = False  # see `error_mapping.refusal`
 
     @property
     def kind(self) -> Kind:
@@ -113,12 +114,19 @@ class Requests:
         return self._turns.borrowed_tokens
 
     async def read(
-        self, request: Request, *, doing: str, accept: str | None = None, most: int = SMALL
+        self,
+        request: Request,
+        *,
+        doing: str,
+        accept: str | None = None,
+        most: int = SMALL,
+        published: bool = False,
     ) -> bytes:
         """Send a request that changes nothing, with retries; return the body of the response.
 
-        `doing` describes the operation in error messages, `accept` is the Accept header. Raises
-        subclasses of RemoteError, for example BadAnswer if the body has more than `most` bytes.
+        `doing` describes the operation in error messages, `accept` is the Accept header. For
+        `published`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
+        BadAnswer if the body has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
@@ -128,7 +136,7 @@ class Requests:
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
             made = self._json_request(request, timeout, doing, headers=headers)
             try:
-                return await self._in_turn(_Attempt(made, doing, most), end)
+                return await self._in_turn(_Attempt(made, doing, most, published=published), end)
             except RemoteError as error:
                 failures += 1
                 remaining = end - trio.current_time()
@@ -139,13 +147,20 @@ class Requests:
             await trio.sleep(wait)
 
     async def listing(
-        self, request: Request, items: Callable[[bytes], Page[ValueT]], *, kind: str, doing: str
+        self,
+        request: Request,
+        items: Callable[[bytes], Page[ValueT]],
+        *,
+        kind: str,
+        doing: str,
+        published: bool = False,
     ) -> Page[ValueT]:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        the body of a page, and is called in a thread for a large page. Raises subclasses of
-        RemoteError, for example BadAnswer if the listing exceeds a limit of its `Budget`.
+        the body of a page, and is called in a thread for a large page. For `published`, see
+        `error_mapping.refusal`. Raises subclasses of RemoteError, for example BadAnswer if the
+        listing exceeds a limit of its `Budget`.
         """
         budget = self._budget()
 
@@ -153,7 +168,7 @@ class Requests:
             budget.spend(doing, pages=1)
             try:
                 paged = replace(request, query={**request.query, **page})
-                data = await self.read(paged, doing=doing, most=budget.left)
+                data = await self.read(paged, doing=doing, most=budget.left, published=published)
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
                     budget.spend(doing, size=budget.left)
@@ -290,8 +305,9 @@ class Requests:
         if status in OVERLOADED:
             self._limit.refused()
         raise error_mapping.failed(
-            status, headers, body, doing, client.base_url, sent=attempt.has_effect
-        )
+            status, headers, body, doing, client.base_url,
+            sent=attempt.has_effect, published=attempt.published,
+        )  # fmt: skip
 
     def _json_request(
         self,

@@ -186,7 +186,7 @@ class Transfer(Transfers):
             request = self._client.request("GET", path, query, headers=headers, timeout=timeout)
             try:
                 with self._reported("download"):
-                    response, _ = self._send(request, doing)
+                    response, _ = self._send(request, doing, published=version is None)
                     return Download(
                         response, offset, end, doing,
                         host=self._client.host, link=self.link, limit=self._down,
@@ -244,12 +244,18 @@ class Transfer(Transfers):
             raise
 
     def _send(
-        self, request: httpx.Request, doing: str, form: MultipartBody | None = None
+        self,
+        request: httpx.Request,
+        doing: str,
+        form: MultipartBody | None = None,
+        *,
+        published: bool = False,
     ) -> tuple[httpx.Response, bytes]:
         """Send a request; return the response and, after an upload, its body.
 
-        The response to a download stays open, even with status 416 (no bytes in the range). Raises
-        RemoteError for any other unsuccessful response, or if the request fails.
+        The response to a download stays open, even with status 416 (no bytes in the range). For
+        `published`, see `error_mapping.refusal`. Raises RemoteError for any other unsuccessful
+        response, or if the request fails.
         """
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
@@ -274,7 +280,7 @@ class Transfer(Transfers):
         raise error_mapping.failed(
             status, headers, body, doing, client.base_url,
             sent=form is not None and form.complete,
-            early=form is not None and not form.complete,
+            early=form is not None and not form.complete, published=published,
         )  # fmt: skip
 
 

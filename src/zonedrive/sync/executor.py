@@ -13,7 +13,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
 from zonedrive.sync.planner import Action, Step
-from zonedrive.sync.reconcile import Reconciler, current_entry
+from zonedrive.sync.reconcile import Reconciler, current_entry, require_deletion
 from zonedrive.sync.remote_namespace import RemoteNamespace
 from zonedrive.sync.upload import Uploader
 
@@ -122,7 +122,8 @@ class Executor:
         if not parked.generation:
             try:
                 await materialize(state, self._service, parked)
-            except NotFound:
+            except NotFound as missing:
+                await require_deletion(self._service, parked.zone, missing)
                 self._accept_deletion(parked)
                 return
         if planned.is_current and parked.ino in state.moved_parked:
@@ -159,7 +160,8 @@ class Executor:
             if (stays or read_on) and not old.generation:
                 await materialize(state, self._service, old)
             there = stays or bool(await current_entry(self._service, old.zone, old.entry_id))
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, old.zone, missing)
             there = False
         if not planned.is_current:
             state.revert_to_remote(old)

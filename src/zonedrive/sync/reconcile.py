@@ -64,9 +64,25 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
     """Return the service's current state of an entry, or None if it was deleted."""
     try:
         entry = await service.entry(zone, remote_id)
-    except NotFound:
+    except NotFound as missing:
+        await require_deletion(service, zone, missing)
         return None
     return None if entry.deleted else entry
+
+
+async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
+    """Raise Unavailable unless `missing` shows that an entry of the zone was deleted.
+
+    If the service does not know the zone, the list of zones decides: the entry is deleted if the
+    list lacks the zone.
+    """
+    if missing.code != "UNKNOWN_ZONE":
+        return
+    listed = await service.listed_zones()
+    if not listed.complete or zone in {*listed.unsure, *(each.id for each in listed.zones)}:
+        raise Unavailable(
+            missing.message, status=missing.status, code=missing.code, logged=missing.logged
+        ) from missing
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -196,7 +212,8 @@ class Reconciler:
         """Return the entries of the request's folder, or [] if the folder was deleted meanwhile."""
         try:
             return await self._service.listing(request.zone, request.folder)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, request.zone, missing)
             return []
 
     async def _find(self, inode: Inode, request: PendingRequest) -> Entry | None:

@@ -33,7 +33,7 @@ from zonedrive.state.names import aside_name, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import keep_readable
-from zonedrive.sync.reconcile import COMPARISONS, Reconciler, current_entry
+from zonedrive.sync.reconcile import COMPARISONS, Reconciler, current_entry, require_deletion
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,8 @@ class RemoteNamespace:
                 conflicts.rename_local_aside(state, inode, entry)
                 await self._reconciler.make_durable()
                 return
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, inode.zone, missing)
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
@@ -179,7 +180,8 @@ class RemoteNamespace:
             reached(Place.ASIDE_ASKED)
             request, entry = await self._relocate(inode, above, aside_name(inode.ino, intent.seq))
             reached(Place.ASIDE_DONE)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, inode.zone, missing)
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
@@ -269,7 +271,8 @@ class RemoteNamespace:
     async def _is_folder_there(self, zone: str, folder: str) -> bool:
         try:
             await self._service.listed(zone, folder)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, zone, missing)
             return False
         return True
 
@@ -410,7 +413,8 @@ class RemoteNamespace:
         state = self._state
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, folder.zone, missing)
             return False
         if not listed.complete:
             return True

@@ -165,6 +165,34 @@ async def test_each_status_on_each_verb(verb: str, autojump_clock: MockClock) ->
             assert stage.link.state == "logon-required"
 
 
+@pytest.mark.parametrize("verb", [*READS, "content"])
+async def test_a_page_of_a_gateway_is_no_missing_entry(
+    verb: str, autojump_clock: MockClock
+) -> None:
+    """The endpoints of the published API exist; a profile may have a wrong path."""
+    call = {**READS, "content": lambda service: service.content("z", "e", 9)}[verb]
+    stage = Stage()
+    service = stage.service(lambda request: httpx.Response(404, text="<html>404</html>"))
+    with pytest.raises(errors.RemoteError) as failed:
+        await call(service)
+    is_of_profile = verb in ("versions", "deleted")
+    assert type(failed.value) is (errors.NotFound if is_of_profile else errors.Unavailable)
+
+
+async def test_a_gateway_that_does_not_find_page_2_does_not_end_the_listing(
+    autojump_clock: MockClock,
+) -> None:
+    """The entries of the other pages would seem to be deleted."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "page" in request.url.params:
+            return httpx.Response(404, text="<html>404</html>")
+        return said(200, [ENTRY | {"id": f"e{number}"} for number in range(100)])
+
+    with pytest.raises(errors.Unavailable):
+        await Stage().service(handle).listing("z", "p")
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_is_not_followed(stage: Stage, status: int) -> None:
     """The token is sent neither over plain HTTP nor to another host."""

@@ -173,6 +173,17 @@ def test_refusals_of_a_download(
     assert stage.slept == [2.0] * (attempts - 1)
 
 
+@pytest.mark.parametrize(("version", "kind"), [(None, errors.Unavailable), ("7", errors.NotFound)])
+def test_a_page_of_a_gateway_is_no_missing_content(
+    stage: Stage, version: str | None, kind: type[errors.RemoteError]
+) -> None:
+    """The published endpoint exists; that of the profile may be wrong."""
+    transfer = stage.transfer(lambda request: content(b"<html>404</html>", status=404))
+    with pytest.raises(errors.RemoteError) as failed:
+        transfer.download("z", "f", version=version)
+    assert type(failed.value) is kind
+
+
 def test_a_download_comes_up_after_a_moment_of_trouble(stage: Stage) -> None:
     """One reset connection does not fail a read."""
     trouble: list[Exception] = [httpx.ReadError("reset"), httpx.ConnectError("refused")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.sync.account import Account
-from zonedrive.errors import Changed, Forbidden, NotFound, ZonedriveError
+from zonedrive.errors import Changed, Forbidden, NotFound, Unavailable, ZonedriveError
 from zonedrive.state.inode import Inode
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.executor import Executor
@@ -257,6 +257,55 @@ async def test_the_former_bytes_are_copied_before_another_file_takes_the_place(
         stored = [ino for ino, _ in state.spool.stored()]
         assert sorted(stored) == sorted({account.at("b").ino, new.ino})
         assert new.is_new == (happened == "saved")
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["edit", "move", "folder", "remove", "remove folder", "adopt", "withdraw"]
+)
+async def test_a_zone_that_is_unknown_is_gone_only_if_it_is_not_listed(
+    tmp_path: Path, kind: str, is_gone: bool
+) -> None:
+    """As long as the zone is listed, the change stays pending."""
+    account = Account(tmp_path)
+    for name in ("a", "b"):
+        account.bob.write(name, b"old")
+    account.bob.make_folder("f")
+    async with account.running():
+        outbox, inode = Outbox(account), account.at("a")
+        match kind:
+            case "edit":
+                account.save("a", b"edited")
+            case "move":
+                account.rename("a", "c")
+            case "folder":
+                inode = account.at("f")
+                account.rename("f", "c")
+            case "remove" | "remove folder":
+                inode = account.at("a" if kind == "remove" else "f")
+                account.remove(inode.name)
+            case "adopt":
+                account.state.new_open_file(inode)
+                account.remove("a")
+                account.state.intents.let_go(inode.ino, 0)
+                account.save("a", b"new")
+                inode = account.at("a")
+            case _:
+                account.rename("a", "a~")
+                account.rename("b", "a")
+        step, before = outbox.step(inode), account.left()
+        if is_gone:
+            del account.world.zones[account.bob.id]
+        account.world.fault(status=404, error="UNKNOWN_ZONE", path=f"/{account.bob.id}/")
+        if is_gone:
+            await outbox.executor.carry(step)
+            assert account.left() != before or (kind == "edit" and inode.is_new)
+            return
+        with pytest.raises(Unavailable):
+            await outbox.executor.carry(step)
+        assert account.left() == before
+        assert not inode.is_new or kind == "adopt"
+        account.state.opened.pop(step.other, None)
 
 
 @pytest.mark.parametrize("happened", ["nothing", "deleted", "renamed back", "edited before"])

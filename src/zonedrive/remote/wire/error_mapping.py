@@ -127,14 +127,19 @@ def refusal(
     *,
     retry_after: float | None = None,
     early: bool = False,
+    published: bool = False,
 ) -> RemoteError:
     """Return the error for an unsuccessful response; the error message begins with `doing`.
 
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
-    the response came before the whole request was sent.
+    the response came before the whole request was sent. `published` means that the published API
+    has the endpoint. Its response with status 404 then has an error object. Without this object,
+    the response is from a gateway, and does not show that the entry was deleted.
     """
     code, message = error_body(body)
     row = meaning(status, code)
+    if published and row.error is NotFound and not (code or message):
+        row = _BY_ERROR[Unavailable]
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
     words, detail = WORDS.get(code) or row.words, f"HTTP {status}{' ' + code if code else ''}"
     said = f"{detail}: {message}" if message else detail
@@ -161,13 +166,14 @@ def failed(
     *,
     sent: bool = False,
     early: bool = False,
+    published: bool = False,
 ) -> RemoteError:
     """Return the error for a response with `status` >= 300 from the deployment at the URL `base`.
 
     For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
     request that changes something was sent completely. If a gateway then reports that it lost
-    contact with the service, the effect is unknown, and the result is ReplyLost. For `early`, see
-    `refusal`.
+    contact with the service, the effect is unknown, and the result is ReplyLost. For `early` and
+    `published`, see `refusal`.
     """
     if status < 400:
         target = plain_text(headers.get("Location", ""), 120) or "nowhere"
@@ -178,7 +184,7 @@ def failed(
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
-    error = refusal(status, body, doing, retry_after=delay, early=early)
+    error = refusal(status, body, doing, retry_after=delay, early=early, published=published)
     if not (sent and status in _LOST):
         return error
     return ReplyLost(_unknown(error.message), status=status, code=error.code,

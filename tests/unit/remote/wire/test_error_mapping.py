@@ -66,6 +66,28 @@ def test_the_table(status: int, code: str, kind: type[errors.RemoteError]) -> No
     assert "why" in error.message
 
 
+@pytest.mark.parametrize("status", [404, 410])
+@pytest.mark.parametrize(
+    ("body", "published", "kind"),
+    [
+        (b"<html>404</html>", True, errors.Unavailable),
+        (b"", True, errors.Unavailable),
+        (b"[]", True, errors.Unavailable),
+        (b'{"error":5}', True, errors.Unavailable),
+        (b'{"error":"UNKNOWN_FILE"}', True, errors.NotFound),
+        (b'{"message":"gone"}', True, errors.NotFound),
+        (b"<html>404</html>", False, errors.NotFound),
+    ],
+)
+def test_a_published_endpoint_that_a_gateway_does_not_find(
+    status: int, body: bytes, published: bool, kind: type[errors.RemoteError]
+) -> None:
+    """The endpoint exists, so only an error object of the service shows that an entry is gone."""
+    error = error_mapping.failed(status, {}, body, "x", "https://x", published=published)
+    assert type(error) is kind
+    assert error.status == status
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
 def test_every_code_with_every_status_has_a_meaning(status: int) -> None:
     """No status and code of the service causes a traceback."""

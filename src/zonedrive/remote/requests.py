@@ -65,6 +65,7 @@ class _Attempt:
     has_password: bool = False
     is_bare: bool = False  # without a bearer token
     is_upload: bool = False  # does not count towards `places`
+    empty: bytes = b""  # the result for a response with status 204
     published: bool = False  # see `error_mapping.refusal`
 
     @property
@@ -121,12 +122,14 @@ class Requests:
         accept: str | None = None,
         most: int = SMALL,
         published: bool = False,
+        empty: bytes = b"",
     ) -> bytes:
         """Send a request that changes nothing, with retries; return the body of the response.
 
-        `doing` describes the operation in error messages, `accept` is the Accept header. For
-        `published`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
-        BadAnswer if the body has more than `most` bytes.
+        `doing` describes the operation in error messages, `accept` is the Accept header, and
+        `empty` is returned for a response without content (status 204). For `published`, see
+        `error_mapping.refusal`. Raises subclasses of RemoteError, for example BadAnswer if the body
+        has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
@@ -136,7 +139,8 @@ class Requests:
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
             made = self._json_request(request, timeout, doing, headers=headers)
             try:
-                return await self._in_turn(_Attempt(made, doing, most, published=published), end)
+                attempt = _Attempt(made, doing, most, published=published, empty=empty)
+                return await self._in_turn(attempt, end)
             except RemoteError as error:
                 failures += 1
                 remaining = end - trio.current_time()
@@ -166,13 +170,19 @@ class Requests:
 
         async def fetch(page: Query) -> Page[ValueT]:
             budget.spend(doing, pages=1)
+            # Some services send no array for a page after the last one.
+            after = b"null" if page.get("page", "1") != "1" else None
             try:
                 paged = replace(request, query={**request.query, **page})
-                data = await self.read(paged, doing=doing, most=budget.left, published=published)
+                data = await self.read(
+                    paged, doing=doing, most=budget.left, published=published, empty=after or b""
+                )
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
                     budget.spend(doing, size=budget.left)
                 raise
+            if data == after:
+                return []
             budget.spend(doing, size=len(data))
             is_small = len(data) < LARGE
             found = items(data) if is_small else await trio.to_thread.run_sync(items, data)
@@ -301,7 +311,7 @@ class Requests:
         if 200 <= status < 300:
             if not attempt.is_upload:
                 self._limit.answered(head_at - began, self.underway)
-            return body
+            return attempt.empty if status == 204 else body
         if status in OVERLOADED:
             self._limit.refused()
         raise error_mapping.failed(

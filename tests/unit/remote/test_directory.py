@@ -352,14 +352,15 @@ async def test_values_that_cannot_be_sent_are_refused(stage: Stage, what: str) -
 
 
 @pytest.mark.parametrize("identity", ["id", "uid"])
-async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity: str) -> None:
+async def test_a_service_that_ignores_pages_gives_each_user_once(
+    stage: Stage, identity: str
+) -> None:
     """No user appears twice, even if there is exactly one page of users."""
     everybody = [{identity: f"u{number}"} for number in range(100)]
     of = stage.service(answering(everybody)).directory
-    assert await of.users() == everybody
-    assert len(stage.requests) == 2
-    await of.users()
-    assert len(stage.requests) == 3  # it is known by now
+    for _ in range(2):
+        assert await of.users() == everybody
+    assert len(stage.requests) == 4  # page 2 is requested each time
 
 
 ENDLESS = {

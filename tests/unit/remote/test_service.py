@@ -193,6 +193,27 @@ async def test_a_gateway_that_does_not_find_page_2_does_not_end_the_listing(
         await Stage().service(handle).listing("z", "p")
 
 
+@pytest.mark.parametrize("last", [said(204), httpx.Response(200, text="null"), said(200, [])])
+@pytest.mark.parametrize("count", [100, 200])
+async def test_a_page_after_the_last_one_has_no_items(
+    stage: Stage, last: httpx.Response, count: int
+) -> None:
+    """The service may send no array there; the first page must be an array."""
+    ids = [f"e{number}" for number in range(count)]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        start = (int(request.url.params.get("page", 1)) - 1) * 100
+        page = [ENTRY | {"id": each} for each in ids[start : start + 100]]
+        return said(200, page) if page else httpx.Response(last.status_code, content=last.content)
+
+    service = stage.service(handle)
+    for _ in range(2):
+        assert [entry.id for entry in await service.listing("z", "p")] == ids
+    if last.content != b"[]":
+        with pytest.raises(errors.BadAnswer):
+            await stage.service(lambda request: last).listing("z", "p")
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_is_not_followed(stage: Stage, status: int) -> None:
     """The token is sent neither over plain HTTP nor to another host."""

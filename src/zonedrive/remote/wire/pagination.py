@@ -4,10 +4,11 @@ This module knows nothing about URLs, and nothing about the items but their ids.
 facts: `page` counts from 1, and `pageSize` defaults to 100. Which listings support these parameters
 is not published.
 
-The first request of a listing therefore has no parameters. Fewer than 100 items are the complete
-listing. More than 100 items show that this kind of listing is not paginated. After exactly 100
-items, page 2 is requested: the same items again show that this kind is not paginated; other items
-or no items show that it is. The result is remembered for each kind.
+The first request of a listing therefore has no parameters. Exactly 100 items may be a full page;
+any other number of items is the complete listing. After 100 items, page 2 is requested: the same
+items again show that this kind of listing is not paginated; other items or no items show that it
+is. Only the latter is remembered for each kind, because an administrator or an update of the
+service may begin the pagination at any time.
 
 If a kind is known to be paginated and the first page is full, the listing is read again in pages of
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
@@ -112,7 +113,7 @@ class Pagination:
     """Reader of complete listings of one kind; detects whether the service paginates this kind."""
 
     def __init__(self) -> None:
-        self.paginated: bool | None = None  # None while unknown
+        self.paginated = False  # True if a page has ended a listing of this kind
 
     async def read(self, fetch: Fetch[ValueT]) -> Page[ValueT]:
         """Return all items of one listing; of several items with the same id, only the last.
@@ -127,16 +128,13 @@ class Pagination:
 
     async def _pages(self, fetch: Fetch[ValueT]) -> list[Page[ValueT]]:
         first = await fetch({})
-        if len(first) > PAGE:
-            self.paginated = False
-        if len(first) != PAGE or self.paginated is False:
+        if len(first) != PAGE:
             return [first]
-        if self.paginated is None:
+        if not self.paginated:
             second = await _page(fetch, 2, None)
             if second is None:
                 return await _consistent(fetch, [first], None)
             if len(second) > PAGE or _is_same_page(second, first):
-                self.paginated = False
                 return [second]
             self.paginated = True
             if len(second) < PAGE:

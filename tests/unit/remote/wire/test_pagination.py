@@ -56,17 +56,27 @@ async def test_a_huge_plain_listing_is_sent_once() -> None:
         shelf = Shelf(10_000, paginates=False)
         await read(shelf, known)
         assert shelf.queries == [{}]
-    assert known.paginated is False
 
 
-async def test_exactly_a_hundred_without_pages_is_asked_about_once() -> None:
-    """One extra request decides if there are more pages, and the result is remembered."""
+async def test_exactly_a_hundred_without_pages_is_asked_about() -> None:
+    """One extra request decides each time if there are more pages."""
     known = Pagination()
-    first, second = Shelf(100, paginates=False), Shelf(100, paginates=False)
-    await read(first, known)
-    assert first.queries == [{}, {"page": "2"}]
-    await read(second, known)
-    assert second.queries == [{}]
+    for _ in range(2):
+        shelf = Shelf(100, paginates=False)
+        await read(shelf, known)
+        assert shelf.queries == [{}, {"page": "2"}]
+
+
+@pytest.mark.parametrize("count", [100, 150, 250])
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_service_that_begins_or_ends_the_pagination_meanwhile(
+    count: int, first: bool
+) -> None:
+    """The listings after the change are complete, too."""
+    known = Pagination()
+    for paginates in (first, not first, first):
+        shelf = Shelf(count, paginates=paginates)
+        assert await read(shelf, known) == shelf.ids
 
 
 async def test_exactly_a_hundred_of_a_service_that_ignores_page_size_are_read_once() -> None:
@@ -114,9 +124,9 @@ async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> No
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-@pytest.mark.parametrize(("count", "known"), [(101, None), (101, True), (201, None), (301, True)])
+@pytest.mark.parametrize(("count", "known"), [(101, False), (101, True), (201, False), (301, True)])
 async def test_an_entry_pulled_from_the_page_after_the_last_one_is_not_missed(
-    count: int, known: bool | None, refuses: bool
+    count: int, known: bool, refuses: bool
 ) -> None:
     """The next page is empty, or refused, after an entry was deleted; the last page is full."""
     shelf, pagination = Shelf(count, cap=100), Pagination()
@@ -150,7 +160,7 @@ async def test_a_plain_listing_that_changes_is_not_taken_for_pages() -> None:
     shelf = Shelf(100, paginates=False)
     shelf.before = lambda number: shelf.ids.append("new") if number == 1 else None
     assert await read(shelf, known) == shelf.ids
-    assert known.paginated is False
+    assert not known.paginated
 
 
 @pytest.mark.parametrize("added", [1, 49, 60, 90, 150])

@@ -17,6 +17,25 @@ fields that change with every new version: time, size and author. Equal identifi
 version; an identifier has no other meaning.
 """
 
+UNITS_NS = (10**9, 10**6, 10**3)
+"""Precisions of a service's times, in nanoseconds."""
+
+
+def differ_in_precision(one: Revision, other: Revision) -> bool:
+    """Return True if the revisions differ only in the precision of the time.
+
+    They are then probably two forms of one revision. But another machine of the author may have
+    saved a version of the same size within the coarser unit.
+    """
+    (time, *rest), (other_time, *others) = one.split("|", 2), other.split("|", 2)
+    if rest != others or not (time.isdecimal() and other_time.isdecimal()):
+        return False
+    times = int(time), int(other_time)
+    return any(
+        abs(times[0] - times[1]) < unit and sum(each % unit == 0 for each in times) == 1
+        for unit in UNITS_NS
+    )
+
 
 class Attributes(msgspec.Struct, frozen=True):
     """Flags that the service stores for an entry."""

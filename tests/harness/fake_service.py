@@ -156,6 +156,7 @@ class World:
         self.faults = Faults()
         self.key: Callable[[str], str] = str  # names with equal keys count as one name
         self.stored: Callable[[str], str] = str  # what a new name is stored as
+        self.answer_unit_us = 1  # precision of the times in answers to uploads and moves
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
@@ -202,6 +203,11 @@ class World:
         return self._now_us
 
     # ---- looking ----
+
+    def answer(self, node: Node) -> dict[str, Any]:
+        """Return an entry as the answer to an upload or a move describes it."""
+        unit = self.answer_unit_us
+        return node.wire() | {"lastModified": iso(node.modified_us // unit * unit)}
 
     def enter(self, zone_id: str, user: str, needed: Level) -> FakeZone:
         """Return the zone. Raises ApiError if `user` does not have the level `needed`."""
@@ -641,7 +647,7 @@ class FakeService(Service):
 
         def work() -> bytes:
             node = self.world.upload(zone_id, folder_id, name, data, self.user)
-            return msgspec.json.encode(node.wire())
+            return msgspec.json.encode(self.world.answer(node))
 
         return uploaded(await self.send(request, work), zone_id, folder_id, name)
 
@@ -693,8 +699,8 @@ class FakeService(Service):
         self, method: str, path: str, doing: str, work: Callable[[], Node], zone_id: str
     ) -> Entry:
         self.link.check()
-        request = _Request(method, path, doing, CHANGE_SECONDS, effect=True)
-        node = await self.send(request, lambda: work().wire())
+        world, request = self.world, _Request(method, path, doing, CHANGE_SECONDS, effect=True)
+        node = await self.send(request, lambda: world.answer(work()))
         return wire.one_entry(node, doing, zone_id=zone_id)
 
     async def _bare_change(

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Revision
+from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.conflict_copies import UNKNOWN, end_conflict_if_renamed, record_conflict
 from zonedrive.state.inode import NOWHERE, Inode
@@ -236,9 +236,13 @@ def record_move(
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
     `before` is the entry's revision before the move, or None if it is unknown. The move itself may
-    create a revision; if `before` is the last known revision, the new one has the same bytes.
+    create a revision; if `before` is the last known revision, the new one has the same bytes. If
+    the revision of `entry` differs from `before` only in the precision of the time, `before` stays.
     `request` is the pending request of the move, and `done` the intent that the move completes.
     """
+    revision = entry.revision
+    if before is not None and differ_in_precision(before, revision):
+        revision = before
     with state.transaction():
         if request is not None and (present := state.requests.present(request)) is not None:
             state.requests.drop(present.ino)
@@ -249,17 +253,25 @@ def record_move(
         # A move may count as a modification.
         if intent is not None and intent.generation:
             if before is not None and before == intent.base:
-                state.intents.set_base(inode.ino, entry.revision)
-                state.inodes.update(inode, revision=entry.revision)
-        elif before == inode.revision != entry.revision and inode.size == entry.size:
+                state.intents.set_base(inode.ino, revision)
+                state.inodes.update(inode, revision=revision)
+        elif before == inode.revision != revision and inode.size == entry.size:
             if not inode.generation:
-                state.same_bytes(inode, entry.revision)
-            state.inodes.update(inode, revision=entry.revision)
+                state.same_bytes(inode, revision)
+            state.inodes.update(inode, revision=revision)
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)
             if request is not None:
                 _take_name(state, inode, request)
+
+
+def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:
+    """Record another form of the revision that the edit of a file is based on."""
+    with state.transaction():
+        if inode.revision == intent.base:
+            state.inodes.update(inode, revision=revision)
+        state.intents.set_base(inode.ino, revision)
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:

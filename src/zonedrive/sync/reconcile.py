@@ -32,11 +32,12 @@ from zonedrive.errors import (
     Damaged,
     NotFound,
     RemoteError,
+    StoreError,
     Unavailable,
     Unreachable,
 )
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Revision, Version
+from zonedrive.model import Entry, Revision, Version, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
@@ -56,6 +57,9 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 After any other error, the request had no effect.
 """
 
+# Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
+# hardly longer than a request.
+COMPARED = 1 << 20
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
@@ -309,6 +313,33 @@ class Reconciler:
             return is_same
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
+
+    async def is_known(self, inode: Inode, known: Revision | None, found: Entry) -> bool:
+        """Return True if `found`, the inode's entry, has the bytes of the revision `known`.
+
+        Return False unless both revisions differ only in the precision of the time: the answer to
+        an upload may have another precision than the other answers. The bytes are compared, because
+        another machine of this user may have saved a version in the same second. Return False if
+        `known` is not cached, or if the bytes cannot be read or are more than COMPARED. Raises
+        Changed, and temporary errors of the service.
+        """
+        state, size = self._state, found.size
+        if known is None or found.folder or not differ_in_precision(known, found.revision):
+            return False
+        if not size:
+            return True
+        if size > COMPARED or not state.cache.is_complete(inode.ino, known):
+            return False
+        reader = state.cache.open(inode.ino, known, size, state.source(inode))
+        try:
+            cached = bytes(await reader.read(0, size))
+            return cached == await self._service.content(inode.zone, found.id, size)
+        except (RemoteError, StoreError) as wrong:
+            if cause_of(wrong) is Cause.SERVICE:
+                raise
+            return False
+        finally:
+            reader.close()
 
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.

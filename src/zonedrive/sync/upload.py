@@ -29,7 +29,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
-from zonedrive.state import conflicts, remote_binding
+from zonedrive.state import conflicts, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -37,7 +37,7 @@ from zonedrive.state.merge import Local
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import Reconciler, Sent, current_entry
+from zonedrive.sync.reconcile import COMPARED, Reconciler, Sent, current_entry
 from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,6 @@ CALM = 5.0
 PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
-# Bytes. If the version before a save is not cached, it is downloaded for a comparison up to this
-# size: that takes hardly longer than a request. A larger download may take as long as the upload.
-COMPARED = 1 << 20
 TINY = 128 << 10  # bytes; a body up to this size is sent without a thread, which would cost more
 STEPS = 8  # pieces per second if the upload speed is limited
 SAVE_AGAIN = "save the file again, or delete it"
@@ -173,6 +170,13 @@ class Uploader:
         decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
         if not planned.is_current:
             return
+        if decision is not Decision.SEND and found is not None and not inode.is_new:
+            is_base = await self._reconciler.is_known(inode, intent.base, found)
+            if not planned.is_current:
+                return
+            if is_base:
+                remote_operations.record_revision(state, inode, intent, found.revision)
+                return  # the next step is planned again
         request = PendingRequest(
             ino=inode.ino,
             bytes_ino=inode.ino,

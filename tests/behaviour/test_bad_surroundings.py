@@ -76,14 +76,14 @@ PASSWORD = world.PASSWORDS["alice"] + "\n"
 )  # fmt: skip
 def test_no_home(machine: Machine, command: str) -> None:
     """Without HOME and without a home folder of the user, the error asks for a place."""
-    nameless = Person(machine, NAMELESS)
+    nameless = Person(machine, NAMELESS, starts_programs=command == "status")
     said = refused(nameless, *command.split(), environment=XDG | {"HOME": None}, text="x\n")
     assert "set HOME" in said
 
 
 def test_no_home_for_the_doctor(machine: Machine) -> None:
     """Doctor checks what exists, and reports the missing home folder, too."""
-    nameless = Person(machine, NAMELESS)
+    nameless = Person(machine, NAMELESS, starts_programs=True)
     ended = nameless.run("doctor", environment=XDG | {"HOME": None})
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "BAD  user: your user number has no name" in ended.stdout
@@ -317,13 +317,12 @@ def waiting(person: Person, deployment: Deployment, *, killed: bool = False) -> 
     person.give(folder)
     done(person, "mount", folder)
     zone = folder / deployment.fresh_zone()
-    done(person, "status", shell=f"ls '{zone}' >/dev/null && exec \"$@\"")
+    person.do(f"ls '{zone}' >/dev/null")
     with deployment.faulty(down=True):
-        write = f"printf 12345 >'{zone}/precious.txt' && exec \"$@\""
+        person.do(f"printf 12345 >'{zone}/precious.txt'")
         if not killed:
-            person.run("unmount", folder, "--timeout", "0", shell=write)
+            person.run("unmount", folder, "--timeout", "0")
             return folder
-        done(person, "status", shell=write)
         state = person.machine.state
         pid = json.loads((state / "daemon.lock").read_bytes())["pid"]
         os.kill(pid, signal.SIGKILL)

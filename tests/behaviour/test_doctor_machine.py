@@ -39,9 +39,10 @@ def bad(person: Person, **how: Any) -> dict[str, str]:
     return found
 
 
-def test_an_ordinary_user_is_in_order(person: Person) -> None:
+@pytest.mark.parametrize("program", [False, True])
+def test_an_ordinary_user_is_in_order(shell: Machine, program: bool) -> None:
     """On an ordinary machine all checks pass, so that the failures below have the tested cause."""
-    assert bad(person) == {}
+    assert bad(Person(shell, starts_programs=program)) == {}
 
 
 def test_no_device(person: Person) -> None:

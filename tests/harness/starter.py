@@ -6,6 +6,8 @@ any module with a `main`. A sandbox and a command at a terminal get a session of
 not for settings that an interpreter reads at its start (see `FIXED`), nor for tests that check the
 command line of a process: these start a program.
 
+A command may be another user's, in a mount namespace of its own, see `Become`.
+
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
 
@@ -29,7 +31,7 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Prefixes of the variables that have an effect only at the start of an interpreter."""
@@ -38,7 +40,22 @@ SANDBOX = "zonedrive.sandbox.__main__"
 IMPORTED = {"sandbox": "zonedrive.sandbox.serve", "ui": "zonedrive.ui.serve"}
 """Modules that the process imports before it forks the first such command."""
 
-PR_SET_NAME = 15  # prctl(2)
+# prctl(2), unshare(2), mount(2), capset(2)
+PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NAME = 4, 8, 15
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
+CAPABILITIES, CAP_DAC_READ_SEARCH = 0x20080522, 2
+
+
+class Become(NamedTuple):
+    """User that a command becomes, after root has run a script in a mount namespace of the command.
+
+    Without a script the namespace is the global one. The user may read what only its owner may
+    read, as the checkout.
+    """
+
+    uid: int
+    script: str = ""
 
 
 class Forked:
@@ -105,10 +122,10 @@ class Starter:
 
     def start(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path,
-        streams: Sequence[int],
+        streams: Sequence[int], become: Become | None,
     ) -> Forked:  # fmt: skip
         """Start the `main` of a module with these descriptors as standard streams."""
-        words = [module, list(arguments), dict(environment), os.fspath(folder)]
+        words = [module, list(arguments), dict(environment), os.fspath(folder), become]
         request = json.dumps(words).encode()
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -133,14 +150,14 @@ def can_run(environment: Mapping[str, str]) -> bool:
 
 def start(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path,
-    streams: Sequence[int],
+    streams: Sequence[int], become: Become | None = None,
 ) -> Forked:  # fmt: skip
     """Start the `main` of a module, see Starter.start."""
     global _starter
     with _lock:
         if _starter is None:
             _starter = Starter()
-    return _starter.start(module, arguments, environment, folder, streams)
+    return _starter.start(module, arguments, environment, folder, streams, become)
 
 
 def start_logged(module: str, arguments: Sequence[str | Path], log: int) -> Forked:
@@ -152,7 +169,7 @@ def start_logged(module: str, arguments: Sequence[str | Path], log: int) -> Fork
 
 def run(
     arguments: Sequence[str], text: str, environment: Mapping[str, str], folder: Path,
-    seconds: float, module: str = "zonedrive.__main__",
+    seconds: float, module: str = "zonedrive.__main__", become: Become | None = None,
 ) -> "subprocess.CompletedProcess[str]":  # fmt: skip
     """Run a command to its end. Raises subprocess.TimeoutExpired after killing it."""
     with (
@@ -160,10 +177,10 @@ def run(
         os.fdopen(os.memfd_create("out"), "w+b") as out,
         os.fdopen(os.memfd_create("err"), "w+b") as err,
     ):
-        given.write(text.encode())
+        given.write(text.encode("utf-8", "surrogateescape"))
         given.seek(0)
         streams = given.fileno(), out.fileno(), err.fileno()
-        process = start(module, arguments, environment, folder, streams)
+        process = start(module, arguments, environment, folder, streams, become)
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -172,7 +189,7 @@ def run(
             raise
         out.seek(0)
         err.seek(0)
-        said = out.read().decode(), err.read().decode()
+        said = [file.read().decode("utf-8", "surrogateescape") for file in (out, err)]
     return subprocess.CompletedProcess(arguments, code, *said)
 
 
@@ -228,7 +245,7 @@ def _fork(connection: socket.socket) -> int:
     request = bytearray()
     while len(request) < wanted:
         request += connection.recv(wanted - len(request))
-    module, arguments, environment, folder = json.loads(request)
+    module, arguments, environment, folder, become = json.loads(request)
     name = "sandbox" if module == SANDBOX else next(iter(arguments), "")
     if name in IMPORTED:
         importlib.import_module(IMPORTED[name])
@@ -239,7 +256,7 @@ def _fork(connection: socket.socket) -> int:
             os.setsid()
         if is_terminal:
             control_terminal(descriptors[1])
-        _command(module, arguments, environment, folder, descriptors)
+        _command(module, arguments, environment, folder, descriptors, become)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
@@ -252,15 +269,17 @@ def control_terminal(descriptor: int = 1) -> None:
 
 def _command(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str,
-    descriptors: Sequence[int],
+    descriptors: Sequence[int], become: tuple[int, str] | None,
 ) -> NoReturn:  # fmt: skip
     """Run the command with the process's streams, folder and environment."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, 1024)
+    os.chdir(folder)
+    if become is not None:
+        _become(Become(*become))
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(folder)
     ctypes.CDLL(None).prctl(PR_SET_NAME, b"zonedrive")
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
@@ -280,6 +299,31 @@ def _command(
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+
+
+def _become(other: Become) -> None:
+    """Run the script in a new mount namespace, then give up all rights but those of the user."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(name: str, *arguments: object) -> None:
+        if getattr(libc, name)(*arguments):
+            raise OSError(ctypes.get_errno(), name)
+
+    if other.script:
+        call("unshare", CLONE_NEWNS)
+        call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
+        subprocess.run(["/bin/sh", "-c", f"set -e\n{other.script}"], check=True)
+    os.setgroups([])
+    os.setresgid(other.uid, other.uid, other.uid)
+    call("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)
+    os.setresuid(other.uid, other.uid, other.uid)
+    reading = 1 << CAP_DAC_READ_SEARCH
+    call(
+        "capset", (ctypes.c_uint32 * 2)(CAPABILITIES, 0),
+        (ctypes.c_uint32 * 6)(reading, reading, reading),
+    )  # fmt: skip
+    call("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_DAC_READ_SEARCH, 0, 0)
+    call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an execve(2)
 
 
 if __name__ == "__main__":

@@ -245,15 +245,15 @@ class Remote(NamedTuple):
     versions: int
 
 
-def seen_there(zone: Any, folder: str) -> dict[str, Remote]:
+def seen_there(zone: Any, folder: str, folder_id: str) -> dict[str, Remote]:
     """Return the entries of a folder on the service, by id."""
     found: dict[str, Remote] = {}
-    for name, entry in zone.listing(folder).items():
+    for name, entry in zone.listing_id(folder_id).items():
         path = f"{folder}/{name}"
-        versions = 0 if entry["folder"] else len(zone.versions(path))
+        versions = 0 if entry["folder"] else len(zone.versions_id(entry["id"]))
         found[entry["id"]] = Remote(path, entry["folder"], versions)
         if entry["folder"]:
-            found |= seen_there(zone, path)
+            found |= seen_there(zone, path, entry["id"])
     return found
 
 

@@ -72,7 +72,8 @@ def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
         return {name: worker.do(seen_here, mounted.root / name) for name in every}
 
     first = seen()
-    remote = {name: seen_there(mounted.zone, name) for name in every}
+    ids = {name: entry["id"] for name, entry in mounted.zone.listing().items()}
+    remote = {name: seen_there(mounted.zone, name, ids[name]) for name in every}
     ended = {
         name: worker.do(perform, row.operation, mounted.root / name) for name, row in every.items()
     }
@@ -90,7 +91,7 @@ def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
         survives = "-" if second[name] == first[name] else "no"
         if survives == "no" and third[name] == second[name]:
             survives = "yes"
-        told = difference(remote[name], seen_there(mounted.zone, name))
+        told = difference(remote[name], seen_there(mounted.zone, name, ids[name]))
         found = (ended[name], survives, told)
         if found != (wanted, "-" if refused else row.survives, "-" if refused else row.service):
             wrong.append(f"{row.operation}: {found}, the page says {row}")

@@ -303,4 +303,4 @@ def run(options: Sequence[str | Path], said: str) -> tuple[Figures, str]:
 
 def authorization(bench: Bench) -> str:
     """Return the header that identifies the user."""
-    return alice(bench).http.headers["Authorization"]
+    return alice(bench).authorization

@@ -11,12 +11,14 @@ import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import httpx
 
 from tests.harness import starter, world
+from tests.harness.plain_client import Answer, Client, form
 from tests.harness.waiting import eventually
 
 COMMAND = Path(sys.executable).with_name("zonedrive")
@@ -180,18 +182,30 @@ class Person:
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self.id = f"{name}@{world.DOMAIN}"
-        context = ssl.create_default_context(cafile=deployment.ca_file)
-        self.http = httpx.Client(base_url=deployment.base_url, verify=context, timeout=60)
-        said = self._json(
+        self._base_url = deployment.base_url
+        self._context = ssl.create_default_context(cafile=deployment.ca_file)
+        self.client = Client(deployment.base_url, self._context)
+        said = self.request(
             "POST",
             "/api/access/logon",
-            json={"username": self.id, "password": list(world.PASSWORDS[name])},
+            {"username": self.id, "password": list(world.PASSWORDS[name])},
         )
-        self.http.headers["Authorization"] = f"Bearer {said['sessionId']}"
+        self.authorization = f"Bearer {said['sessionId']}"
+        self.client.headers["Authorization"] = self.authorization
+
+    @cached_property
+    def http(self) -> httpx.Client:
+        """Return a client for requests of any kind."""
+        headers = {"Authorization": self.authorization}
+        return httpx.Client(
+            base_url=self._base_url, verify=self._context, timeout=60, headers=headers
+        )
 
     def close(self) -> None:
         """Close the connections."""
-        self.http.close()
+        self.client.close()
+        if "http" in self.__dict__:
+            self.http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -201,13 +215,19 @@ class Person:
 
     def zone(self, name: str) -> "RemoteZone":
         """Return the zone with that name."""
-        found = {zone["name"]: zone for zone in self._json("GET", "/api/zones")}
+        found = {zone["name"]: zone for zone in self.request("GET", "/api/zones")}
         return RemoteZone(self, found[name]["id"], found[name]["rootId"])
 
-    def _json(self, method: str, path: str, **more: Any) -> Any:
-        answer = self.http.request(method, path, **more)
-        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """Send a request with a JSON body, which must succeed; return the answer's JSON."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        return said(method, path, self.client.send(method, path, sent))
+
+
+def said(method: str, path: str, answer: Answer) -> Any:
+    """Return the JSON of the answer to a request that must have succeeded."""
+    assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+    return answer.json() if answer.content else None
 
 
 class RemoteZone:
@@ -220,26 +240,29 @@ class RemoteZone:
 
     def listing(self, path: str = "") -> dict[str, dict[str, Any]]:
         """Return the entries of a folder by name."""
-        entries = self._json("GET", f"/api/zones/{self.id}/folder/{self.entry_id(path)}")
+        return self.listing_id(self.entry_id(path))
+
+    def listing_id(self, folder_id: str) -> dict[str, dict[str, Any]]:
+        """Return the entries of the folder with that id, by name."""
+        entries = self._request("GET", f"/api/zones/{self.id}/folder/{folder_id}")
         return {entry["name"]: entry for entry in entries if not entry["deleted"]}
 
     def entries(self) -> list[dict[str, Any]]:
         """Return the entries of the zone's root, even if several have one name."""
-        found: list[dict[str, Any]] = self._json(
+        found: list[dict[str, Any]] = self._request(
             "GET", f"/api/zones/{self.id}/folder/{self.root_id}"
         )
         return found
 
-    def read_id(self, entry_id: str) -> bytes:
-        """Return the content of the file with that id."""
-        return self._person.http.get(f"/api/zones/{self.id}/files/{entry_id}/content").content
-
     def find(self, path: str) -> dict[str, Any] | None:
         """Return the entry at a path, or None."""
-        here = PurePosixPath(path)
-        if here.parent.name and self.find(str(here.parent)) is None:
-            return None
-        return self.listing("" if str(here.parent) == "." else str(here.parent)).get(here.name)
+        found, entry_id = None, self.root_id
+        for name in PurePosixPath(path).parts:
+            found = self.listing_id(entry_id).get(name)
+            if found is None:
+                return None
+            entry_id = found["id"]
+        return found
 
     def entry_id(self, path: str) -> str:
         """Return the id of the entry at a path, the root's for an empty path."""
@@ -251,67 +274,84 @@ class RemoteZone:
 
     def read(self, path: str) -> bytes:
         """Return the current content."""
-        where = f"/api/zones/{self.id}/files/{self.entry_id(path)}/content"
-        answer = self._person.http.get(where)
+        return self.read_id(self.entry_id(path))
+
+    def read_id(self, entry_id: str) -> bytes:
+        """Return the content of the file with that id."""
+        return self._read(f"/api/zones/{self.id}/files/{entry_id}/content")
+
+    def read_version(self, entry_id: str, version: str) -> bytes:
+        """Return the content of a version."""
+        return self._read(
+            f"/api/sandbox/zones/{self.id}/files/{entry_id}/versions/{version}/content"
+        )
+
+    def _read(self, path: str) -> bytes:
+        answer = self._person.client.send("GET", path)
         assert answer.status_code == 200, answer.text
         return answer.content
 
     def write(self, path: str, data: bytes) -> dict[str, Any]:
         """Upload a new file, or the next version of one."""
         folder, _, name = path.rpartition("/")
-        entry: dict[str, Any] = self._json(
-            "POST",
-            f"/api/zones/{self.id}/files/{self.entry_id(folder)}",
-            data={"fileName": name},
-            files={"file": (name, data)},
-        )
+        where = f"/api/zones/{self.id}/files/{self.entry_id(folder)}"
+        body, content_type = form({"fileName": name}, "file", name, data)
+        answer = self._person.client.send("POST", where, body, content_type)
+        entry: dict[str, Any] = said("POST", where, answer)
         return entry
 
     def make_folder(self, path: str) -> None:
         """Create a folder."""
         folder, _, name = path.rpartition("/")
         body = {"parentId": self.entry_id(folder), "name": name}
-        self._json("POST", f"/api/sandbox/zones/{self.id}/folders", json=body)
+        self._request("POST", f"/api/sandbox/zones/{self.id}/folders", body)
 
     def move(self, path: str, new: str) -> None:
         """Rename or move an entry inside the zone."""
         folder, _, name = new.rpartition("/")
         body = {"parentId": self.entry_id(folder), "name": name}
-        self._json("PUT", self._entry(path), json=body)
+        self._request("PUT", self._entry(path), body)
 
     def delete(self, path: str) -> None:
         """Move an entry to the trash."""
-        self._json("DELETE", self._entry(path))
+        self._request("DELETE", self._entry(path))
 
     def restore(self, entry_id: str) -> None:
         """Restore an entry from the trash."""
-        self._json("POST", f"/api/sandbox/zones/{self.id}/entries/{entry_id}/restore")
+        self._request("POST", f"/api/sandbox/zones/{self.id}/entries/{entry_id}/restore")
 
     def trash(self) -> list[dict[str, Any]]:
         """Return the deleted entries, the oldest first."""
-        found: list[dict[str, Any]] = self._json("GET", f"/api/sandbox/zones/{self.id}/deleted")
+        found: list[dict[str, Any]] = self._request("GET", f"/api/sandbox/zones/{self.id}/deleted")
         return found
 
     def versions(self, path: str) -> list[dict[str, Any]]:
         """Return the versions of a file, newest first."""
-        where = f"/api/sandbox/zones/{self.id}/files/{self.entry_id(path)}/versions"
-        found: list[dict[str, Any]] = self._json("GET", where)
+        return self.versions_id(self.entry_id(path))
+
+    def versions_id(self, entry_id: str) -> list[dict[str, Any]]:
+        """Return the versions of the file with that id, newest first."""
+        where = f"/api/sandbox/zones/{self.id}/files/{entry_id}/versions"
+        found: list[dict[str, Any]] = self._request("GET", where)
         return found
 
     def tree(self, path: str = "") -> dict[str, bytes | None]:
         """Return everything below a folder: content by path, None for folders."""
+        return self._tree(path, self.entry_id(path))
+
+    def _tree(self, path: str, folder_id: str) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}
-        for name, entry in self.listing(path).items():
+        for name, entry in self.listing_id(folder_id).items():
             below = f"{path}/{name}" if path else name
             if entry["folder"]:
                 found[below] = None
-                found |= self.tree(below)
+                found |= self._tree(below, entry["id"])
             else:
-                found[below] = self.read(below)
+                found[below] = self.read_id(entry["id"])
         return found
 
     def _entry(self, path: str) -> str:
         return f"/api/sandbox/zones/{self.id}/entries/{self.entry_id(path)}"
 
-    def _json(self, method: str, path: str, **more: Any) -> Any:
-        return self._person._json(method, path, **more)  # the same client
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        return self._person.request(method, path, body)

@@ -24,9 +24,8 @@ from collections.abc import Callable, Container
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from http.client import HTTPException
 from pathlib import Path
-
-import httpx
 
 from tests.crash.mounts import Mortal, mortal
 from tests.harness import world
@@ -337,7 +336,9 @@ class Round:
         path, other = self.numbers.sample(PATHS, 2)
         what = self.numbers.choice(("write", "write", "move", "delete", "restore"))
         self.trace.note("W", f"{what} {path} {other}")
-        with suppress(AssertionError, httpx.HTTPError):  # not there, taken, or in a lost folder
+        with suppress(
+            AssertionError, HTTPException, OSError
+        ):  # not there, taken, or in a lost folder
             if what == "write":
                 self._web_writes(path)
             elif what == "move":

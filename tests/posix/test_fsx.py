@@ -23,13 +23,10 @@ def arrived(mounted: Mounted, done: Exerciser) -> list[bytes]:
         f"{name}.new",  # where it was uploaded before it could be renamed, and cannot be deleted
     }
     found = []
-    for version in mounted.zone.versions(name):
-        answer = mounted.deployment.person("bob").http.get(
-            f"/api/sandbox/zones/{mounted.zone.id}/files/{mounted.zone.entry_id(name)}"
-            f"/versions/{version['version']}/content"
-        )
-        assert answer.status_code == 200, answer.text
-        found.append(hashlib.sha256(answer.content).digest())
+    entry_id = mounted.zone.entry_id(name)
+    for version in mounted.zone.versions_id(entry_id):
+        content = mounted.zone.read_version(entry_id, version["version"])
+        found.append(hashlib.sha256(content).digest())
     return found
 
 

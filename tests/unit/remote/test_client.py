@@ -18,7 +18,7 @@ from zonedrive.remote.client import _Token, abandonable, finished
 
 def opened(deployment: Deployment, profile: str = "sandbox") -> Client:
     """Yield a client of alice."""
-    bearer = deployment.person("alice").http.headers["Authorization"].removeprefix("Bearer ")
+    bearer = deployment.person("alice").authorization.removeprefix("Bearer ")
     return Client.with_token(
         deployment.base_url, bearer, ca_file=str(deployment.ca_file), profile=profile
     )

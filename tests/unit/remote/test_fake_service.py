@@ -97,7 +97,7 @@ async def both(
 
 def opened_as(deployment: Deployment, name: str, profile: str) -> Service:
     """Return the HTTP implementation for a person."""
-    bearer = deployment.person(name).http.headers["Authorization"]
+    bearer = deployment.person(name).authorization
     return opened(deployment, profile, bearer)
 
 

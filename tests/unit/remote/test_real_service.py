@@ -38,7 +38,7 @@ class Place:
 
 def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> HttpService:
     """Return a service for alice."""
-    text = bearer or deployment.person("alice").http.headers["Authorization"]
+    text = bearer or deployment.person("alice").authorization
     return open_service(Place(deployment), Bearer(text), load_profile(profile), Settings())
 
 

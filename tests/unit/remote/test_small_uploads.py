@@ -32,7 +32,7 @@ class Renewing(httpx.Auth):
 
 def opened(deployment: Deployment, *stale: str) -> HttpService:
     """Return a service for alice, which tries the `stale` bearers first."""
-    bearer = deployment.person("alice").http.headers["Authorization"]
+    bearer = deployment.person("alice").authorization
     auth = Renewing([*stale, bearer])
     return open_service(Place(deployment), auth, load_profile("sandbox"), Settings())
 
@@ -131,4 +131,4 @@ async def test_a_renewed_logon_sends_the_bytes_again(deployment: Deployment, zon
 
 def opened_texts(deployment: Deployment) -> list[str]:
     """Return the valid bearer."""
-    return [deployment.person("alice").http.headers["Authorization"]]
+    return [deployment.person("alice").authorization]

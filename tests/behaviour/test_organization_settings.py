@@ -2,12 +2,11 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness import world
+from tests.harness import starter, world
 from tests.harness.chromium import Chromium
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
@@ -26,6 +25,8 @@ class Office:
     def __init__(self, machine: Machine, service: Deployment) -> None:
         """Write the settings of an organization with this service."""
         self.machine = machine
+        self._program = machine.folder / "zonedrive"
+        starter.write_stand_in(self._program)
         self.etc = machine.folder / "etc"
         (self.etc / "zonedrive/profiles").mkdir(parents=True)
         self.file = self.etc / "zonedrive/config.toml"
@@ -46,9 +47,9 @@ class Office:
         """Run a shell script with the password as its input; `$zd` is the command."""
         # An overlay, because /etc/zonedrive does not exist on this machine.
         inside = f"{OVERLAY} && zd=$1 && shift && set -u && "
-        program = Path(sys.executable).with_name("zonedrive")
+        words = [str(self.etc), str(self._program), *arguments]
         return subprocess.run(
-            ["unshare", "--mount", "sh", "-c", inside + script, self.etc, program, *arguments],
+            ["unshare", "--mount", "sh", "-c", inside + script, *words],
             env=self.machine.environment, input=PASSWORD, capture_output=True, text=True,
             timeout=120, check=False,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.documents.pages import ROOT
-from tests.harness import world
+from tests.harness import starter, world
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine
 from zonedrive.sandbox import seed
@@ -52,6 +52,8 @@ MAY_RUN = re.compile(
     r"|python -m zonedrive\.sandbox|\.venv/bin/python -m zonedrive\.cli\.reference"
     r"|\.venv/bin/python -m tests\.[\w.]+ --help)( .*)?"
 )
+# What asks for a password at the terminal of its session, or must see Ctrl-C, is a program.
+IS_A_PROGRAM = re.compile(r"\b(logon|new-credentials|tokens|demo|--watch|--foreground|-f)\b")
 # What is told of a folder of a zone is run there.
 IN_A_ZONE = re.compile(r"cp \.versions/.*")
 REPEAT_SECONDS = 20.0  # without output, after which a person presses Ctrl-C again
@@ -86,7 +88,10 @@ class Stage:
             "TERM": "xterm",
         }
         machine.environment = self.environment
+        (self.home / "bin").mkdir()
+        starter.write_stand_in(self.home / "bin/zonedrive")
         self._is_paused = False  # a script has paused the uploads
+        self.succeeded: set[str] = set()
         self._furnish()
 
     def _furnish(self) -> None:
@@ -198,7 +203,8 @@ class Stage:
         text = re.sub(r"(?m)^packaging/", f"{ROOT}/packaging/", text)
         if IN_A_ZONE.fullmatch(script):
             text = f"cd ~/Zones/'Project X'; {text}"
-        return self._in_terminal(text, sign)
+        quick = not sign and not IS_A_PROGRAM.search(script)
+        return self._in_terminal(text, sign, quick=quick)
 
     def _check_setup(self) -> None:
         """Fail if the demo would make a new .venv, from which other tests import."""
@@ -206,11 +212,14 @@ class Stage:
         said = subprocess.run(check, env=self.environment, capture_output=True, text=True)
         assert said.returncode == 0, said.stderr
 
-    def _in_terminal(self, script: str, sign: str) -> Shown:
+    def _in_terminal(self, script: str, sign: str, *, quick: bool) -> Shown:
+        environment = dict(self.environment)
+        if quick:
+            environment["PATH"] = f"{self.home}/bin:{environment['PATH']}"
         ours, theirs = pty.openpty()
         command = ["bash", "-e", "-o", "pipefail", "-c", script]
         process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=self.environment,
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
             cwd=self.home, start_new_session=True, preexec_fn=_make_controlling,
         )  # fmt: skip
         os.close(theirs)

@@ -66,7 +66,10 @@ def codes(text: str) -> set[int]:
 
 
 def perform(on: Stage, lines: list[Line], *, fresh: bool = True) -> None:
-    """Run the commands of a block that are not run by another test."""
+    """Run the commands of a block that are not run by another test.
+
+    A script that succeeded is not run again: `Stage.ready` leads to the same state for all.
+    """
     for step in steps(lines):
         if row_for(step[0].text):
             continue
@@ -75,11 +78,15 @@ def perform(on: Stage, lines: list[Line], *, fresh: bool = True) -> None:
             assert stage.MAY_RUN.fullmatch(line.text), told
         script = "\n".join(line.text for line in step)
         if fresh:
+            if script in on.succeeded:
+                continue
             on.ready(script)
         shown = on.run(script)
         told = f"{step[0].where}:\n{script}\nends with {shown.code}:\n{shown.text}"
         assert shown.code in codes(script), told
         assert "Traceback" not in shown.text, f"{step[0].where}: {shown.text}"
+        if fresh:
+            on.succeeded.add(script)
 
 
 def concrete(on: Stage, line: Line) -> list[Line]:

@@ -6,7 +6,8 @@ any module with a `main`. A sandbox and a command at a terminal get a session of
 not for settings that an interpreter reads at its start (see `FIXED`), nor for tests that check the
 command line of a process: these start a program.
 
-A command may be another user's, in a mount namespace of its own, see `Become`.
+A command may be another user's, in a mount namespace of its own, see `Become`; for a shell's script
+there is a small program that requests it, see `write_stand_in`.
 
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
@@ -48,14 +49,15 @@ CAPABILITIES, CAP_DAC_READ_SEARCH = 0x20080522, 2
 
 
 class Become(NamedTuple):
-    """User that a command becomes, after root has run a script in a mount namespace of the command.
+    """User that a command becomes, and its mount namespace.
 
-    Without a script the namespace is the global one. The user may read what only its owner may
-    read, as the checkout.
+    With a script, which root runs first, the namespace is new; with the number of a process, it is
+    that one's. The user may read what only its owner may read, as the checkout.
     """
 
     uid: int
     script: str = ""
+    process: int = 0
 
 
 class Forked:
@@ -101,9 +103,9 @@ class Starter:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="zdst"))
-        self._path = self._folder / "socket"
+        self.path = self._folder / "socket"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.harness.starter", self._path],
+            [sys.executable, "-m", "tests.harness.starter", self.path],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -117,7 +119,7 @@ class Starter:
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             stream.close()
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._folder.rmdir()
 
     def start(
@@ -129,7 +131,7 @@ class Starter:
         request = json.dumps(words).encode()
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(os.fspath(self._path))
+            connection.connect(os.fspath(self.path))
             socket.send_fds(connection, [len(request).to_bytes(4, "big")], streams)
             connection.sendall(request)
             return Forked(arguments, connection)
@@ -153,11 +155,15 @@ def start(
     streams: Sequence[int], become: Become | None = None,
 ) -> Forked:  # fmt: skip
     """Start the `main` of a module, see Starter.start."""
+    return _started().start(module, arguments, environment, folder, streams, become)
+
+
+def _started() -> Starter:
     global _starter
     with _lock:
         if _starter is None:
             _starter = Starter()
-    return _starter.start(module, arguments, environment, folder, streams, become)
+    return _starter
 
 
 def start_logged(module: str, arguments: Sequence[str | Path], log: int) -> Forked:
@@ -165,6 +171,42 @@ def start_logged(module: str, arguments: Sequence[str | Path], log: int) -> Fork
     with open(os.devnull) as nothing:  # noqa: PTH123
         words = [os.fspath(word) for word in arguments]
         return start(module, words, os.environ, Path.cwd(), (nothing.fileno(), log, log))
+
+
+STAND_IN = r"""
+import _socket, os, sys
+from _json import encode_basestring_ascii as quoted
+words = ",".join(map(quoted, sys.argv[1:]))
+environment = ",".join(f"{quoted(name)}:{quoted(value)}" for name, value in os.environ.items())
+request = (
+    f'["zonedrive.__main__",[{words}],{{{environment}}},{quoted(os.getcwd())},[0,"",{os.getpid()}]]'
+).encode()
+connection = _socket.socket(_socket.AF_UNIX)
+connection.connect(SOCKET)
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+connection.sendmsg(
+    [len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)]
+)
+connection.sendall(request)
+answer = b""
+while data := connection.recv(64):
+    answer += data
+code = int(answer[4:])
+sys.exit(code if code >= 0 else 128 - code)
+"""
+"""Program that requests a process without the modules that take longest to import."""
+
+
+def write_stand_in(path: Path) -> None:
+    """Write a program for scripts that runs zonedrive in a forked process.
+
+    The process has the program's arguments, environment, folder, streams and mount namespace, but
+    gets none of its signals.
+    """
+    python = getattr(sys, "_base_executable", sys.executable)
+    socket_path = os.fspath(_started().path)
+    path.write_text(f"#!{python} -IS\nSOCKET = {socket_path!r}{STAND_IN}")
+    path.chmod(0o755)
 
 
 def run(
@@ -269,15 +311,15 @@ def control_terminal(descriptor: int = 1) -> None:
 
 def _command(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str,
-    descriptors: Sequence[int], become: tuple[int, str] | None,
+    descriptors: Sequence[int], become: tuple[int, str, int] | None,
 ) -> NoReturn:  # fmt: skip
     """Run the command with the process's streams, folder and environment."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, 1024)
-    os.chdir(folder)
     if become is not None:
-        _become(Become(*become))
+        _become(Become(*become), folder)
+    os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     ctypes.CDLL(None).prctl(PR_SET_NAME, b"zonedrive")
@@ -301,8 +343,8 @@ def _command(
         os._exit(code)
 
 
-def _become(other: Become) -> None:
-    """Run the script in a new mount namespace, then give up all rights but those of the user."""
+def _become(other: Become, folder: str) -> None:
+    """Enter the mount namespace, run the script in it, and have only the rights of the user."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(name: str, *arguments: object) -> None:
@@ -312,7 +354,14 @@ def _become(other: Become) -> None:
     if other.script:
         call("unshare", CLONE_NEWNS)
         call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
-        subprocess.run(["/bin/sh", "-c", f"set -e\n{other.script}"], check=True)
+        script = ["/bin/sh", "-c", f"set -e\n{other.script}"]
+        subprocess.run(script, cwd=folder, check=True)
+    wanted = f"/proc/{other.process or 'self'}/ns/mnt"
+    if os.readlink(wanted) != os.readlink("/proc/self/ns/mnt"):  # else no root is needed
+        with open(wanted) as namespace:  # noqa: PTH123
+            call("setns", namespace.fileno(), CLONE_NEWNS)
+    if not other.uid:
+        return
     os.setgroups([])
     os.setresgid(other.uid, other.uid, other.uid)
     call("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)

@@ -65,6 +65,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_mount: the test needs a daemon and a sandbox")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave the imported modules and collected tests out of every garbage collection.
+
+    They stay until the end. Each full collection would otherwise look at all of them.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin the shares of two workers with the tests of windows, which take longest.

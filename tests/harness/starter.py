@@ -356,9 +356,9 @@ def _become(other: Become, folder: str) -> None:
         call("mount", b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None)
         script = ["/bin/sh", "-c", f"set -e\n{other.script}"]
         subprocess.run(script, cwd=folder, check=True)
-    wanted = f"/proc/{other.process or 'self'}/ns/mnt"
-    if os.readlink(wanted) != os.readlink("/proc/self/ns/mnt"):  # else no root is needed
-        with open(wanted) as namespace:  # noqa: PTH123
+    wanted = Path(f"/proc/{other.process or 'self'}/ns/mnt")
+    if wanted.readlink() != Path("/proc/self/ns/mnt").readlink():  # else no root is needed
+        with wanted.open() as namespace:
             call("setns", namespace.fileno(), CLONE_NEWNS)
     if not other.uid:
         return

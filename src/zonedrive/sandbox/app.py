@@ -11,7 +11,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from zonedrive.sandbox import limits
 from zonedrive.sandbox.deployment import Deployment
@@ -124,11 +125,28 @@ def build(deployment: Deployment) -> Starlette:
     return app
 
 
+class _Route(Route):
+    """Route that compares its path up to the first parameter before its regular expression.
+
+    Each request is compared with most of the routes.
+    """
+
+    def __init__(self, path: str, endpoint: Open, *, methods: list[str]) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self._beginning = path.partition("{")[0]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return if the route fits a request, and what it adds to the scope."""
+        if not scope["path"].startswith(self._beginning):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
 def _route(path: str, by_method: dict[str, Open]) -> Route:
     async def dispatch(request: Request) -> Response:
         return await by_method[request.method](request)
 
-    route = Route(path, dispatch, methods=list(by_method))
+    route = _Route(path, dispatch, methods=list(by_method))
     # Starlette offers HEAD wherever there is GET; the service does not.
     route.methods = set(by_method)
     return route

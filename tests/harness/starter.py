@@ -38,8 +38,17 @@ FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Prefixes of the variables that have an effect only at the start of an interpreter."""
 
 SANDBOX = "zonedrive.sandbox.__main__"
-IMPORTED = {"sandbox": "zonedrive.sandbox.serve", "ui": "zonedrive.ui.serve"}
-"""Modules that the process imports before it forks the first such command."""
+IMPORTED = {
+    "sandbox": (
+        "zonedrive.sandbox.serve", "anyio._backends._asyncio", "uvicorn.lifespan.off",
+        "cryptography.hazmat.backends.openssl.backend", "encodings.idna",
+    ),
+    "ui": ("zonedrive.ui.serve",),
+}  # fmt: skip
+"""Modules that the process imports before it forks the first such command.
+
+A sandbox would import the last ones only when it serves.
+"""
 
 # prctl(2), unshare(2), mount(2), capset(2)
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_NAME = 4, 8, 15
@@ -289,8 +298,8 @@ def _fork(connection: socket.socket) -> int:
         request += connection.recv(wanted - len(request))
     module, arguments, environment, folder, become = json.loads(request)
     name = "sandbox" if module == SANDBOX else next(iter(arguments), "")
-    if name in IMPORTED:
-        importlib.import_module(IMPORTED[name])
+    for each in IMPORTED.get(name, ()):
+        importlib.import_module(each)
     pid = os.fork()
     if not pid:
         is_terminal = os.isatty(descriptors[1])

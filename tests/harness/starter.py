@@ -280,13 +280,16 @@ def serve(path: str) -> NoReturn:
 
 
 def _import() -> None:
-    """Import what commands and daemons import."""
+    """Import what commands and daemons import, and read the profiles that they read."""
     from zonedrive.cli import main
     from zonedrive.daemon import daemonize
+    from zonedrive.remote.profiles import load
 
     daemonize.load()
     for module, _ in main.COMMANDS.values():
         importlib.import_module(f"zonedrive.cli.{module}")
+    for name in load.packaged():
+        load.load_profile(name)  # which is kept in memory
     gc.enable()
 
 

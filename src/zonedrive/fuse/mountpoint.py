@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from zonedrive.errors import MountError
@@ -59,6 +60,7 @@ def mounts(table: Path = TABLE) -> list[Mount]:
     return [mount for line in lines if (mount := _parsed(line)) is not None]
 
 
+@lru_cache(1024)  # a start looks at the same lines several times
 def _parsed(line: bytes) -> Mount | None:
     """Return the mount of a line of the table, or None for a line in another format."""
     before, _, after = line.partition(b" - ")

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -127,6 +128,7 @@ def _read(path: Path) -> str:
         ) from wrong
 
 
+@lru_cache(16)
 def parse_profile(text: str, name: str, source: str) -> Profile:
     """Return the profile in `text`; `source` is the file name in error messages.
 

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_refused_names import refusing
+
+
+@cache
+def large() -> bytes:
+    """Return content that is not here as a whole when its beginning is read."""
+    return random.Random(0).randbytes(24 << 20)
 
 
 def test_a_folder_is_made_and_removed(desk: Mounted) -> None:
@@ -207,7 +214,7 @@ def test_a_removed_file_is_read_to_its_end(tmp_path: Path, place: str) -> None:
     mount = VirtualMount(tmp_path, "settle=0")
     mount.mount()
     try:
-        content = random.Random(0).randbytes(24 << 20)
+        content = large()
         mount.zone.make_folder("folder")
         mount.zone.write("folder/large.bin", content)
         mount.loop.run(trio.sleep, 15)
@@ -243,7 +250,7 @@ def test_a_removed_file_is_read_to_its_end(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_removed_file_that_cannot_be_read_makes_room(desk: Mounted, status: int) -> None:
     """A folder has its name, and the service always refuses the content of the file."""
-    desk.zone.write("large.bin", random.Random(0).randbytes(24 << 20))
+    desk.zone.write("large.bin", large())
     path = desk.root / "large.bin"
     eventually(path.exists, what="the file shows")
     with path.open("rb", buffering=0) as reader:
@@ -262,7 +269,7 @@ def test_a_file_in_a_trashed_folder_is_read_to_its_end(tmp_path: Path) -> None:
     mount = VirtualMount(tmp_path)
     mount.mount()
     try:
-        content = random.Random(0).randbytes(24 << 20)
+        content = large()
         mount.zone.make_folder("folder")
         mount.zone.make_folder("folder/inner")
         mount.zone.write("folder/inner/large.bin", content)

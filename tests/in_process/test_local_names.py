@@ -9,6 +9,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.in_process.test_entry_states import virtual
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
 
@@ -232,7 +233,7 @@ def test_the_last_backup_of_two_renames_is_removed(desk: Mounted) -> None:
 @pytest.fixture
 def forbidden(desk: Mounted, shared: str) -> str:
     """Return the id of todo~, whose upload a policy forbids."""
-    policy = desk.folder / "account" / "config.toml"
+    policy = virtual(desk).folder / "account" / "config.toml"
     policy.write_text('[policy]\nlocal_only = ["*~"]\n')
     desk.restart()
     assert (desk.root / "todo~").read_bytes() == b"by Bob\n"

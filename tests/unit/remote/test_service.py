@@ -170,7 +170,8 @@ async def test_a_page_of_a_gateway_is_no_missing_entry(
     verb: str, autojump_clock: MockClock
 ) -> None:
     """The endpoints of the published API exist; a profile may have a wrong path."""
-    call = {**READS, "content": lambda service: service.content("z", "e", 9)}[verb]
+    content: Verb = lambda service: service.content("z", "e", 9)  # noqa: E731
+    call = {**READS, "content": content}[verb]
     stage = Stage()
     service = stage.service(lambda request: httpx.Response(404, text="<html>404</html>"))
     with pytest.raises(errors.RemoteError) as failed:

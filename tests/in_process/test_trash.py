@@ -13,8 +13,10 @@ import trio
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_refused_edits import set_level
 from zonedrive.errors import AlreadyExists
 from zonedrive.remote import profiles
+from zonedrive.sandbox.zones import Level
 
 
 def delete(desk: Mounted, *paths: str) -> dict[str, str]:
@@ -129,3 +131,14 @@ def test_a_file_is_not_saved_while_it_moves_into_the_trash(desk: Mounted) -> Non
         assert mount.loop.run(move_and_save) == errno.ESTALE
     desk.sync()
     assert left(desk) == ["notes.txt"]
+
+
+@pytest.mark.mount("settle=30", "refresh=0.2")
+def test_a_new_file_that_the_user_may_not_remove_once_it_is_uploaded(desk: Mounted) -> None:
+    set_level(desk, Level.ADD)
+    path = desk.root / "new.txt"
+    path.write_bytes(b"content")
+    with pytest.raises(PermissionError):
+        path.rename(desk.path / f".Trash-{os.getuid()}/files/new.txt")
+    assert path.read_bytes() == desk.zone.read("new.txt") == b"content"
+    desk.sync()

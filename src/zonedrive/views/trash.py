@@ -81,6 +81,9 @@ class TrashOperations:
             await self._folders.ensure(inode)
         conflicts = Snapshot(lambda: self._conflicts(inode))
         await self._all_sent(inode)
+        # Again, because a user may be allowed to add a file, but not to remove it from the service.
+        require_writable(folder, inode)
+        require_changeable(self._state.rules, inode)
         names.require_removable(inode)
         if not conflicts.is_current:
             raise OSError(errno.EBUSY, "a coworker has just saved it, or a file in it")

@@ -417,13 +417,13 @@ class Commands:
         link = self._parts.service.link
         while True:
             with trio.move_on_after(AWAY_SECONDS) as patience:
-                while link.state != "online":
-                    if link.state == "logon-required":
+                while (state := link.state) != "online":
+                    if state == "logon-required":
                         waiting.cancel()
-                    await link.wait_change()
+                    await link.wait_other(state)
             if patience.cancelled_caught:
                 waiting.cancel()
-            await link.wait_change()
+            await link.wait_other("online")
 
     async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait for uploads and for programs that use the mount, then unmount.

@@ -51,8 +51,10 @@ class Connectivity:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def wait_change(self) -> str:
-        await self._changed.wait()
+    async def wait_other(self, state: str) -> str:
+        while self.state == state:
+            await self._changed.wait()
+        await trio.lowlevel.checkpoint()
         return self.state
 
 

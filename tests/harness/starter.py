@@ -309,7 +309,8 @@ def _fork(connection: socket.socket) -> int:
         if name == "sandbox" or is_terminal:
             os.setsid()
         if is_terminal:
-            control_terminal(descriptors[1])
+            with contextlib.suppress(PermissionError):  # the terminal is that of a shell's session
+                control_terminal(descriptors[1])
         _command(module, arguments, environment, folder, descriptors, become)
     for descriptor in descriptors:
         os.close(descriptor)

@@ -269,9 +269,9 @@ def serving(folder: Path) -> AccountPaths | None:
     """
     found = [each for each in _daemons() if each[0].mountpoint == folder]
     if mount := mountpoint.at(folder):
-        # Daemons of earlier versions, and daemons that are starting, announce no number.
-        exact = [each for each in found if each[0].device == mount.device]
-        found = exact or [each for each in found if each[0].device is None]
+        # Daemons of earlier versions, and daemons that are starting, announce no identity.
+        exact = [each for each in found if each[0].identity == mount.identity]
+        found = exact or [each for each in found if each[0].identity is None]
     return found[0][1] if found else None
 
 

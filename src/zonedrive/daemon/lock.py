@@ -23,6 +23,7 @@ from typing import Any
 
 from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import private_dir, quoted
 
 LEAVING_SECONDS = 20.0  # maximum wait for a daemon without a mount to close its stores
@@ -42,13 +43,13 @@ class Holder:
     mountpoint: Path  # the current one, or the first one if there is no mount
     control: Path | None = None  # path of its control socket; None before the socket exists
     begun: int | None = None  # start time of the process, see `_begun`; None: /proc was hidden
-    # Device number of its mount; "" after the unmount; None before the mount, after the end of the
-    # process, or for a daemon of an earlier version.
-    device: str | None = None
+    # `Mount.identity` of its mount; "" after the unmount; None before the mount, after the end of
+    # the process, or for a daemon of an earlier version.
+    identity: str | None = None
 
     @property
     def is_mounted(self) -> bool:
-        return mountpoint.find(self.device, self.mountpoint) is not None
+        return mountpoint.find(self.identity, self.mountpoint) is not None
 
     def is_process(self, pid: int) -> bool:
         """Return True if the process `pid` is the holder.
@@ -123,16 +124,16 @@ class Lock:
                 ) from wrong
             time.sleep(POLL_SECONDS)
 
-    def announce(self, control: Path, device: str) -> None:
-        """Write the path of this daemon's control socket and its mount's device number.
+    def announce(self, control: Path, identity: str) -> None:
+        """Write the path of this daemon's control socket and the `Mount.identity` of its mount.
 
-        The lock must be held. Commands find the mount by `device`, because a folder above the mount
-        point may be renamed; "" means that it is unmounted. Other processes may then send the
+        The lock must be held. Commands find the mount by `identity`, because a folder above the
+        mount point may be renamed; "" means that it is unmounted. Other processes may then send the
         signal LISTEN. The daemon must already handle this signal, because the default action would
         terminate the daemon.
         """
         who = json.loads(self._said)
-        self._write({**who, "control": os.fspath(control), "device": device})
+        self._write({**who, "control": os.fspath(control), "identity": identity})
 
     def _write(self, who: dict[str, Any]) -> None:
         """Write the holder's data `who` in one call, padded to the length of the old data.
@@ -193,21 +194,45 @@ def holder(path: Path) -> Holder | None:
     The process may have ended.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = _content(path)
         control, begun = found.get("control"), found.get("begun")
-        # After the end of the process, the number may belong to another mount.
-        device = found.get("device") if is_held(path) else None
+        # After the end of the process, another mount may have this identity.
+        identity = found.get("identity") if is_held(path) else None
         folder = Path(found["mountpoint"])
-        mount = mountpoint.find(device, folder)
+        mount = mountpoint.find(identity, folder)
+        if mount and mount.path != folder and _is_of_another(path, mount):
+            identity, mount = "", None
         return Holder(
             int(found["pid"]),
             mount.path if mount else folder,
             Path(control) if control else None,
             begun if isinstance(begun, int) else None,
-            device,
+            identity,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return what the lock file says, or an empty dictionary if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _is_of_another(path: Path, mount: Mount) -> bool:
+    """Return True if the daemon of another lock file than `path` announced this mount.
+
+    A daemon that hangs does not announce that its mount was detached. The next mount of another
+    account can have the same identity.
+    """
+    wanted = {"mountpoint": os.fspath(mount.path), "identity": mount.identity}.items()
+    others = path.parent.parent.glob(f"*/{path.name}")
+    return any(
+        each != path and wanted <= _content(each).items() and is_held(each) for each in others
+    )
 
 
 def _begun(pid: int) -> int | None:

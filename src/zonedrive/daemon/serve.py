@@ -280,7 +280,7 @@ class Daemon:
                 self._session.stop()
 
     def _announce_in_lock(self) -> None:
-        self._lock.announce(self._server.path, self._session.device)
+        self._lock.announce(self._server.path, self._session.identity)
 
     def _restore_socket(self) -> None:
         """Recreate the control socket if it is missing.

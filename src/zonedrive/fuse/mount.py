@@ -56,7 +56,7 @@ class Session:
         mount(8) shows `source` as the mounted device.
         """
         self._folder = folder
-        self.device = ""  # device number of the mount in the kernel's mount table; "": no mount
+        self.identity = ""  # of the mount, see `Mount.identity`; "": no mount
         self._operations = Operations(files)
         self._invalidations = files.invalidations
         self._source = source
@@ -91,7 +91,7 @@ class Session:
                 _reason(said, str(wrong), self.folder),
                 remedy=f"run 'zonedrive doctor {quoted(self.folder)}'",
             ) from wrong
-        self.device = mount.device if mount else ""
+        self.identity = mount.identity if mount else ""
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
@@ -130,7 +130,7 @@ class Session:
         mount = self._mount()
         if mount is not None and not mountpoint.detach(mount.path, lazy=False):
             return False
-        self.device = ""
+        self.identity = ""
         return True
 
     def close(self, *, unmount: bool = True) -> None:
@@ -148,10 +148,10 @@ class Session:
         finally:
             pyfuse3.close(unmount=mount is not None and not is_moved)
         if unmount:
-            self.device = ""
+            self.identity = ""
 
     def _mount(self) -> Mount | None:
-        return mountpoint.find(self.device, self._folder)
+        return mountpoint.find(self.identity, self._folder)
 
     async def _answer(self) -> None:
         try:
@@ -161,7 +161,7 @@ class Session:
                 if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # unmounted or aborted
                     raise
             if not self._invalidating.cancel_called:  # the kernel may use the number again
-                self.device = ""
+                self.identity = ""
         finally:
             self._invalidating.cancel()
 

@@ -52,6 +52,15 @@ class Mount:
         """True if zonedrive (of any user) made the mount."""
         return self.kind == KIND
 
+    @property
+    def identity(self) -> str:
+        """Text that distinguishes the mount from all others, except mounts of the same file system.
+
+        The device number alone is not enough: the kernel soon gives the number of a mount that
+        ended to the next mount of any type.
+        """
+        return f"{self.device} {self.kind} {self.source} {self.user}"
+
 
 def mounts(table: Path = TABLE) -> list[Mount]:
     """Return all mounts that this process sees, oldest first; a later mount covers earlier ones."""
@@ -95,17 +104,17 @@ def _stack(path: Path) -> list[Mount]:
     return [mount for mount in mounts() if mount.path == path]
 
 
-def find(device: str | None, folder: Path, table: Path = TABLE) -> Mount | None:
-    """Return the mount with the number `device`, or None if no path leads to such a mount.
+def find(identity: str | None, folder: Path, table: Path = TABLE) -> Mount | None:
+    """Return the mount with this `Mount.identity`, or None if no path leads to such a mount.
 
-    The mount is at `folder`, unless a folder above the mount point was renamed. If `device` is
+    The mount is at `folder`, unless a folder above the mount point was renamed. If `identity` is
     None, return the topmost mount at `folder`.
     """
     topmost = {mount.path: mount for mount in mounts(table)}
     here = topmost.get(folder)
-    if device is None or (here is not None and here.device == device):
+    if identity is None or (here is not None and here.identity == identity):
         return here
-    return next((m for m in topmost.values() if m.device == device and m.root == "/"), None)
+    return next((m for m in topmost.values() if m.identity == identity and m.root == "/"), None)
 
 
 def holding(path: Path) -> Mount | None:

@@ -142,13 +142,13 @@ def test_a_mount_that_waits_for_a_logoff_is_refused(
     lock.release()
 
 
-def test_the_device_number_of_a_dead_daemon_is_ignored(tmp_path: Path) -> None:
-    """The kernel may have given the number to another mount."""
+def test_the_identity_of_the_mount_of_a_dead_daemon_is_ignored(tmp_path: Path) -> None:
+    """Another mount may have it."""
     path, proc = tmp_path / "daemon.lock", mountpoint.at(Path("/proc"))
     assert proc is not None
     lock = Lock(path, "default")
     lock.take(Path("/former"))
-    lock.announce(tmp_path / "a.sock", proc.device)
+    lock.announce(tmp_path / "a.sock", proc.identity)
     found, said = holder(path), path.read_bytes()
     assert found is not None and (found.mountpoint, found.is_mounted) == (Path("/proc"), True)
     lock.release()

@@ -121,25 +121,35 @@ def test_a_mount_ends_at_its_current_path(mount: Mount, tmp_path: Path) -> None:
 
 
 def test_a_mount_that_is_covered_or_bound_elsewhere_is_found(tmp_path: Path) -> None:
-    """Only the topmost mount at a path can be used, and a part of a mount is not the mount."""
+    """Only the topmost mount at a path can be used, and a part of a mount is not the mount.
+
+    A mount of another type, service or user can have the device number of a former mount.
+    """
     table = tmp_path / "mountinfo"
+    rest = "fuse.zonedrive x rw,user_id=7"
     lines = [
-        "40 1 0:50 / /a rw - fuse.zonedrive x rw",
-        "41 1 0:50 /part /c rw - fuse.zonedrive x rw",
-        "42 1 0:50 / /d rw - fuse.zonedrive x rw",
+        f"40 1 0:50 / /a rw - {rest}",
+        f"41 1 0:50 /part /c rw - {rest}",
+        f"42 1 0:50 / /d rw - {rest}",
+        "43 1 0:52 / /e rw - tmpfs x rw",
+        "44 1 0:52 / /f rw - fuse.zonedrive y rw,user_id=7",
+        "45 1 0:52 / /g rw - fuse.zonedrive x rw,user_id=8",
     ]
-    covered = "43 1 0:51 / /a rw - tmpfs x rw"
-    for more, device, folder, found in (
-        ([], "0:50", "/a", "/a"),
-        ([], "0:50", "/former", "/a"),
-        ([covered], "0:50", "/a", "/d"),
+    covered = f"46 1 0:51 / /a rw - {rest}"
+    identity = "0:50 fuse.zonedrive x 7"
+    for more, wanted, folder, found in (
+        ([], identity, "/a", "/a"),
+        ([], identity, "/former", "/a"),
+        ([covered], identity, "/a", "/d"),
+        ([], "0:52 fuse.zonedrive x 7", "/former", None),
+        ([], "0:52 fuse.zonedrive x 7", "/e", None),
         ([], "", "/a", None),
         ([], None, "/a", "/a"),
         ([], None, "/former", None),
     ):
         table.write_text("\n".join([*lines, *more]))
-        at = mountpoint.find(device, Path(folder), table)
-        assert (at and str(at.path)) == found, (more, device, folder)
+        at = mountpoint.find(wanted, Path(folder), table)
+        assert (at and str(at.path)) == found, (more, wanted, folder)
 
 
 def test_two_mounts_at_the_same_moment(mount: Mount, tmp_path: Path) -> None:

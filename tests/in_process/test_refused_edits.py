@@ -126,3 +126,17 @@ def test_the_user_is_told_that_the_service_is_full(desk: Mounted) -> None:
         assert is_failed(desk)
     eventually(lambda: not desk.status()["uploads"], what="the upload is retried")
     assert desk.zone.read("new.txt") == EDIT
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_the_user_makes_room_on_a_full_service(desk: Mounted) -> None:
+    """After the removal of a file, the upload does not wait for its next attempt."""
+    desk.allow("refused by the service: .*HTTP 507")
+    with desk.deployment.faulty(status=507, method="POST"):
+        (desk.root / "new.txt").write_bytes(EDIT)
+        time.sleep(900)
+        assert is_failed(desk)
+    (desk.root / "notes.txt").unlink()
+    time.sleep(10)
+    assert not desk.status()["uploads"]
+    assert desk.zone.read("new.txt") == EDIT

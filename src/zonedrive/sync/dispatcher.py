@@ -23,6 +23,7 @@ import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import (
+    FULL,
     Changed,
     RemoteError,
     StoreError,
@@ -115,6 +116,7 @@ class Dispatcher:
         self._chosen: set[int] = set()  # preferred inodes, and the inodes that they depend on
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
+        self._has_made_room = False  # True after a deletion, see `_retry_rejected_as_full`
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # startable steps of the last `due`, best first
         self._looked = float("-inf")  # time of the last `Planner.due` (monotonic seconds)
@@ -353,6 +355,22 @@ class Dispatcher:
             self._pause = min(self._pause, unquiet)
         if pause is not None:
             self._pause = min(self._pause, _until_end(pause))
+        if self._has_made_room:
+            self._retry_rejected_as_full()
+
+    def _retry_rejected_as_full(self) -> None:
+        """Retry the steps that a full service rejected, as soon as no deletion can start or runs.
+
+        A retry after each of many deletions would delay the deletions.
+        """
+        steps = (*self._queue, *self._running.values())
+        if not any(step.action is Action.DELETE for step in steps):
+            self._has_made_room = False
+            self.expedite(
+                ino
+                for ino, error in self._failures.items()
+                if getattr(first_of(error), "status", 0) == FULL
+            )
 
     def _is_queue_old(self) -> bool:
         """Return True if the queue is LOOK_S seconds old and steps have started since then."""
@@ -464,6 +482,8 @@ class Dispatcher:
             self.is_unwritable = False
             self._overload.succeeded(began)
             self._recovered()
+            if step.action is Action.DELETE and self._intents.get(step.ino) is None:
+                self._has_made_room = True
         except Exception as wrong:
             if (overload := _overload(wrong)) is not None:
                 self._overload.rejected(began, len(self._running), overload.retry_after)

@@ -544,6 +544,29 @@ async def test_a_success_does_not_expedite_rejected_steps(
     assert sorted(carrier.carried) == [2, 3]
 
 
+async def test_deletions_expedite_what_a_full_service_rejected(journal: IntentTable) -> None:
+    """The uploads are retried once, after the last deletion; other rejected steps are not."""
+    carrier = StepExecutor(journal)
+    carrier.errors[1] = [Unavailable("full", status=507)]
+    carrier.errors[2] = [Forbidden("no right")]
+    carrier.gates[4] = trio.Event()
+    write(journal, 1, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: all(each.failed for each in journal.all()))
+        with journal.transaction():
+            for intent in journal.all():
+                journal.postpone(intent, intent.due_ns + 3600 * 10**9, "later", Cause.REFUSED)
+        write(journal, 5)
+        await dispatcher.wait_until(lambda: len(journal) == 2)
+        remove(journal, 3, 4)
+        await dispatcher.wait_until(lambda: len(journal) == 3)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert carrier.carried == [5, 3]
+        carrier.gates[4].set()
+        await dispatcher.wait_until(lambda: [each.ino for each in journal.all()] == [2])
+    assert carrier.carried == [5, 3, 4, 1]
+
+
 async def test_a_caller_does_not_wait_for_an_endless_overload(journal: IntentTable) -> None:
     """After some rejections in a row everything counts as stalled, also steps without a turn."""
     carrier = StepExecutor(journal)

@@ -112,6 +112,9 @@ def _rows() -> list[Row]:
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [
+        (r"^ask the administrator .* from the policies in .* copied elsewhere$",
+         _("Ask the administrator of this computer to lift this policy until you have copied what"
+           " you need elsewhere."), ()),
         (r"^ask the administrator .* from the policies in ",
          _("Ask the administrator of this computer to lift this policy until everything is uploaded"
            " and you have logged off."), ()),

@@ -378,6 +378,23 @@ def test_a_policy_of_encryption_keeps_what_waits(office: Office) -> None:
     assert "text\n" in ended.stdout.rpartition("logged on")[2]
 
 
+def test_a_policy_of_encryption_keeps_what_is_never_uploaded(office: Office) -> None:
+    """Every command names the policy and the way to copy the files and to log off; it works."""
+    folder, user = office_without(office, "encrypt")
+    policy = """
+        mv "$new/waits.txt" "$new/waits.pst" && "$zd" sync && "$zd" unmount "$1" || exit 97
+        echo 'encrypt = true' >>"$settings"
+    """
+    ended = office.run(WAITING + policy + REFUSED + LIFTED, folder, user, "encrypt=false")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = refusals(ended.stdout)
+    assert len(said) == 3
+    for each in said:
+        assert "only this machine has 1 file of local_only" in each
+        assert "is done and what you need is copied elsewhere; then run" in each
+    assert "dropped 1 file of local_only" in ended.stdout
+
+
 def test_a_policy_of_encryption_needs_a_new_logon(office: Office) -> None:
     """If everything is on the service, the mount names the two commands that change the data."""
     folder, user = office_without(office, "encrypt")

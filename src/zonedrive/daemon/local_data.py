@@ -212,13 +212,22 @@ def forbidden(paths: AccountPaths) -> ConfigError | None:
     if not causes:
         return None
     try:
-        kept = only_here(paths).kept
+        here = only_here(paths)
+        kept, is_sendable = here.kept, bool(here.backlog.files)
     except StoreError:
-        kept = marked("an unknown number of files")
+        kept, is_sendable = marked("an unknown number of files"), True
     if not kept:
         return ConfigError("; ".join(causes), remedy=over)
+    message = "; ".join([*causes, marked(f"only this machine has {kept}")])
+    if not is_sendable:
+        return ConfigError(
+            message,
+            remedy=f"ask the administrator of this computer to remove {' and '.join(rules)} from"
+            f" the policies in {file} until '{' '.join(mount)}' is done and what you need is copied"
+            f" elsewhere; then run 'zonedrive logoff --discard{option}'",
+        )
     return ConfigError(
-        "; ".join([*causes, marked(f"only this machine has {kept}")]),
+        message,
         remedy=f"ask the administrator of this computer to remove {' and '.join(rules)} from the"
         f" policies in {file} until '{' '.join(mount)}', 'zonedrive sync{option}' and"
         f" 'zonedrive logoff{option}' are done; pending changes are kept",

@@ -95,7 +95,6 @@ def possible(oracle: Oracle) -> Iterator[Operation]:
     tree = oracle.tree
     files = [path for path in FILES if path in tree]
     free = [path for path in FILES if path not in tree and path.partition("/")[0] in tree]
-    backups = [path for path in FILES if f"{path}~" in tree]
     for path in free:
         yield Operation("create", path)
     for path in files:
@@ -108,18 +107,12 @@ def possible(oracle: Oracle) -> Iterator[Operation]:
                 yield Operation("rename", path, other)
             if other in files and path < other:
                 yield Operation("exchange", path, other)
-        yield from (Operation("rename", path, f"{other}~") for other in (path, *backups))
-    for path in backups:
-        yield Operation("unlink", f"{path}~")
-        for other in (*files, *free):
-            yield Operation("rename", f"{path}~", other)
     for folder, other in (FOLDERS, FOLDERS[::-1]):
         if folder not in tree:
             yield Operation("mkdir", folder)
             continue
-        within = (*tree, *(tree[f"{path}~"].origin for path in backups))
-        is_empty = not any(is_below(path, folder) and path != folder for path in within)
-        is_other_empty = not any(is_below(path, other) and path != other for path in within)
+        is_empty = not any(is_below(path, folder) and path != folder for path in tree)
+        is_other_empty = not any(is_below(path, other) and path != other for path in tree)
         if is_empty:
             yield Operation("rmdir", folder)
         if is_other_empty:

@@ -29,7 +29,6 @@ class Node:
     content: bytes | None
     histories: Histories = frozenset()
     origin: str = ""  # the place on the service, "" for a new entry
-    is_given_up: bool = False  # of a backup: its entry is to be deleted
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Oracle:
                 tree[node.origin] = replace(successor, histories=both)
         elif old or self.is_late:
             former[path] = (node.histories if self.is_late else old, False)
-        if not is_local(path) and node.origin != path:
+        if not (node.origin or is_local(path)):
             tree = _given_up(tree, path)
         return replace(self, tree=tree, former=former, kept=self.kept - node.histories)
 
@@ -101,11 +100,11 @@ class Oracle:
         if self.tree[path].content is None:
             return self._folder_renamed(path, other)
         here = self
-        if not self.tree[path].origin and self._is_backup(other):
+        if is_local(other) and not self.tree[path].origin and self._is_backup(other, path):
             return self._backed_up(path, other)
         if other in self.tree and (is_local(other) or self.tree[path].origin):
             here = self.removed(other)
-        node, there = replace(here.tree[path], is_given_up=False), here.tree.get(other)
+        node, there = here.tree[path], here.tree.get(other)
         tree = {place: each for place, each in here.tree.items() if place not in (path, other)}
         former = dict(here.former)
         old = node.histories & self.known
@@ -113,8 +112,6 @@ class Oracle:
             if (successor := tree.get(node.origin)) is not None and is_local(other):
                 both = successor.histories | node.histories
                 tree[node.origin] = replace(successor, histories=both)
-            elif successor is not None and is_local(path):  # it continues the history
-                node = replace(node, histories=node.histories | {self.last + 1})
             elif successor is None:
                 former[node.origin] = (node.histories, is_local(other) and node.origin == path)
             if node.origin != path:  # it may have taken the history of the file that it replaced
@@ -131,25 +128,24 @@ class Oracle:
             node = node if node.origin else Node(node.content)
         else:
             gone, _ = former.pop(other, (frozenset(), False))
-            if here.is_late if gone else is_local(path):
-                gone |= {self.last + 1}  # the service may have deleted the file that left the place
+            if gone and here.is_late:  # the service may have deleted the file that left the place
+                gone |= {self.last + 1}
             node = replace(node, histories=node.histories | gone)
         if not (here.tree[path].origin or is_local(path) or is_local(other)):
             tree = _given_up(tree, path)
         tree[other] = node
         return replace(here, tree=tree, former=former, last=self.last + 1)
 
-    def _is_backup(self, path: str) -> bool:
+    def _is_backup(self, path: str, place: str) -> bool:
         node = self.tree.get(path)
-        return is_local(path) and node is not None and bool(node.origin)
+        return node is not None and node.origin == place
 
     def _backed_up(self, path: str, backup: str) -> "Oracle":
-        """Return the oracle after a new file has replaced a backup: its entry stays."""
+        """Return the oracle after the successor of a backup has replaced it: the entry stays."""
         former = self.tree[backup]
         tree = {place: node for place, node in self.tree.items() if place != path}
-        tree[backup] = replace(former, content=self.tree[path].content, is_given_up=False)
-        left = former.histories if former.origin == path else self.tree[path].histories & self.known
-        return replace(self, tree=tree, former={**self.former, path: (left, former.origin == path)})
+        tree[backup] = replace(former, content=self.tree[path].content)
+        return replace(self, tree=tree, former={**self.former, path: (former.histories, True)})
 
     def _folder_renamed(self, path: str, other: str) -> "Oracle":
         replaced = self.tree.get(other)
@@ -209,7 +205,7 @@ class Oracle:
         parked = {
             node.origin: path
             for path, node in self.tree.items()
-            if is_local(path) and node.origin not in ("", *expected) and not node.is_given_up
+            if is_local(path) and node.origin not in ("", *expected)
         }
         replaced = {  # files that another one replaced, before it became a backup
             path.removesuffix("~")
@@ -231,7 +227,7 @@ class Oracle:
             if ids[history] not in present:
                 found.append(f"no file continues the history {ids[history]}")
         for path in sorted(parked.keys() - there.keys() if not self.is_late else ()):
-            if len(self.tree[parked[path]].histories) == 1:  # else it has replaced another file
+            if parked[path] == f"{path}~":  # else the file was renamed, and then to a backup
                 found.append(f"the service lacks {path}, whose file is a backup")
         return found
 
@@ -267,7 +263,7 @@ class Oracle:
         histories = {each: history for history, each in ids.items()}
         last, tree = self.last, dict[str, Node]()
         for path, node in self.tree.items():
-            place = path if not is_local(path) else self._parked_at(node, there, histories)
+            place = path if not is_local(path) else node.origin
             if place not in there or (is_local(path) and place in self.tree):
                 tree[path] = Node(node.content)
                 continue
@@ -276,20 +272,7 @@ class Oracle:
                 last += 1
                 histories[found], ids[last] = last, found
             tree[path] = Node(node.content, frozenset({histories[found]}), place)
-        left = {
-            node.origin: (node.histories, True)
-            for path, node in tree.items()
-            if is_local(path) and node.origin
-        }
-        return Oracle(tree, frozenset(ids), left, last=last)
-
-    def _parked_at(
-        self, node: Node, there: Mapping[str, tuple[str, bytes | None]], histories: dict[str, int]
-    ) -> str:
-        """Return the place of a backup's entry, which may have replaced another file before."""
-        free = (path for path in there.keys() - self.tree.keys() if path != node.origin)
-        possible = (path for path in free if histories.get(there[path][0]) in node.histories)
-        return node.origin if node.origin in there else next(possible, node.origin)
+        return Oracle(tree, frozenset(ids), last=last)
 
 
 def _short(entries: Mapping[str, bytes | None], path: str) -> str:
@@ -302,6 +285,6 @@ def _short(entries: Mapping[str, bytes | None], path: str) -> str:
 def _given_up(tree: Mapping[str, Node], path: str) -> dict[str, Node]:
     """Return the tree after a new file has left the place of a backup: its entry is deleted."""
     return {
-        place: replace(node, is_given_up=True) if is_local(place) and node.origin == path else node
+        place: replace(node, origin="") if is_local(place) and node.origin == path else node
         for place, node in tree.items()
     }

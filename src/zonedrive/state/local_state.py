@@ -124,19 +124,6 @@ class LocalState:
         """Return True if the organization's policy forbids uploading files with this name."""
         return bool(self._never_uploaded.match(name))
 
-    def has_parked(self, folder: Inode) -> bool:
-        """Return True if the service keeps the entry of a parked file in the folder or below it.
-
-        Such a file was renamed to a local-only name. The entry is not kept if a coworker has moved
-        it.
-        """
-        parked = {intent.ino for intent in self.intents.parked()} - self.moved_parked
-        folders = (
-            self.inodes.by_remote(inode.zone, inode.remote_parent or "")
-            for inode in self.inodes.get_all(parked)
-        )
-        return any(above is not None and self.inodes.is_below(above, folder) for above in folders)
-
     def local(self, ino: int) -> Local:
         """Return the inode's local changes that the service does not have yet."""
         intent, opened = self.intents.get(ino), self.opened.get(ino)

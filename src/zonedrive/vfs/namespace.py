@@ -438,12 +438,9 @@ class Namespace:
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:
-        """Raise OSError (ENOTEMPTY) if the folder has entries, after fetching its listing.
-
-        The entries of parked files count: the service keeps them in the folder.
-        """
+        """Raise OSError (ENOTEMPTY) if the folder has entries, after fetching its listing."""
         await self._folders.ensure(folder)
-        if self._state.inodes.children(folder.ino) or self._state.has_parked(folder):
+        if self._state.inodes.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
     def _require_movable(

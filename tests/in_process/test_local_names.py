@@ -158,27 +158,6 @@ def test_a_new_file_at_the_former_name_of_what_replaced_it(desk: Mounted, shared
     assert (desk.zone.entry_id("todo~"), desk.zone.read("todo~")) == (shared, content)
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_renamed_twice_the_entry_stays(desk: Mounted, restarted: bool) -> None:
-    """A rename that is not sent yet does not remove the entry."""
-    identity, content = desk.zone.entry_id("notes.txt"), desk.zone.read("notes.txt")
-    (desk.root / "notes.txt").rename(desk.root / "plan.txt")
-    if restarted:
-        kill(desk)
-    (desk.root / "plan.txt").rename(desk.root / "plan.txt~")
-    if restarted:
-        kill(desk)
-    desk.sync()
-    assert set(desk.zone.listing()) == SEEDED
-    assert desk.zone.entry_id("notes.txt") == identity
-    assert (desk.root / "plan.txt~").read_bytes() == content
-    (desk.root / "plan.txt").write_bytes(b"edited\n")
-    desk.sync()
-    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"plan.txt"}
-    assert desk.zone.entry_id("plan.txt") == identity
-    assert desk.zone.read("plan.txt") == b"edited\n"
-
-
 @pytest.mark.parametrize("draft", ["draft", "draft~"])
 def test_a_new_file_replaces_a_backup(desk: Mounted, draft: str) -> None:
     """The service keeps the file that the backup stands for, until the backup is removed."""

@@ -463,11 +463,14 @@ def _place(
     the upload finds the entry at its new place.
     """
     was_local = inode.local
+    is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
     is_kept = state.is_kept(inode)
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if is_successor or not was_local:
             _park(state, inode)
+            if not (is_successor or is_as_noted):  # do not keep the entry under an outdated name
+                state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:
         if was_local:
             _unpark(state, inode)

@@ -94,6 +94,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
     user_id: str
     password: Secret | None
     way: tuple[str, ...] = ()  # option that selects the same browser sign-on again
+    typed: str = ""  # user name typed at the prompt
     is_other: bool = False  # the local user has confirmed another user than the expected one
 
 
@@ -127,6 +128,7 @@ class Flow:
         self._password: Secret | None = None
         self._way: tuple[str, ...] = ()
         self._is_other = False
+        self._typed = ""
 
     async def run(self) -> LoggedOn:
         """Run the flow to its end, and return the session and its user.
@@ -151,7 +153,7 @@ class Flow:
             if offer is not None:
                 return await self._sign_on(self._browser, offer)
             if not self._username:
-                self._username = self._browser.person.username()
+                self._typed = self._username = self._browser.person.username()
                 self._user_id = self._known_as(self._username)
         password = self._ask.password() if self._needs.password else None
         return await self._step(password=self._keep(password), code=self._first_code())
@@ -287,6 +289,7 @@ class Flow:
             user,
             self._password,
             self._way,
+            "" if BROWSER in self._sent else self._typed,
             self._is_other,
         )
 

@@ -166,7 +166,7 @@ class Logon:
                     change=self._change(known_profile),
                     known_as=known_as,
                 ).run()
-            username = self._request.username
+            username = self._request.username or signed_on.typed
             if signed_on.is_other and known_as(username):
                 username = ""  # the typed name belongs to the previous user
             account = Account(

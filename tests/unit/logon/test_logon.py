@@ -164,6 +164,18 @@ async def test_the_user_id_comes_with_a_later_logon(office: Office, username: st
         await office.log_on()
 
 
+async def test_the_user_id_comes_later_for_a_name_typed_at_the_prompt(office: Office) -> None:
+    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
+    office.at_terminal = BrowserPrompt()
+    office.at_terminal.name = "alice"
+    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    await office.log_on(username="")
+    office.backlog = Backlog(files=3)
+    office.desk.answer("POST /api/access/logon", say(200, GOOD))
+    again = await office.log_on(username="")
+    assert (again.username, again.user_id) == ("alice", "alice@acme.example")
+
+
 @pytest.mark.parametrize("former", ["alice", "alice@acme.example"])
 async def test_another_user_signs_on_in_the_browser(office: Office, former: str) -> None:
     """The typed user name is no credential there: the files of the previous user are not sent."""

@@ -37,6 +37,16 @@ def test_each_save_is_a_version(coarse: Mounted, name: str, texts: list[str]) ->
     assert not coarse.conflicts()
 
 
+def test_each_save_by_rename_is_a_version(coarse: Mounted) -> None:
+    """Also a save of an earlier content."""
+    for text in ("one", "two", "one"):
+        (coarse.root / "draft").write_text(text)
+        (coarse.root / "draft").rename(coarse.root / "new.txt")
+        coarse.sync()
+    assert contents(coarse, "new.txt") == ["one", "two", "one"]
+    assert not coarse.conflicts()
+
+
 @pytest.mark.parametrize("text", ["", "saved"])
 def test_a_saved_file_is_removed(coarse: Mounted, text: str) -> None:
     """Its version is known, so it is not kept for its author."""

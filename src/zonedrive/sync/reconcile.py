@@ -30,7 +30,9 @@ from zonedrive.errors import (
     BadAnswer,
     Changed,
     Damaged,
+    Forbidden,
     NotFound,
+    Rejected,
     RemoteError,
     StoreError,
     Unavailable,
@@ -82,7 +84,10 @@ async def require_deletion(service: Service, zone: str, missing: NotFound) -> No
     """
     if missing.code != "UNKNOWN_ZONE":
         return
-    listed = await service.listed_zones()
+    try:
+        listed = await service.listed_zones()
+    except (Forbidden, Rejected) as wrong:
+        raise Unavailable(wrong.message, status=wrong.status, code=wrong.code) from wrong
     if not listed.complete or zone in {*listed.unsure, *(each.id for each in listed.zones)}:
         raise Unavailable(
             missing.message, status=missing.status, code=missing.code, logged=missing.logged
@@ -406,6 +411,8 @@ class Reconciler:
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
             return False
+        if intent.base is not None and differ_in_precision(intent.base, found.revision):
+            return False  # `found` may be the base itself, and nothing newer
         try:
             below = await self._version_below(request, found.id, intent.base)
         except RemoteError as wrong:
@@ -575,7 +582,11 @@ class Reconciler:
         if entry.folder or folded(entry.name) != folded(request.name):
             return False
         known = self._state.inodes.by_remote(request.zone, entry.id)
-        return known is not None and known.revision != entry.revision
+        return (
+            known is not None
+            and known.revision != entry.revision
+            and not differ_in_precision(known.revision, entry.revision)
+        )
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.

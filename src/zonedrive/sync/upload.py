@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from enum import Enum, auto
 
+import msgspec
 import trio
 
 from zonedrive.content.content_file import ContentFile
@@ -26,7 +27,7 @@ from zonedrive.errors import (
     StoreError,
 )
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Revision
+from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
 from zonedrive.state import conflicts, remote_binding, remote_operations
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 # (The service keeps all versions, and such a window exists between check and upload in any case.)
 RECENT_S = 1.0
 CALM = 5.0
+SECOND_NS = 1_000_000_000
 PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
@@ -308,9 +310,30 @@ class Uploader:
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
+            if not entry.modified_ns % SECOND_NS:
+                entry = await self._precise(request, entry, file)
             # If the response cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
             await reconciler.arrived(request, entry, known if file.size == intent.size else None)
+
+    async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
+        """Return the entry of an upload's answer with the revision that other answers give.
+
+        The answer may have the time in whole seconds. The bytes are compared, because another
+        machine of this user may have saved a version in the same second. If this fails, or is not
+        possible, return `entry`; a later save is then compared with the cached version.
+        """
+        try:
+            found = await current_entry(self._service, request.zone, entry.id)
+            if found is None or not differ_in_precision(entry.revision, found.revision):
+                return entry
+            if not await self._reconciler.same_bytes(file, found.size, request.zone, entry.id):
+                return entry
+        except (Changed, RemoteError, StoreError):
+            return entry
+        return msgspec.structs.replace(
+            entry, revision=found.revision, modified_ns=found.modified_ns
+        )
 
     async def _transfer(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile

@@ -104,6 +104,9 @@ class RecordedWorld(World):
         # prevent them: between the lost reply and the late work, it finds nothing of the first
         # request on the service, and sends it again.
         self.sent_again: set[str] = set()
+        # Ids of entries that were moved after the client had given up waiting.  If the user has
+        # renamed the file meanwhile, the client takes the move for a coworker's.
+        self.moved_late: set[str] = set()
         self.newest = ""  # token of the version that was made last
         self._is_late = False
 
@@ -115,6 +118,14 @@ class RecordedWorld(World):
             yield
         finally:
             self._is_late = False
+
+    def move(self, zone_id: str, entry_id: str, parent_id: str, name: str, user: str) -> Node:
+        node = self.nodes.get(entry_id)
+        before = (node.parent_id, node.name) if node is not None else None
+        moved = super().move(zone_id, entry_id, parent_id, name, user)
+        if self._is_late and before != (moved.parent_id, moved.name):
+            self.moved_late.add(entry_id)
+        return moved
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
         super()._add_version(node, data, user)

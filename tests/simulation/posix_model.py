@@ -24,6 +24,7 @@ REFUSALS = {
 """Errnos of calls that had no effect."""
 
 
+ALONE = "alone: "  # beginning of each finding of the model
 EITHER = "either"
 """Id of a file that may continue the history of one of two files."""
 
@@ -113,15 +114,15 @@ class Model:
             if path.endswith("~"):
                 continue  # stays on the machine
             if path not in there:
-                self.findings.append(f"alone: {path} is not on the service")
+                self.findings.append(f"{ALONE}{path} is not on the service")
             elif there[path] != node.data:
-                self.findings.append(f"alone: {path} has another content on the service")
+                self.findings.append(f"{ALONE}{path} has another content on the service")
             elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
-                self.findings.append(f"alone: {path} has lost its history")
+                self.findings.append(f"{ALONE}{path} has lost its history")
         for path in sorted(there.keys() - self._names.keys()):
             if f"{path}~" in self._names or self._is_stray(path):
                 continue  # a save that did not get beyond its backup, which stands for the file
-            self.findings.append(f"alone: {path} is on the service, but not here")
+            self.findings.append(f"{ALONE}{path} is on the service, but not here")
         return self.findings
 
     # ---- calls with a result ----
@@ -294,4 +295,4 @@ class Model:
 
     def _differs(self, name: str, args: tuple[Any, ...], what: str) -> None:
         shown = " ".join(str(each) for each in args if isinstance(each, str))
-        self.findings.append(f"alone: {name} {shown}: {what}")
+        self.findings.append(f"{ALONE}{name} {shown}: {what}")

@@ -214,6 +214,7 @@ class SimulatedProgram(Program):
                 self.system.write(output, line)
                 self._replaced(path)
                 self._rename(draft, self.folder / path)
+                self._stored.add(token)  # also if the close fails
                 _sleep(padding % 5)
             finally:
                 self.system.close(output)

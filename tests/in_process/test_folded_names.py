@@ -72,7 +72,7 @@ def test_a_file_beside_a_coworkers(
 
 
 def test_another_save_under_the_other_name(desk: Mounted) -> None:
-    """It becomes a version of the same file, and the former report stays the only one."""
+    """The save is a version of the same file, and the former report stays the only one."""
     fold(desk)
     collide(desk)
     desk.sync()

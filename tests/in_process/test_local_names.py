@@ -177,7 +177,7 @@ def test_a_new_file_replaces_a_backup(desk: Mounted, draft: str) -> None:
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_file_of_the_service_replaces_a_backup(desk: Mounted, cached: bool) -> None:
-    """It stays on the service itself; the other one is removed like a backup that is removed."""
+    """The file stays on the service; the backup is removed there, as by a removal here."""
     identity = desk.zone.entry_id("big.bin")
     if cached:
         (desk.root / "big.bin").read_bytes()
@@ -254,7 +254,7 @@ def test_no_file_of_the_service_replaces_what_a_policy_forbids_to_upload(
 def test_a_file_of_the_service_at_the_former_place_of_a_forbidden_one(
     desk: Mounted, forbidden: str
 ) -> None:
-    """It is a backup, and stays on the service under its former name."""
+    """The file is a backup, and stays on the service under its former name."""
     (desk.root / "notes.txt").read_bytes()
     (desk.root / "todo~").rename(desk.root / "todo.old")
     (desk.root / "notes.txt").rename(desk.root / "todo~")

@@ -25,6 +25,12 @@ LEVELS = {"alice": Level.MANAGE, "bob": Level.MODIFY, "carol": Level.ADD}
 NAMES = ["a.txt", "b", "c.tar.gz", ".hidden", "naïve ✓.md"]
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both sides repeat a failed request at once."""
+    monkeypatch.setattr("zonedrive.remote.retry.Backoff.ceiling", lambda *_: 0.0)
+
+
 @dataclass
 class Side:
     """One of the two services: a connection per user, and the entries by number."""

@@ -18,6 +18,7 @@ from zonedrive import config
 from zonedrive.cipher import Sealed
 from zonedrive.daemon.compose import open_state
 from zonedrive.model import Entry
+from zonedrive.remote.retry import Backoff
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import local_operations
 from zonedrive.state.inode import ROOT, Inode
@@ -34,10 +35,14 @@ BOB = ALICE.replace("alice", "bob")
 
 
 class Watched(FakeService):
-    """Service that runs an action of the test once, after it has worked on a request."""
+    """Service that runs an action of the test once, after it has worked on a request.
+
+    It repeats a failed request without a pause, because the clock is real.
+    """
 
     def __init__(self, world: World, user: str, profile: str) -> None:
         super().__init__(world, user, profile)
+        self._backoff = Backoff(first=0.0)
         self.actions: list[tuple[str, Callable[[], object]]] = []
 
     async def send(self, request: Any, work: Callable[[], ResultT]) -> ResultT:

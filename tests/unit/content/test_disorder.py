@@ -115,7 +115,7 @@ class Disorder:
 async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int, eager: int) -> None:
     """Despite all faults, a read returns the bytes of its version, or an error."""
     folder = tmp_path / "cache"
-    cache = Cache(folder, KEY, LIMIT, stall=60.0, connections=4).start()
+    cache = Cache(folder, KEY, LIMIT, stall=0.5, connections=4).start()
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
         disorder = Disorder(cache, folder, seed + 6 * bool(eager))

@@ -4,7 +4,7 @@
 one line of JSON from standard input at a time, and answers each with a line on standard output:
 
     {"put": "name", "data": "text"}     change or create a file without the kernel, and notify
-                                        the kernel unless "quietly"
+                                        the kernel unless "quietly"; or many: ["name", ...]
     {"remove": "name"}                  remove it likewise
     {"stall": ["lookup", ...]}          these operations hang from now on
     {"hold": "x"}                       reads of content that begins so hang; "" ends that
@@ -87,7 +87,7 @@ class Memory:
 
     def add(self, parent: int, name: bytes, mode: int, data: bytes = b"") -> Attr:
         """Add an entry."""
-        ino = max(self.attrs) + 1
+        ino = len(self.attrs) + 1  # none is ever removed
         self.attrs[ino] = _attr(ino, mode, len(data))
         self.children[parent][name] = ino
         if stat.S_ISDIR(mode):
@@ -269,7 +269,9 @@ class Memory:
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Execute a command; see the module."""
         if "put" in order:
-            self._put(order["put"].encode(), order["data"].encode(), order.get("quietly", False))
+            names = [order["put"]] if isinstance(order["put"], str) else order["put"]
+            for name in names:
+                self._put(name.encode(), order["data"].encode(), order.get("quietly", False))
         if "remove" in order:
             name = order["remove"].encode()
             self.send.send_nowait(EntryGone(ROOT, name, self.children[ROOT].pop(name)))
@@ -279,8 +281,8 @@ class Memory:
             self.held = order["hold"].encode()
             self.going_on.set()
             self.going_on = trio.Event()
-        names = {ino: name.decode() for name, ino in self.children[ROOT].items()}
-        counts = {names[ino]: count for ino, count in self.lookups.items() if ino in names}
+        named = {ino: name.decode() for name, ino in self.children[ROOT].items()}
+        counts = {named[ino]: count for ino, count in self.lookups.items() if ino in named}
         return {"calls": dict(self.calls), "lookups": counts, "flags": self.flags}
 
     def _put(self, name: bytes, data: bytes, quietly: bool) -> None:

@@ -165,7 +165,7 @@ class Module:
                 # `from package import module` names the module as well.
                 for alias in node.names:
                     yield Import(f"{base}.{alias.name}", node.lineno, when_run)
-            else:
+            elif not isinstance(node, ast.expr):
                 lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 if isinstance(node, ast.If) and _ends(node.test, "TYPE_CHECKING"):
                     lazy = True
@@ -395,13 +395,21 @@ def callbacks(sources: list[Module]) -> Iterator[str]:
                 for each in node.body
                 if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
             }
-            for each in ast.walk(node):
+            for each in _statements(node):
                 if isinstance(each, ast.Assign) and _is_function(each.value, methods):
                     for target in each.targets:
                         if isinstance(target, ast.Attribute) and not _of_itself(target):
                             yield module.at(
                                 each.lineno, f"{target.attr} is set from outside: let it observe"
                             )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield everything below a node but expressions, which contain no statements."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from _statements(child)
 
 
 def _is_function(node: ast.expr, methods: set[str]) -> bool:

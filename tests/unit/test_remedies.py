@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,18 +39,25 @@ TERMINAL_ONLY = (
 )
 
 
-def texts() -> Iterator[str]:
-    """Yield each text of the package that names a command, values as "x"; no docstrings."""
+@cache
+def sources() -> tuple[frozenset[str], frozenset[object]]:
+    """Return each text that names a command, and all constants of the package.
+
+    The texts are those that the window may show, with values as "x", and without docstrings.  The
+    constants are those of all modules but remedies.py.
+    """
+    texts, constants = set(), set()
     for file in sorted(ROOT.rglob("*.py")):
+        nodes = [*ast.walk(ast.parse(file.read_text("utf-8")))]
+        docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
+        if file.name != "remedies.py":
+            constants |= {node.value for node in nodes if isinstance(node, ast.Constant)}
         if file.relative_to(ROOT).as_posix().startswith(TERMINAL_ONLY):
             continue
-        tree = ast.parse(file.read_text("utf-8"))
-        docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         pieces = {
-            piece for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
-            for piece in node.values
-        }  # fmt: skip
-        for node in ast.walk(tree):
+            piece for node in nodes if isinstance(node, ast.JoinedStr) for piece in node.values
+        }
+        for node in nodes:
             if node in docstrings or node in pieces:
                 continue
             if isinstance(node, ast.JoinedStr):
@@ -61,12 +68,13 @@ def texts() -> Iterator[str]:
             else:
                 continue
             if COMMAND.search(text) and " " in text.strip():
-                yield text
+                texts.add(text)
+    return frozenset(texts), frozenset(constants)
 
 
 def test_no_text_of_the_window_names_a_command() -> None:
     """A row of the table fits each text that names a command or an option."""
-    found = [*texts()]
+    found, _ = sources()
     assert len(found) > 50
     left = [text for text in found if COMMAND.search(remedy_in_window(text)[0])]
     assert not left
@@ -137,13 +145,7 @@ def test_a_message_is_not_taken_for_a_remedy() -> None:
 
 def test_fixed_messages_are_replaced() -> None:
     """Each of them is a text of the package, and the sentences name no command or setting."""
-    constants = {
-        node.value
-        for file in ROOT.rglob("*.py")
-        if file.name != "remedies.py"
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Constant)
-    }
+    _, constants = sources()
     assert constants.issuperset(_MESSAGES)
     for text in _MESSAGES:
         said = message_in_window(text)
@@ -152,7 +154,7 @@ def test_fixed_messages_are_replaced() -> None:
 
 def test_the_remedy_of_a_failed_upload_is_replaced() -> None:
     """Each of these remedies ends a text of the package, and its sentence names no command."""
-    found = {*texts()}
+    found, _ = sources()
     for ending in _ENDINGS:
         assert any(text.endswith(ending) for text in found)
         said, buttons = remedy_in_window(ending)

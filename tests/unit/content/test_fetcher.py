@@ -641,7 +641,7 @@ class Stepped(Script):
     def run(self) -> None:
         """Send all pieces without a further call."""
         self.pace = lambda _offset: None
-        self.allowed.release(len(self.data))
+        self.allowed.release(len(self.data) // self.piece + 1)
 
     async def step(self, cache: Cache, ino: int) -> None:
         """Send one piece, and wait until the event loop has noted its bytes."""

@@ -66,6 +66,7 @@ BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
 DAY_NS: Final = 86_400 * 10**9
 TOKEN_DAYS: Final = 90
+COST: Final = 2**14  # of scrypt: about 50 ms and 16 MiB
 UNAUTHORIZED: Final = 401
 Open = Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]]
 
@@ -354,7 +355,7 @@ def _days(bearer: Bearer | None) -> int:
 
 
 def _scrypt(password: Secret, salt: bytes) -> bytes:
-    return hashlib.scrypt(password.reveal().encode(), salt=salt, n=2**14, r=8, p=1)
+    return hashlib.scrypt(password.reveal().encode(), salt=salt, n=COST, r=8, p=1)
 
 
 @contextmanager

@@ -67,7 +67,8 @@ class Counter:
 
 @pytest.fixture
 def counter(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """Return an account without a logon."""
+    """Return an account without a logon, whose digests are quickly made."""
+    monkeypatch.setattr(renewal_worker, "COST", 2)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return Counter(desk, AccountPaths("work"))
 

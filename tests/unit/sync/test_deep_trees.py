@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,17 @@ from zonedrive.state import local_operations
 from zonedrive.state.inode import Inode
 from zonedrive.sync.planner import InodeViews
 
-DEPTH = sys.getrecursionlimit() + 200
+CALLS = 500  # Python's usual limit is 1000
+DEPTH = CALLS + 100
+
+
+@pytest.fixture(autouse=True)
+def _few_calls() -> Iterator[None]:
+    """Limit nested calls, because the trees take time."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(CALLS)
+    yield
+    sys.setrecursionlimit(usual)
 
 
 async def known(account: Account) -> list[Inode]:

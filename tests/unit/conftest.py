@@ -23,3 +23,9 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def state(disk: Disk) -> LocalState:
     """Return the state of an account."""
     return disk.start()
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let failed requests be repeated at once, as often as usual."""
+    monkeypatch.setattr("zonedrive.remote.retry.Backoff.ceiling", lambda *_: 0.0)

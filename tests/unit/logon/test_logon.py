@@ -33,6 +33,8 @@ from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import CredentialsStore, FileStore, KeyringTimeout, Secret, SecretStore
 from zonedrive.paths import AccountPaths
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 
 class Office:
     """Runner of one account's logons at a simulated service."""

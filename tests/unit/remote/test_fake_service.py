@@ -21,14 +21,10 @@ from zonedrive.model import Entry, Version
 from zonedrive.remote.service import Service
 from zonedrive.sandbox.zones import Level
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 LEVELS = {"alice": Level.MANAGE, "bob": Level.MODIFY, "carol": Level.ADD}
 NAMES = ["a.txt", "b", "c.tar.gz", ".hidden", "naïve ✓.md"]
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both sides repeat a failed request at once."""
-    monkeypatch.setattr("zonedrive.remote.retry.Backoff.ceiling", lambda *_: 0.0)
 
 
 @dataclass

@@ -33,6 +33,8 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import Connection
 from zonedrive.remote.transport.transports import BlockingTransport
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 MIB = 1 << 20
 ENOUGH = 32 * MIB  # that a peer can send of what is not read, into buffers of the system
 SHORT = 0.5  # seconds

@@ -16,6 +16,8 @@ from tests.unit.remote.transport.test_hostile_peer import WithMore, entry, ok, o
 from zonedrive import errors
 from zonedrive.logon.api import open_access
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 
 class Proxy:
     """Proxy that forwards the data after CONNECT and counts the connections."""

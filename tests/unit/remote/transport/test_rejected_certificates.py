@@ -24,6 +24,8 @@ from zonedrive.logon.api import open_access
 from zonedrive.remote.probe import Probe
 from zonedrive.remote.transport import tls
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
 PAST = datetime.datetime(2025, 2, 1, 12, tzinfo=datetime.UTC)
 FUTURE = datetime.datetime(2190, 3, 7, 12, tzinfo=datetime.UTC)
 REQUIREMENTS = {"verificationCodeType": "None"}

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import trio
+
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
 from zonedrive.formatting import amount, count, local_time, timestamp
 from zonedrive.model import Entry, Zone
@@ -27,6 +29,7 @@ from zonedrive.views.trash import TrashOperations
 
 OFFERED = 5  # maximum number of ambiguous entries that an error lists
 MOST_FOLDERS = 100  # maximum number of original folders that are requested
+MOST_LISTINGS = 8  # maximum number of zones whose trash is requested at the same time
 DEEPEST = 200  # maximum depth of nested folders
 
 
@@ -233,18 +236,38 @@ class Trash:
                 f"the zone {self._zone!r} is not accessible through the API",
                 remedy="use the web application of the service",
             )
+        found: list[list[Deletion] | ZonedriveError | None] = [None] * len(zones)
+        together = trio.CapacityLimiter(MOST_LISTINGS)
+        async with trio.open_nursery() as nursery:
+
+            async def list_trash(number: int) -> None:
+                zone = zones[number]
+                async with together:
+                    try:
+                        listed = await self._service.deletions(zone.id)
+                    except ZonedriveError as wrong:
+                        found[number] = wrong
+                        if not self._may_miss(wrong):
+                            wrong.message += f" (zone {zone.name!r})"
+                            nursery.cancel_scope.cancel()
+                    else:
+                        found[number] = [Deletion(zone, entry, at_ns) for entry, at_ns in listed]
+
+            for number in range(len(zones)):
+                nursery.start_soon(list_trash, number)
         self._deleted, self._unseen = [], []
-        for zone in zones:
-            try:
-                found = await self._service.deletions(zone.id)
-            except ZonedriveError as wrong:
-                if self._zone is not None or not isinstance(wrong, Forbidden | NotFound):
-                    wrong.message += f" (zone {zone.name!r})"
-                    raise
+        for zone, result in zip(zones, found, strict=True):
+            if isinstance(result, list):
+                self._deleted += result
+            elif result is not None and not self._may_miss(result):
+                raise result
+            else:
                 self._unseen.append(zone.name)
-                continue
-            self._deleted += [Deletion(zone, entry, at_ns) for entry, at_ns in found]
         self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
+
+    def _may_miss(self, wrong: ZonedriveError) -> bool:
+        """Return True if the answer may lack the trash of the zone with this error."""
+        return self._zone is None and isinstance(wrong, Forbidden | NotFound)
 
     async def _chosen(self, name: str) -> Deletion:
         """Return the deleted entry with the id `name`, or the only entry with this name or path.

@@ -14,6 +14,7 @@ from zonedrive.cli import sync
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
+from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, Unreachable, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -547,3 +548,34 @@ async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
     answer = await daemon.ask("logged-on")
     assert answer == {"profile": "published", "mountpoint": str(FOLDER)}
     assert daemon.heard == ["logged on"]
+
+
+class ManyZones(Service):
+    """Fake service with many zones, each of which answers after 7 s; z3 may be refused."""
+
+    refusal: ZonedriveError | None = None
+
+    async def zones(self) -> list[Zone]:
+        return [Zone(f"z{number}", f"Zone {number}", "r") for number in range(32)]
+
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        await trio.sleep(7)
+        if zone_id == "z3" and self.refusal is not None:
+            raise self.refusal
+        return [(Entry(f"e-{zone_id}", zone_id, "r", "a", False), 0)]
+
+
+async def test_the_trash_of_many_zones_is_listed_together(autojump_clock: MockClock) -> None:
+    """The time does not grow with each zone; a refusal hides one zone, an outage ends the list."""
+    service = ManyZones()
+    trash = Trash(cast(Any, service), "")
+    found = await trash.do("trash", [])
+    assert trio.current_time() == pytest.approx(4 * 7)
+    assert {each["zone"] for each in found["entries"]} == {f"Zone {n}" for n in range(32)}
+    service.refusal = NotFound("no such zone")
+    found = await trash.do("trash", [])
+    assert (len(found["entries"]), found["unseen"]) == (31, ["Zone 3"])
+    service.refusal = Unreachable("no route")
+    with pytest.raises(Unreachable, match="no route") as caught:
+        await trash.do("trash", [])
+    assert caught.value.message == "no route (zone 'Zone 3')"

@@ -6,6 +6,7 @@ the window and the notifications.
 """
 
 import gettext
+import operator
 import re
 from functools import cache, cached_property
 from pathlib import Path
@@ -67,6 +68,11 @@ class _Catalogue(gettext.GNUTranslations):
             return whole
         if not depth or len(line) > LONGEST:
             return line
+        clauses = line.split("; ")
+        if len(clauses) > 1 and all(clauses):
+            shown = [self.line(each, depth - 1) for each in clauses]
+            if all(map(operator.ne, shown, clauses)):
+                return "; ".join(shown)
         first, _, rest = line.partition(": ")
         if first and rest and self.gettext(first) != first:
             return f"{self.gettext(first)}: {self.line(rest, depth - 1)}"

@@ -154,6 +154,9 @@ def test_a_line_with_values_is_translated(german: dict[str, str]) -> None:
         ("a b/failed: no such text", "a b/failed: no such text"),
         ("a b/failed: the name is taken", "a b/failed: der Name ist vergeben"),
         ("restored conflict", "wiederhergestellt: conflict"),
+        ("1 file is not on the service yet; kept here, uploads continue at the next mount",
+         "1 Datei ist noch nicht auf dem Dienst; hier aufbewahrt, Uploads gehen beim nächsten"
+         " Einhängen weiter"),
         ("3 pending changes, the oldest for 1 day", "3 nicht gesendete Änderungen, die älteste seit"
          " 1 Tag"),
         ("uploading: the name is taken (HTTP 409 X: exists); use another name here or there",

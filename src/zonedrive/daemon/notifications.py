@@ -175,7 +175,7 @@ class Alerts:
         if len(fresh) > 1:
             title = translated("{count} files were also changed by other users")
             title = title.format(count=len(fresh))
-            text = translated("Your versions were saved next to theirs. The first is {copy}.")
+            text = translated("Your versions are kept as files of their own, the first as {copy}.")
         elif original == copy and found.get("by"):
             title = translated("{name} has replaced the version of {user}")
             title = title.format(name=name, user=found["by"])

@@ -42,6 +42,7 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Operation, Profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WORDS
 from zonedrive.remote.wire.fields import fits_header
+from zonedrive.translation import marked
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
@@ -58,6 +59,10 @@ _REFUSALS: Final = {
     "NOT_ALLOWED": "the user may not log on this way",
     "ALREADY_LOGGED_ON": "the user is logged on already",
 }
+
+CHECK: Final = marked("check user name, password and code")
+WRONG_WITH_CODE: Final = marked("logging on: unknown user, wrong password or wrong one-time code")
+"""Message for AUTHORIZATION_FAILED after a password and a one-time code; either may be wrong."""
 
 
 class CredentialPrompt(Protocol):
@@ -211,6 +216,10 @@ class Flow:
         try:
             return await self._access.logon(self._username, password=password, code=code, flow=flow)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
+            if refused.code == "AUTHORIZATION_FAILED" and code is not None:
+                raise CredentialsRefused(
+                    WRONG_WITH_CODE, remedy=CHECK, status=refused.status, code=refused.code
+                ) from refused
             raise _refusal(refused) from refused
 
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
@@ -470,9 +479,7 @@ async def dismiss(
         tell(f"{which}{known_as} remains valid at the service{until}, because {why}")
 
 
-def _refusal(
-    refused: RemoteError, remedy: str = "check user name, password and code"
-) -> RemoteError:
+def _refusal(refused: RemoteError, remedy: str = CHECK) -> RemoteError:
     words = _REFUSALS.get(refused.code)
     if words is None and isinstance(refused, Rejected):
         return refused

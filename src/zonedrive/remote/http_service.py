@@ -30,6 +30,7 @@ from zonedrive.remote.wire.fields import identifier, member, parse, plain_value
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.remote.wire.pagination import Page, identified
 from zonedrive.service_address import base_url
+from zonedrive.translation import marked
 
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
@@ -147,14 +148,16 @@ class HttpService(Service):
         return await move_entry(self.profile, change, present, parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
+        await self._change("delete", _of_entry(zone_id, entry_id), marked("deleting"), folder)
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
         values = _of_entry(zone_id, entry_id)
         return await self._changed_entry("restore", values, "restoring", folder)
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        await self._change("purge", _of_entry(zone_id, entry_id), "removing permanently", folder)
+        await self._change(
+            "purge", _of_entry(zone_id, entry_id), marked("removing permanently"), folder
+        )
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         doing = "listing versions"
@@ -203,12 +206,12 @@ class HttpService(Service):
     async def set_member(self, zone_id: str, member_id: str, level: str) -> None:
         """Set the access level of a user or group in a zone; add a new member if necessary."""
         values = {"zone": zone_id, "member": member_id, "level": level}
-        await self._change("set_member", values, "setting a level")
+        await self._change("set_member", values, marked("setting a level"))
 
     async def remove_member(self, zone_id: str, member_id: str) -> None:
         """Remove a user or group from a zone."""
         values = {"zone": zone_id, "member": member_id}
-        await self._change("remove_member", values, "removing a member")
+        await self._change("remove_member", values, marked("removing a member"))
 
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         """Create and return a link to an entry. Anyone who has the link can read the entry."""
@@ -234,7 +237,9 @@ class HttpService(Service):
 
     async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Revoke the link that `share` created for an entry."""
-        await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
+        await self._change(
+            "unshare", _of_entry(zone_id, entry_id), marked("ending the sharing"), folder
+        )
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         operation = self.profile.operation("member_link", folder=folder)
@@ -249,7 +254,7 @@ class HttpService(Service):
 
     async def revoke_token(self, token_id: str) -> None:
         """Revoke a token of the user before it expires."""
-        await self._change("revoke_token", {"token": token_id}, "revoking a token")
+        await self._change("revoke_token", {"token": token_id}, marked("revoking a token"))
 
     async def probe(self, state: State) -> None:
         is_offline = state == "offline"

@@ -36,6 +36,7 @@ class AccountView:
     profile: str
     status: dict[str, Any]  # of `zonedrive status --json`; {} if it is not known
     failure: Exception | None = None  # the reason why the status is not known
+    account: Account | None = None  # None if its file cannot be read
 
     @property
     def mountpoint(self) -> str:
@@ -174,6 +175,7 @@ def view(name: str) -> AccountView:
         account.profile,
         found,
         failure,
+        account,
     )
 
 

@@ -68,6 +68,7 @@ class Dialogue:
     request: LogonRequest  # as the user requested it
     requested: Offer | None = None  # sign-on method that the user chose on the first page
     _certificate: Path | None = None  # a temporary file, removed at the end
+    certificates: bytes = b""  # its content, for another attempt
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     question: Question | None = None
     error: Problem | None = None
@@ -250,10 +251,11 @@ class Logons:
         request: LogonRequest,
         way: Offer | None,
         certificate: Path | None,
+        pem: bytes,
     ) -> Dialogue:
         """Start a logon and return its dialogue. Raises ConfigError for an invalid service URL."""
         base_url(request.url)
-        dialogue = Dialogue(account, request, way, certificate)
+        dialogue = Dialogue(account, request, way, certificate, pem)
         while len(self._known) >= MOST:
             del self._known[next(iter(self._known))]
         self._known[dialogue.id] = dialogue

@@ -57,6 +57,9 @@ CHOICES = {
     **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
     "encrypt": ("true", "false"),
 }
+LOGON_FIELDS = (
+    "url", "username", "account", "profile", "idp", "personal_id", "save", "attempt",
+)  # fmt: skip
 TEMPORARY = ".goutputstream-"  # prefix of names that match the default of `local_only`
 
 
@@ -278,18 +281,27 @@ class Window:
         known = accounts.names()
         failed = self._logons.get(request.query_params.get("from", ""))
         name = request.query_params.get("account", "") or (failed.account if failed else "")
-        given = {"url": "", "username": "", "account": name, "profile": ""}
+        again = accounts.view(name) if name in known else None
+        given = dict.fromkeys(LOGON_FIELDS, "") | {"account": name}
+        sign_on: tuple[str, ...] = ()
         if failed is not None:
             options = failed.request
+            sign_on = failed.requested.option if failed.requested else ()
             given |= {
                 "url": options.url,
                 "username": options.username,
                 "profile": options.profile or "",
+                "save": "1" if options.save_password else "",
+                "attempt": failed.id if failed.certificates else "",
             }
+        elif again is not None and again.account is not None:
+            given["save"] = "1" if again.account.keeps_password else ""
+            sign_on = again.account.sign_on
+        if sign_on:
+            given[sign_on[0].removeprefix("--").replace("-", "_")] = sign_on[1]
         return self._page(
             request, "logon.html", given=given, error=failed.error if failed else None,
-            again=accounts.view(name) if name in known else None, fresh=_fresh(known),
-            shared=config.organization(name or _fresh(known)),
+            again=again, fresh=_fresh(known), shared=config.organization(name or _fresh(known)),
         )  # fmt: skip
 
     async def _begin_logon(self, request: Request) -> Response:
@@ -299,8 +311,10 @@ class Window:
             return await anyio.to_thread.run_sync(self._begun, request, form, pem)
 
     def _begun(self, request: Request, form: FormData, pem: bytes) -> Response:
-        given = {key: _text(form, key) for key in ("url", "username", "account", "profile")}
+        given = {key: _text(form, key) for key in LOGON_FIELDS}
         name = given["account"] or DEFAULT_ACCOUNT
+        if not pem and (failed := self._logons.get(given["attempt"])):
+            pem = failed.certificates
         again = accounts.view(name) if name in accounts.names() and form.get("again") else None
         error: Problem | None = None
         if name_remedy(name):
@@ -319,9 +333,9 @@ class Window:
                 username=given["username"] or (again.username if again else ""),
                 ca_file=os.fspath(certificate) if certificate else None,
                 profile=given["profile"] or None,
-                save_password=bool(form.get("save")),
+                save_password=bool(given["save"]),
             )
-            provider, document = _text(form, "idp"), _text(form, "personal_id")
+            provider, document = given["idp"], given["personal_id"]
             way = Offer("idp", provider) if provider else None
             way = Offer("personal-id", document) if document else way
             try:
@@ -331,7 +345,7 @@ class Window:
                     save_password=options.save_password,
                 )
                 shared.check_service(options.url)
-                dialogue = self._logons.begin(name, options.within(shared), way, certificate)
+                dialogue = self._logons.begin(name, options.within(shared), way, certificate, pem)
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
                 error = logons.problem_of(wrong)
@@ -823,9 +837,10 @@ def _unused(folder: Path, original: Path) -> str:
 
     Raises ZonedriveError if no name is free.
     """
+    mine = translated("mine")
     for number in range(1, 1000):
         again = f" {number}" if number > 1 else ""
-        name = f"{original.stem} ({translated('mine')}{again}){original.suffix}"
+        name = f"{original.stem} ({mine}{again}){original.suffix}"
         if not os.path.lexists(folder / name):
             return name
     raise ZonedriveError("there is no free name for your version", remedy="rename it yourself")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from zonedrive import errors
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
+from zonedrive.logon.flow import WRONG_WITH_CODE
 from zonedrive.paths import NO_ROOM
 from zonedrive.remedies import (
     AGAIN,
@@ -60,16 +61,27 @@ def of(error: Exception) -> Problem:
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
     if known is None:
         return worded(error)
-    if isinstance(error, errors.CredentialsRefused):
-        known = replace(known, text=_of_code().get(error.code, known.text))
+    if type(error) is errors.CredentialsRefused:
+        if not error.status:  # zonedrive or the user ended the logon, not the service
+            text, remedy = message_in_window(error.message), remedy_in_window(error.remedy)[0]
+            remedy = _sentence(remedy) or known.remedy
+            return replace(known, text=_sentence(text), remedy=remedy)
+        text = _of_code().get(error.code, known.text)
+        if error.message == WRONG_WITH_CODE:
+            text = _("The user name, the password or the one-time code is wrong.")
+        known = replace(known, text=text)
     if isinstance(error, ZonedriveError) and not isinstance(error, SAID):
         remedy, more = remedy_in_window(error.remedy)
         return replace(
-            known, remedy=known.remedy or remedy[:1].upper() + remedy[1:],
+            known, remedy=known.remedy or _sentence(remedy),
             reason=message_in_window(error.message),
             buttons=tuple(dict.fromkeys((*known.buttons, *more))),
         )  # fmt: skip
     return known
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def worded(error: Exception) -> Problem:

@@ -79,6 +79,13 @@ async def test_a_mailed_code_is_asked_for_after_the_mail(desk: Desk) -> None:
     assert person.wanted == ["password", "code ServiceMail"]
 
 
+async def test_a_refused_code_beside_a_password_is_named(desk: Desk) -> None:
+    """The service does not say which of the two is wrong, so the message names both."""
+    desk.answer(ROUTE, refuse(401, "AUTHORIZATION_FAILED"))
+    with pytest.raises(errors.CredentialsRefused, match="wrong password or wrong one-time code"):
+        await run(desk, Person(code="1"), code=True, code_kind="TOTP")
+
+
 @pytest.mark.parametrize("first", ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"])
 async def test_the_service_chooses_the_order(desk: Desk, first: str) -> None:
     """The order of the states is not published, so both orders work."""

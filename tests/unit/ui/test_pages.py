@@ -421,3 +421,45 @@ def test_uploaded_certificates_are_removed_at_the_exit(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     assert subprocess.check_output(command, env=environment) == b"b'x'\n"
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("work")
+async def test_another_logon_has_the_way_of_the_last_one() -> None:
+    """The page for another logon names the identity provider, and keeps the password as before."""
+    account = Account(
+        name="work", base_url="https://service.example", username="a",
+        sign_on=("--idp", "corp"), keeps_password=True,
+    )  # fmt: skip
+    account.save(AccountPaths("work"))
+    text = (await answered(pages.Window(nullcontext), "/logon?account=work")).text
+    assert re.search(r'name="idp"[^>]* value="corp"', text)
+    assert re.search(r'name="save"[^>]* checked', text)
+
+
+async def test_a_failed_logon_keeps_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt has the same certificate file, provider and choices."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    begun = list[tuple[str | None, bytes]]()
+
+    def log_on(dialogue: Dialogue) -> str:
+        path = dialogue.request.ca_file
+        begun.append((path, Path(path).read_bytes() if path else b""))
+        raise errors.CredentialsRefused("the two passwords differ", remedy="nothing was changed")
+
+    monkeypatch.setattr(Dialogue, "_log_on", log_on)
+    transport = httpx.ASGITransport(app=pages.Window(nullcontext).app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://window") as client:
+        form = {"url": "https://service.example", "account": "work", "idp": "corp", "save": "1"}
+        files = {"certificates": ("ca.pem", b"PEM")}
+        response = await client.post("/logon", data=form, files=files)
+        response = await client.get(response.headers["location"])
+        text = (await client.get(response.headers["location"])).text
+        assert "The two passwords differ" in text
+        given = dict(re.findall(r'name="(\w+)"[^>]* value="([^"]*)"', text))
+        assert (given["idp"], given["url"]) == ("corp", "https://service.example")
+        assert re.search(r'name="save"[^>]* checked', text)
+        await client.get((await client.post("/logon", data=given)).headers["location"])
+    assert [pem for _, pem in begun] == [b"PEM", b"PEM"]
+    assert not any(Path(path or "/").is_file() for path, _ in begun)

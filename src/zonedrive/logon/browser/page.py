@@ -18,6 +18,9 @@ from typing import Final
 
 import msgspec
 
+from zonedrive.remedies import message_in_window
+from zonedrive.translation import marked, translated
+
 STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--soft:#5b6675;--line:#d5dbe3;--back:#eef1f5;
 --card:#fff;--good:#1d7a46;--bad:#b3261e;--mild:#2257c9}
@@ -65,17 +68,18 @@ class Verdict(msgspec.Struct, frozen=True):
 
     kind: str  # good, bad, mild
     title: str
-    text: str
+    text: str = ""
 
 
+NEEDS_SCRIPT: Final = marked(
+    "This page needs JavaScript: it hands the answer of your sign-on to zonedrive, on this machine."
+)
 NOTHING: Final = Verdict(
     "mild", "Nothing came back", "No answer came with this page; zonedrive still waits for one."
 )
-GONE: Final = Verdict(
-    "mild", "zonedrive is not waiting any more", "Begin again with zonedrive logon."
-)
+GONE: Final = Verdict("mild", "zonedrive is not waiting any more", "Begin the logon again.")
 OVER: Final = Verdict("mild", "This sign-on is over", "Each of its addresses works once.")
-REFUSED: Final = Verdict("bad", "Refused", "This request does not belong to a sign-on.")
+REFUSED: Final = Verdict("bad", marked("Refused"), "This request does not belong to a sign-on.")
 
 
 def _digest(text: str) -> str:
@@ -108,15 +112,15 @@ def relay(to: str, then: str, page: str) -> bytes:
     waiting = (
         '<section id="waiting"><div class="mild"><svg viewBox="0 0 56 56" aria-hidden="true">'
         '<circle class="turning" cx="28" cy="28" r="22" stroke-dasharray="90 50"/></svg></div>'
-        "<h1>Signing on…</h1><noscript><p>This page needs JavaScript: it hands the answer of your"
-        " sign-on to zonedrive, on this machine.</p></noscript></section>"
+        f"<h1>{_shown(marked('Signing on…'))}</h1><noscript>"
+        f"<p>{_shown(NEEDS_SCRIPT)}</p></noscript></section>"
     )
     main = (
         f'<main data-to="{escape(to)}" data-then="{escape(then)}" data-page="{escape(page)}">'
         f"{waiting}{_section(NOTHING, 'nothing', hidden=True)}{_section(GONE, 'gone', hidden=True)}"
         "</main>"
     )
-    return _document("Signing on", main, SCRIPT)
+    return _document(marked("Signing on"), main, SCRIPT)
 
 
 def outcome(verdict: Verdict) -> bytes:
@@ -128,15 +132,19 @@ def _section(verdict: Verdict, name: str, *, hidden: bool = False) -> str:
     return (
         f'<section id="{name}" class="{verdict.kind}"{" hidden" if hidden else ""}>'
         '<svg viewBox="0 0 56 56" aria-hidden="true"><circle cx="28" cy="28" r="24"/>'
-        f"{_SIGNS[verdict.kind]}</svg><h1>{escape(verdict.title)}</h1><p>{escape(verdict.text)}</p>"
-        "<small>You can close this page.</small></section>"
+        f"{_SIGNS[verdict.kind]}</svg><h1>{_shown(verdict.title)}</h1><p>{_shown(verdict.text)}</p>"
+        f"<small>{_shown(marked('You can close this page.'))}</small></section>"
     )
+
+
+def _shown(text: str) -> str:
+    return escape(message_in_window(text))
 
 
 def _document(title: str, main: str, script: str = "") -> bytes:
     return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f'<!doctype html><html lang="{translated("en")}"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)} – zonedrive</title><style>{STYLE}</style>{main}"
+        f"<title>{_shown(title)} – zonedrive</title><style>{STYLE}</style>{main}"
         f"{f'<script>{script}</script>' if script else ''}</html>"
     ).encode()

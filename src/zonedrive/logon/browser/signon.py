@@ -26,7 +26,9 @@ from zonedrive.logon.api import LogonApi
 from zonedrive.logon.browser.listener import Listener, listening
 from zonedrive.logon.browser.page import Verdict
 from zonedrive.logon.wire import Offer, Outcome, Requirements
+from zonedrive.remedies import message_in_window
 from zonedrive.remote.profiles.operations import SignOn
+from zonedrive.translation import marked
 
 Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters
@@ -232,11 +234,12 @@ def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields
 
 def _good(outcome: Outcome) -> Verdict:
     if not outcome.logged_on:
-        return Verdict("mild", "One more step", "Continue in the terminal where zonedrive runs.")
-    who = f" as {outcome.user_id}" if outcome.user_id else ""
-    return Verdict("good", f"Signed on{who}", "You can close this page.")
+        return Verdict("mild", "One more step", "Continue where you began the logon.")
+    if outcome.user_id:
+        return Verdict("good", f"Signed on as {outcome.user_id}")
+    return Verdict("good", marked("Signed on"))
 
 
 def _sentence(message: str) -> str:
-    message = message.removeprefix("logging on: ")
+    message = message_in_window(message.removeprefix("logging on: "))
     return message[:1].upper() + message[1:] + "."

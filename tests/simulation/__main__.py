@@ -23,6 +23,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from tests.simulation.scenario import Scenario, draw, on_sandbox, parse
 from tests.simulation.shrink import kind, shrink
 
 CHUNK = 25
+CHUNKS = 8  # of a process: about 300 MB
 _now = time.perf_counter  # of the real clock, which a run replaces
 
 
@@ -51,7 +53,7 @@ def _simulate(
     Return the first seed, the number of those that ran, their digest, and the failed ones.
     """
     failed, digest, ran = [], hashlib.sha256(), 0
-    gc.disable()  # between runs is often enough
+    gc.disable()  # the process ends before it needs the memory
     for seed in seeds:
         if _now() > end_s:
             break
@@ -60,7 +62,6 @@ def _simulate(
         digest.update(result.digest.encode())
         if result.findings:
             failed.append((seed, result))
-    gc.collect()
     disks.close_left_open()
     return seeds.start, ran, digest.hexdigest(), failed
 
@@ -128,34 +129,36 @@ def main() -> int:
         shorten = given.shorten if "--shorten" in sys.argv else 0.0
         return _replay(given.replay, shorten=shorten, service=given.service)
     number = 10_000 if given.minutes == math.inf and given.seeds is None else given.seeds
-    ran, failures, kinds = 0, 0, dict[str, int]()
+    ran, kinds, shown = 0, Counter[str](), list[tuple[int, Result]]()
     digests = dict[int, str]()
     run(draw(0))  # what the processes share
     gc.freeze()
-    with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
+    fork = multiprocessing.get_context("fork")
+    with fork.Pool(given.jobs, maxtasksperchild=CHUNKS) as pool:
         chunks = _chunks(given.first, number, end_s)
         simulate = partial(_simulate, end_s=end_s, service=given.service)
         for first, count, digest, failed in pool.imap_unordered(simulate, chunks):
             ran += count
             digests[first] = digest
             for seed, result in failed:
-                failures += 1
-                kinds[kind(result)] = kinds.get(kind(result), 0) + 1
+                kinds[kind(result)] += 1
                 print(f"seed {seed}: {kind(result)}", flush=True)
                 if kinds[kind(result)] == 1:
-                    shortest = shrink(result, given.shorten, _now)
-                    _show(shortest, log=False)
-                    if given.keep:
-                        given.keep.mkdir(parents=True, exist_ok=True)
-                        (given.keep / f"failed-{seed}.txt").write_text(shortest.scenario.text())
+                    shown.append((seed, result))
+    for seed, result in shown:  # not before: a run replaces functions that new processes inherit
+        shortest = shrink(result, given.shorten, _now)
+        _show(shortest, log=False)
+        if given.keep:
+            given.keep.mkdir(parents=True, exist_ok=True)
+            (given.keep / f"failed-{seed}.txt").write_text(shortest.scenario.text())
     if number is not None and ran < number:
         print(f"the time is over: {ran} of {number} seeds ran")
     whole = hashlib.sha256("".join(digests[each] for each in sorted(digests)).encode())
-    print(f"{ran} seeds in {_now() - began:.0f} s, {failures} with findings, "
+    print(f"{ran} seeds in {_now() - began:.0f} s, {kinds.total()} with findings, "
           f"digest {whole.hexdigest()[:16]}")  # fmt: skip
-    for what, times in sorted(kinds.items(), key=lambda each: -each[1]):
+    for what, times in kinds.most_common():
         print(f"{times:6} {what}")
-    return bool(failures)
+    return bool(kinds)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import gc
 import os
 import random
 import re
+import sqlite3
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +28,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zonedrive.content import cache_index
 from zonedrive.db import Database, Migration
 
 BLOCK = 4096
+PAGE = 1024  # bytes, of a database whose disk notes nothing
 MANY = 500  # open files
 LEFT_OPEN = re.compile(r"/zd(case|sim)[^/]*/.* \(deleted\)$")  # of a run that has ended
 WAL_HEADER, FRAME_HEADER, INDEX_HEADER = 32, 24, 48
@@ -245,7 +248,7 @@ def instrument() -> Iterator[None]:
         disk = _of(path)
         if disk is not None and not disk.may_lose_power and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.write_bytes(_empty(open_, tuple(migrations)))
+            path.write_bytes(_empty(open_, path.name, tuple(migrations)))
         return open_(kind, path, migrations)
 
     for name in ("pwrite", "pwritev", "link", "copy_file_range"):
@@ -265,10 +268,15 @@ def instrument() -> Iterator[None]:
 
 
 @cache
-def _empty(make: Callable[..., Database], migrations: tuple[Migration, ...]) -> bytes:
-    """Return the bytes of a new database."""
+def _empty(make: Callable[..., Database], name: str, migrations: tuple[Migration, ...]) -> bytes:
+    """Return the bytes of a new database of that name, with small pages: they are copied fast."""
     with observing(), TemporaryDirectory() as folder:
-        path = Path(folder, "new.db")
+        path = Path(folder, name)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE}")
+            if name == cache_index.NAME:
+                connection.execute("PRAGMA auto_vacuum = FULL")  # as the index does itself
+            connection.execute("VACUUM")  # writes the first page
         make(Database, path, migrations).close()
         return path.read_bytes()
 

@@ -556,7 +556,7 @@ class FakeService(Service):
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
 
-        def work() -> Page[wire.Raw]:
+        def work() -> "Page[wire.Raw]":  # unquoted, the type would be made in each call
             self.world.enter(zone_id, self.user, Level.ADD)
             folder = self.world.readable(self.world.folder(zone_id, folder_id))
             nodes = self.world.children(folder.id)

@@ -119,12 +119,13 @@ class VirtualPath:
 
     def __init__(self, system: System, path: PurePosixPath) -> None:
         self.system, self._path = system, path
+        self._text = str(path) if path.parts else ""
 
     def __truediv__(self, name: "str | VirtualPath") -> "VirtualPath":
         return VirtualPath(self.system, self._path / str(name))
 
     def __str__(self) -> str:
-        return "" if self._path == PurePosixPath() else str(self._path)
+        return self._text
 
     def __repr__(self) -> str:
         return f"VirtualPath({str(self)!r})"

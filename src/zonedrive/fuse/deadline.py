@@ -110,7 +110,8 @@ def _limited(
         try:
             wait = resume()
         except StopIteration as done:
-            return cast(_R, done.value)
+            result: _R = done.value
+            return result
         except trio.Cancelled:
             if not cancelled:
                 raise

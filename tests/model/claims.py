@@ -6,7 +6,7 @@ author and its base.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 NOT_READ = "-"  # the program has not looked at what it replaced
@@ -63,6 +63,7 @@ class Claims:
     due: set[str] = field(default_factory=set)  # tokens that the service must have
     copied: set[str] = field(default_factory=set)  # that may be there more than once
     moment_s: float = SAME_MOMENT_S  # between two saves that cannot know of each other
+    stays: Callable[[str], bool] = lambda _path: False  # True for a path that may never be sent
     late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
     # id of a file: the names that programs took from it, and may have given to another file
     moved: dict[str, set[str]] = field(default_factory=dict)
@@ -185,7 +186,9 @@ class Claims:
             del mine[path]
         begun = [save.token for save in self.saves.values() if save.who == who][-1:]
         synced = self._since.pop(who, {})
-        groups = {path: {*tokens, *begun} for path, tokens in synced.items()}
+        groups = {
+            path: {*tokens, *begun} for path, tokens in synced.items() if not self.stays(path)
+        }
         after_cut = self._after_cut.setdefault(who, {})
         for path in groups.keys() & after_cut.keys():  # of an earlier power cut
             self._drop(after_cut[path])

@@ -1,8 +1,11 @@
 """Checks of what the service has in the end, by what programs wrote and were told."""
 
 import errno
+import fnmatch
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import trio
@@ -20,7 +23,19 @@ UNCALLED_FOR = {
     errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED,
 }  # fmt: skip
 """Errnos that no program gets while nothing is wrong."""
+NAMING = {"rename", "unlink", "rmdir", "mkdir"}
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+
+
+class LocalNames:
+    """The names that the setting `local_only` matches."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._pattern = re.compile("|".join(map(fnmatch.translate, patterns)))
+
+    def __call__(self, path: str) -> bool:
+        """Return True if the last name of the path matches."""
+        return bool(self._pattern.match(path.rpartition("/")[2]))
 
 
 class Calm:
@@ -39,17 +54,34 @@ class Calm:
         return not self._now and trio.current_time() > self._until + CALM_S
 
 
+@dataclass
+class NameCall:
+    """Call of a program that changes a name, with the ids on the service before the call.
+
+    An id is "" for what is not on the service, and None for nothing.
+    """
+
+    verb: str
+    old: str
+    new: str
+    old_id: str | None
+    new_id: str | None
+    has_waited: bool = False  # meanwhile, another entry may have got the name
+
+
 class WatchedSystem(System):
     """System calls of one program, with checks of their results."""
 
-    def __init__(self, mount: Any, who: str) -> None:
+    def __init__(self, mount: Any, who: str, identity: Callable[[str], str | None]) -> None:
+        """Watch a program of the machine `who`, where `identity` is `Machine.identity`."""
         super().__init__(mount)
-        self._who = who
+        self._who, self._identity = who, identity
         self.calm = Calm()
         self.lost_power = False  # bytes that were never synced may be damaged
         self.model: Model | None = None
         self.findings: list[str] = []
         self.refused: set[str] = set()  # tokens of saves that close(2) refused
+        self.names: list[NameCall] = []
         self._written: dict[int, bytes] = {}  # by descriptor, since the last fsync
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -60,8 +92,15 @@ class WatchedSystem(System):
             plain: tuple[Any, ...] = tuple(
                 str(each) if isinstance(each, VirtualPath) else each for each in args
             )
+            if name in NAMING:
+                self.note_names(name, *plain[:2])
+            began = trio.current_time()
             try:
-                result = real(*args, **options)
+                try:
+                    result = real(*args, **options)
+                finally:
+                    if name in NAMING:
+                        self.names[-1].has_waited = trio.current_time() > began
             except OSError as wrong:
                 self._failed(name, plain, wrong.errno or 0)
                 raise
@@ -75,6 +114,12 @@ class WatchedSystem(System):
 
         setattr(self, name, call)
         return call
+
+    def note_names(self, verb: str, old: str, new: str = "") -> None:
+        """Record a call that changes names, before it."""
+        new = new if verb == "rename" else ""
+        new_id = self._identity(new) if new else None
+        self.names.append(NameCall(verb, old, new, self._identity(old), new_id))
 
     def _failed(self, name: str, args: tuple[Any, ...], number: int) -> None:
         if name == "close" and number in DISK:
@@ -98,6 +143,7 @@ class RecordedWorld(World):
         self.made_s: dict[str, float] = {}  # by id of a version
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
+        self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
         # Ids of late versions that the file had from a second request meanwhile.  No client can
@@ -169,6 +215,8 @@ class RecordedWorld(World):
             made_s, token = self.made_s[newest.id], head(newest.data)
             is_late = asked_s < made_s < trio.current_time() - self.race_s
             is_deleted = self.nodes[node.id].trash_id
+            if is_deleted == node.id:
+                self.deletions.append((who, node))
             if is_deleted and is_late and token:
                 self.deleted_unseen.append((who, node.name, token))
 
@@ -217,3 +265,45 @@ def unseen(world: RecordedWorld, claims: Claims) -> list[str]:
     """Return the versions that were deleted by a machine on which nobody can have known them."""
     deleted = [each for each in world.deleted_unseen if not claims.has_read(each[0], each[2])]
     return [f"{path}: {who} deleted {token} unseen" for who, path, token in deleted]
+
+
+def uncalled(
+    world: RecordedWorld, calls: Mapping[str, Sequence[NameCall]], claims: Claims
+) -> list[str]:
+    """Return the deletions of somebody else's files that no program on the machine has asked for.
+
+    `calls` are those of all programs, by machine.
+    """
+    found = []
+    for who, node in world.deletions:
+        tokens = {head(version.data) for version in node.versions}
+        others = {token for token in tokens if token and claims.saves[token].who != who}
+        if others and not _is_called_for(node, calls[who]):
+            found.append(f"{node.name}: {who} deleted {sorted(others)}, which no program removed")
+    return found
+
+
+def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
+    """Return True if one of the calls may delete the file.
+
+    A new file that is renamed over it continues its history. A rename to a name of `local_only`
+    leaves it on the service, unless something else happens to its former name.
+    """
+    renames = []
+    for number, call in enumerate(calls):
+        names = {path.rpartition("/")[2] for path in (call.old, call.new)}
+        if node.name in names and (call.verb == "unlink" or call.has_waited):
+            return True
+        if call.verb == "unlink" and call.old_id == node.id:
+            return True
+        if call.verb == "rename" and node.id in (call.old_id, call.new_id):
+            if call.old_id and call.new_id is not None:
+                return True  # a file of the service takes the place of another file
+            renames += [number] if call.old_id == node.id else []
+    if len(renames) != 1:
+        return bool(renames)
+    (number,) = renames
+    former = calls[number].old
+    return any(former in (call.old, call.new) for call in calls[number + 1 :]) or any(
+        call.verb in ("rmdir", "mkdir") for call in calls
+    )

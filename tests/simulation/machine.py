@@ -21,6 +21,7 @@ from tests.simulation.network import WEATHERS, Line, SimulatedService, Weather
 from tests.simulation.sandbox_world import SandboxWorld
 from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.service import Service
+from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.reader import StateReader
 
 ResultT = TypeVar("ResultT")
@@ -139,6 +140,21 @@ class Machine(Client):
             self.paths.folder.mkdir()
         self.disk.erased()
         return True
+
+    def identity(self, path: str) -> str | None:
+        """Return the id on the service of what the client shows at a path, without a request.
+
+        Return "" if the service has no such entry, and None if there is nothing, or the client is
+        dead.
+        """
+        if not self.is_running:
+            return None
+        inodes = self.parts.state.inodes
+        with disks.observing():
+            inode: Inode | None = inodes.get(ROOT)
+            for name in path.split("/"):
+                inode = inode and inodes.child(inode.ino, name)
+        return None if inode is None else inode.remote_id or ""
 
     def die_after(self, steps: int, *, is_power_cut: bool) -> None:
         """Die after this number of steps."""

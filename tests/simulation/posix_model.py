@@ -8,7 +8,7 @@ effect is unknown, and so are the entries that it was about.
 import errno
 import os
 import stat
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,10 @@ ALONE = "alone: "  # beginning of each finding of the model
 EITHER = "either"
 """Id of a file that may continue the history of one of two files."""
 
+SENT, LOCAL, MAYBE = "sent", "local", "maybe"
+"""Where a file is: on the service, on the machine alone, or on the service depending on when each
+change was sent."""
+
 
 @dataclass(eq=False)
 class Node:
@@ -38,6 +42,8 @@ class Node:
     mtime_ns: int = 0  # 0: not looked at since the last change
     is_known: bool = True  # False: its existence and content are unknown
     made_s: float = field(default_factory=trio.current_time)
+    stay: str = SENT
+    origin: str = ""  # its path on the service at first
 
 
 @dataclass(eq=False)
@@ -59,18 +65,25 @@ class Model:
         settle_s: float = 0.0,
         strays: Container[str] = (),
         late: Container[str] = (),
+        stays: Callable[[str], bool] = lambda _path: False,
     ) -> None:
         """Begin with the content and service id of each path in `tree`.
 
         A new file may be on the service after `settle_s`, with a history of its own.  `strays` are
         names that may come back, because the profile cannot remove what has been sent.  `late` are
-        the tokens of versions that the service made after the client had given up waiting.
+        the tokens of versions that the service made after the client had given up waiting. `stays`
+        returns True for a name of `local_only`.
         """
         self._top, self._settle_s, self._strays = top, settle_s, strays
-        self._late = late
-        self._names = {path: Node(data, one) for path, (data, one) in tree.items()}
+        self._late, self._stays = late, stays
+        self._names = {path: Node(data, one, origin=path) for path, (data, one) in tree.items()}
         self._fds: dict[int, Descriptor] = {}
         self._left: dict[str, Node] = {}  # by path: the file that had it, and was moved away
+        self._freed: set[str] = set()  # names of `local_only` that files of the service have left
+        # By path: the file that was renamed to a name of `local_only`, while the service keeps the
+        # file that it was. In `_kept`, the service may have it, in `_required` it must.
+        self._kept: dict[str, Node] = {}
+        self._required: dict[str, Node] = {}
         self.findings: list[str] = []
         self.is_off = False  # after a power cut
 
@@ -111,17 +124,22 @@ class Model:
         for path, node in sorted(self._names.items()):
             if not self._is_known(path):
                 continue
-            if path.endswith("~"):
-                continue  # stays on the machine
+            if node.stay != SENT:
+                if node.stay == LOCAL and path in there:
+                    self.findings.append(f"{ALONE}{path} is on the service, though it is local")
+                continue
             if path not in there:
                 self.findings.append(f"{ALONE}{path} is not on the service")
             elif there[path] != node.data:
                 self.findings.append(f"{ALONE}{path} has another content on the service")
             elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
                 self.findings.append(f"{ALONE}{path} has lost its history")
+        for path, node in sorted(self._required.items()):
+            if node.is_known and (path not in there or ids[path] != node.id):
+                self.findings.append(f"{ALONE}{path} is gone, though its file is a backup")
         for path in sorted(there.keys() - self._names.keys()):
-            if f"{path}~" in self._names or self._is_stray(path):
-                continue  # a save that did not get beyond its backup, which stands for the file
+            if path in self._kept or self._is_stray(path):
+                continue
             self.findings.append(f"{ALONE}{path} is on the service, but not here")
         return self.findings
 
@@ -134,6 +152,9 @@ class Model:
             if not flags & os.O_CREAT:
                 self._differs("open", (path,), "success, but there is none")
             node = self._names[path] = Node(b"")
+            self._required.pop(path, None)
+            if self._stays(path):
+                node.stay = MAYBE if path in self._freed else LOCAL
             self._taken_over(path)
         if flags & os.O_TRUNC and node.data is not None:
             node.data, node.mtime_ns, node.is_known = b"", 0, True
@@ -213,6 +234,7 @@ class Model:
             return
         moved, replaced = self._taken(old), self._taken(new)
         self._names |= {new + path: node for path, node in moved.items()}
+        self._note_stays(old, moved, new, replaced, is_exchange=flags == EXCHANGE)
         if flags == EXCHANGE:
             self._names |= {old + path: node for path, node in replaced.items()}
             for node in (*moved.values(), *replaced.values()):
@@ -229,14 +251,90 @@ class Model:
             self._left[old] = file
 
     def _unlink(self, _none: None, path: str) -> None:
-        removed = self._taken(self._inside(path))
-        self._left |= {self._inside(path) + rest: node for rest, node in removed.items()}
+        path = self._inside(path)
+        removed = self._taken(path)
+        self._left |= {path + rest: node for rest, node in removed.items()}
+        for node in removed.values():
+            self._leaves(path, node)
 
     def _rmdir(self, _none: None, path: str) -> None:
         self._taken(self._inside(path))
+        self._touched(self._inside(path))
 
     def _mkdir(self, _none: None, path: str, _mode: int = 0) -> None:
         self._names[self._inside(path)] = Node(None)
+        self._touched(self._inside(path))
+
+    # ---- names of `local_only` ----
+
+    def _note_stays(
+        self,
+        old: str,
+        moved: Mapping[str, Node],
+        new: str,
+        replaced: Mapping[str, Node],
+        *,
+        is_exchange: bool,
+    ) -> None:
+        """Note where the files are after a rename."""
+        file, former = moved.get(""), replaced.get("")
+        if is_exchange or file is None or file.data is None:
+            for path in (old, new):
+                self._touched(path)
+            for here, nodes in ((new, moved), (old, replaced)):
+                for rest, node in nodes.items():
+                    if is_exchange and (node.stay != SENT or self._stays(here + rest)):
+                        node.stay = MAYBE
+            self._freed |= {path for path in (old, new) if self._stays(path)}
+            self._freed |= {_moved(path, old, new) for path in self._freed}
+            self._kept |= {_moved(path, old, new): node for path, node in self._kept.items()}
+            return
+        was, is_old = file.stay, file.id not in ("", EITHER)
+        self._required.pop(new, None)
+        if not self._stays(new):
+            self._leaves(old, file)
+            file.stay = SENT
+            return
+        is_required = was == SENT and is_old and file.origin == old
+        if former is None and new not in self._freed:
+            file.stay = LOCAL
+        elif former is not None and former.stay == LOCAL and was != MAYBE:
+            file.stay = LOCAL
+            for places in (self._kept, self._required):
+                places |= {path: file for path, node in places.items() if node is former}
+            if was == SENT:
+                self._required = {
+                    path: node for path, node in self._required.items() if node is not file
+                }
+        elif former is not None and former.stay == SENT:
+            file.stay, is_required = SENT, False
+        else:
+            file.stay, is_required = MAYBE, False
+        if was == LOCAL and former is not None:
+            self._required = {
+                path: node for path, node in self._required.items() if node is not file
+            }
+        if self._stays(old) and was != LOCAL:
+            self._freed.add(old)
+        if file.stay != SENT:
+            self._kept[old] = file
+        if is_required:
+            self._required[old] = file
+
+    def _leaves(self, path: str, node: Node) -> None:
+        """Note that a file has left a name for an ordinary one, or was removed."""
+        if self._stays(path) and node.stay != LOCAL:
+            self._freed.add(path)
+        self._kept = {one: each for one, each in self._kept.items() if each is not node}
+        self._required = {one: each for one, each in self._required.items() if each is not node}
+
+    def _touched(self, path: str) -> None:
+        """Note that something else has the path, or that all below it is somewhere else."""
+        self._required = {
+            one: node
+            for one, node in self._required.items()
+            if one != path and not one.startswith(f"{path}/")
+        }
 
     # ---- inside ----
 
@@ -277,7 +375,12 @@ class Model:
             for one in [*self._names]:
                 if one == path or one.startswith(f"{path}/"):
                     self._names[one].is_known = False
-            self._names.setdefault(path, Node(b"", is_known=False))
+                    self._kept[one] = self._names[one]
+            node = self._names.setdefault(path, Node(b"", is_known=False))
+            if self._stays(path):
+                node.stay = MAYBE
+                self._freed.add(path)
+            self._touched(path)
 
     def _missing(self, name: str, args: tuple[Any, ...], paths: list[str]) -> None:
         """Report an ENOENT although all entries that the call needs exist."""
@@ -296,3 +399,8 @@ class Model:
     def _differs(self, name: str, args: tuple[Any, ...], what: str) -> None:
         shown = " ".join(str(each) for each in args if isinstance(each, str))
         self.findings.append(f"{ALONE}{name} {shown}: {what}")
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    """Return the path after a rename of a folder."""
+    return new + path[len(old) :] if path.startswith(f"{old}/") else path

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -35,12 +35,13 @@ from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
-from tests.simulation.checker import RecordedWorld, WatchedSystem
+from tests.simulation.checker import LocalNames, RecordedWorld, WatchedSystem
 from tests.simulation.machine import CLOCK_S, BootId, Machine
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
-from tests.simulation.scenario import MACHINES, WEB, Scenario, Step
+from tests.simulation.scenario import LOCAL_NAMES, MACHINES, WEB, Scenario, Step
+from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.sandbox.errors import ApiError
@@ -65,6 +66,7 @@ REMOVING = {
 EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
+SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 
@@ -376,6 +378,9 @@ class Run:
         self._systems: dict[str, WatchedSystem] = {}
         self._lines: dict[str, bytes] = {}
         verbs = {step.verb for step in scenario.steps}
+        self._is_alone = len(scenario.users) == 1 and all(
+            step.who != WEB for step in scenario.steps
+        )
         self._changes_profile = "profile" in verbs
         self._is_published = scenario.profile == "published" or self._changes_profile
 
@@ -421,6 +426,9 @@ class Run:
         for path in scenario.planted:
             self._web_writes(path)
         options = dict(each.split("=") for each in scenario.options)
+        local_only = options.get("local_only")
+        self._stays = LocalNames(local_only.split(":") if local_only else LOCAL_ONLY)
+        self.claims.stays = self._stays
         cut = {step.who for step in scenario.steps if step.verb == "power"}
         for name, user in zip(MACHINES, scenario.users, strict=False):
             place = self._folder / name
@@ -432,7 +440,7 @@ class Run:
             )  # fmt: skip
             machine.lost_power = partial(self._lose_power, name)
             self.machines[name] = machine
-            system = self._systems[name] = WatchedSystem(Mount(machine), name)
+            system = self._systems[name] = WatchedSystem(Mount(machine), name, machine.identity)
             root = VirtualPath(system, PurePosixPath(ZONE, FOLDER))
             program = SimulatedProgram(name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
             program.system, program.lines, program.world = system, self._lines, self.world
@@ -448,13 +456,14 @@ class Run:
             program.settle_s = machine.settings.settle
             self._programs[name] = program
             await machine.boot()
-        is_alone = len(self.machines) == 1 and all(step.who != WEB for step in scenario.steps)
-        if is_alone and not self._changes_profile:
+        if self._is_alone and not self._changes_profile:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
             late = self.world.sent_late
-            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late)
+            self._systems["A"].model = Model(
+                f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late, self._stays
+            )
 
     def _id(self, path: str) -> str:
         return self._web.entry_id(f"{FOLDER}/{path}")
@@ -562,7 +571,8 @@ class Run:
 
     async def _log_off(self, machine: Machine) -> None:
         """Delete all local data, unless some of it is only on the machine."""
-        before = self.claims.here(machine.name)
+        before = await self._sendable(machine)
+        local = self.claims.here(machine.name).keys() - before.keys()
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         if answer.get("exit") == 0:
             here = self.claims.here(machine.name)  # programs work meanwhile
@@ -575,6 +585,8 @@ class Run:
             self.trace.note(machine.name, "stays logged on")
             return
         self.trace.note(machine.name, "is logged off")
+        for path in local:
+            self.claims.removed(machine.name, path)
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True
 
@@ -646,6 +658,7 @@ class Run:
             await self._sync(name, final=True)
         allowed = {each.draft for each in self._programs.values()}
         allowed = allowed if self._is_published else set()
+        allowed |= set(LOCAL_NAMES)
         for path in self._there():
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
@@ -670,6 +683,8 @@ class Run:
                 ids = {path: self._id(path) for path in there}
                 self.findings += system.model.final(there, ids)
         self.findings += checker.unseen(self.world, self.claims)
+        calls = {name: system.names for name, system in self._systems.items()}
+        self.findings += checker.uncalled(self.world, calls, self.claims)
         is_forgotten = any(step.verb == "log_off" for step in self.scenario.steps)
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
@@ -690,19 +705,45 @@ class Run:
 
     async def _sync(self, name: str, *, final: bool) -> None:
         machine = self.machines[name]
-        before = self.claims.here(name)
+        before = await self._sendable(machine)
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         self.trace.note(name, f"sync exits with {answer.get('exit')}")
         for _ in range(ADVICES):
             if not (answer.get("exit") and await self._follow(machine, answer.get("failed") or ())):
                 break
-            before = self.claims.here(name)
+            before = await self._sendable(machine)
             answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         left = {key: answer.get(key) for key in ("reason", "left", "failed", "lost", "taken_back")}
         if answer.get("exit") == 0:
             self.claims.sent(before)
         elif final or not answer.get("taken_back"):
             raise Finding(f"sync of {name} exits with {answer.get('exit')}: {left}")
+
+    async def _sendable(self, machine: Machine) -> dict[str, str]:
+        """Return the last save of a machine by path, without the files that are local-only."""
+        here = self.claims.here(machine.name)
+        if not any(map(self._stays, here)):
+            return dict(here)
+        tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
+        staying = [path for path in tree if self._stays(path)]
+        # A coworker may have moved the folder of such a file.
+        local = {head(tree[path] or b"") for path in staying if await self._is_local(machine, path)}
+        return {
+            path: token
+            for path, token in here.items()
+            if not (self._stays(path) and token in local)
+        }
+
+    async def _is_local(self, machine: Machine, path: str) -> bool:
+        return await self._attribute(machine, path, "state") == "local"
+
+    async def _attribute(self, machine: Machine, path: str, name: str) -> str:
+        """Return an attribute of an entry, "" if the machine does not tell it."""
+        with contextlib.suppress(OSError):
+            whole = f"{ZONE}/{FOLDER}/{path}"
+            attribute = f"user.zonedrive.{name}"
+            return (await machine.perform(machine.kernel.getxattr, whole, attribute)).decode()
+        return ""
 
     async def _follow(self, machine: Machine, failed: Iterable[dict[str, str]]) -> bool:
         """Do what the errors of rejected uploads ask a person to do; return False for others."""
@@ -717,6 +758,7 @@ class Run:
                 place = f"{RESCUED}-{self._rescued}.txt"
                 old = path.removeprefix(f"{ZONE}/{FOLDER}/")
                 self.claims.renamed(machine.name, old, place)
+                self._systems[machine.name].note_names("rename", path, f"{ZONE}/{FOLDER}/{place}")
                 await machine.perform(machine.kernel.rename, path, f"{ZONE}/{FOLDER}/{place}")
                 with contextlib.suppress(OSError):  # up to a folder with other entries
                     for folder in PurePosixPath(path).parents:
@@ -747,22 +789,30 @@ class Run:
         return True
 
     async def _here(self, name: str, there: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-        """Return what a machine shows, without the names that stay on it.
+        """Return what a machine shows, without the files that are local-only.
 
-        If the machine died or its disk failed between the two steps of a save, the backup stands
-        for the file.
+        A file that was renamed to such a name stands for the file that the service keeps, and a
+        local-only file for a file of the service that has its name.
         """
         machine = self.machines[name]
         found = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
-        for backup in [each for each in found if each.endswith(BACKUP)]:
-            del found[backup]
-            for folder in map(str, PurePosixPath(backup).parents):  # deleted there, kept for it
+        staying = [each for each in found if self._stays(each)]
+        local = [each for each in staying if await self._is_local(machine, each)]
+        ids = {self._id(path): path for path in there} if local else {}
+        for path in local:
+            del found[path]
+        for path in local:
+            for folder in map(str, PurePosixPath(path).parents):  # deleted there, kept for it
                 if folder in found and folder not in there and not _has_entries(found, folder):
                     del found[folder]
-            original = backup.removesuffix(BACKUP)
-            was_cut_short = machine.deaths or self._programs[name].expected & DISK_TROUBLE
-            if was_cut_short and original in there:
-                found.setdefault(original, there[original])
+            kept = ids.get(await self._attribute(machine, path, "id"))
+            if kept is not None and kept not in found:
+                found[kept] = there[kept]
+        for path in [each for each in found if each not in there]:
+            if (plain := SHOWN.sub("", path)) in local:
+                found[plain] = found.pop(path)
+        if not self._is_alone:  # a local-only file may hide a file that somebody else has made
+            found |= {path: there[path] for path in local if path in there and path not in found}
         return found
 
     async def _differences(self) -> str:
@@ -853,7 +903,7 @@ def _short(content: bytes | None) -> str:
     return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content[:60])
 
 
-def _expected(path: str, allowed: set[str]) -> bool:
+def _expected(path: str, allowed: Container[str]) -> bool:
     """Return True if an entry of that name was requested, or is a conflict copy of one."""
     folder, _, name = COPY.sub("", path).rpartition("/")
     known = {part for each in FOLDERS for part in each.split("/") if part} | {"moved"}

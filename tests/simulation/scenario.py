@@ -20,6 +20,7 @@ WEB = "W"
 MACHINES = "ABC"
 DAY_S = 86_400.0
 SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
+LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
@@ -105,6 +106,7 @@ def draw(seed: int) -> Scenario:
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
     drawn = _with_unchanged_saves(random.Random(f"unchanged {seed}"), drawn)
     drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
+    drawn = _with_local_names(random.Random(f"local {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -139,6 +141,29 @@ def _with_emptied_files(numbers: random.Random, scenario: Scenario) -> Scenario:
         save, after = numbers.choice(saves), int(numbers.expovariate(1 / 8))
         steps.append(Step(f"{save.who}!", "die", round(save.at_s + 0.5, 3), (str(after),)))
     return replace(scenario, steps=tuple(steps))
+
+
+FORMER = "two.txt"
+LOCAL_NAMES = ("one.txt~", ".one.txt.swp", FORMER)
+"""Names that take the place of FORMER. FORMER itself means that a setting makes it local-only."""
+
+
+def _with_local_names(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Give a third of the files a name of `local_only`, in a share of the seeds.
+
+    The service has some of these files at first, and people at a browser make others.
+    """
+    if numbers.random() >= LOCAL_SHARE:
+        return scenario
+    name = numbers.choice(LOCAL_NAMES)
+    if name == FORMER:
+        return replace(scenario, options=(*scenario.options, f"local_only={FORMER}:*~"))
+
+    def named(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path.replace(FORMER, name) for path in paths)
+
+    steps = (replace(step, arguments=named(step.arguments)) for step in scenario.steps)
+    return replace(scenario, planted=named(scenario.planted), steps=tuple(steps))
 
 
 def on_sandbox(scenario: Scenario) -> Scenario:

@@ -16,7 +16,7 @@ import trio
 
 from tests.harness.in_process import URL
 from tests.harness.transports import LoopBody, PulledBody
-from tests.simulation.network import WEATHERS, Line, Passage, Sending, Weather
+from tests.simulation.network import PAGE, WEATHERS, Line, Passage, Sending, Weather
 from tests.simulation.sandbox_world import Answer, SandboxWorld
 from zonedrive.config import Settings
 from zonedrive.logon.bearer_auth import NAME, BearerAuth
@@ -35,8 +35,8 @@ from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.sandbox.errors import ApiError, code_of, error_body
 
 ResultT = TypeVar("ResultT")
-PAGE = b"<html><body>Down for maintenance</body></html>"  # of a gateway
 WHOLE = 0.7  # probability that head and body of an answer come at once
+BY_PAGE = "PAGE"  # code of an error that becomes a page
 UPLOADS = b"/files/"  # in the target of an upload, and of a read
 
 
@@ -116,6 +116,10 @@ class _Sent(Sending):
     def refused(self, error: ApiError) -> Exception:
         return error  # which the transport turns into an answer
 
+    def answered_by_page(self, status: int) -> Exception:
+        is_bare = self.effect and UPLOADS not in self.target.encode()
+        return ApiError(404 if is_bare else status, BY_PAGE, "")
+
 
 class _End:
     """The service's end of a client's line."""
@@ -150,6 +154,8 @@ class _End:
         If the weather is calm again, the answer still has the status that was drawn.
         """
         numbers, status = self.numbers, refused.status
+        if refused.code == BY_PAGE:
+            return Answer(status, [(b"content-length", b"%d" % len(PAGE))], PAGE)
         body = error_body(code_of(status), refused.message)
         form = numbers.choice(("service", "service", "page", "nothing", "redirect", "success"))
         if self.line.weather() == WEATHERS["calm"]:

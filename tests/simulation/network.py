@@ -16,7 +16,7 @@ import trio
 
 from tests.harness.fake_service import HOST, FakeService, _Request
 from tests.simulation.checker import RecordedWorld
-from zonedrive.errors import Interrupted, RemoteError, ReplyLost, TimedOut, Unreachable
+from zonedrive.errors import BadAnswer, Interrupted, RemoteError, ReplyLost, TimedOut, Unreachable
 from zonedrive.sandbox.errors import ApiError
 
 ResultT = TypeVar("ResultT")
@@ -35,11 +35,19 @@ class Weather:
     statuses: tuple[int, ...] = (500, 502, 503, 504, 429, 408)
     stalled: float = 0.0  # the answer comes after up to `stall_s`
     stall_s: float = 90.0
+    paged: float = 0.0  # an HTML page of a gateway, with one of the statuses below
+    page_statuses: tuple[int, ...] = (404,)
     down: bool = False
     is_logged_off: bool = False
 
 
-WEATHERS = {
+PAGES = {
+    "unrouted": Weather(paged=1.0),
+    "misrouted": Weather(paged=0.6, page_statuses=(404, 404, 403, 200)),
+}
+"""Weathers in which a gateway answers, without a route to the service."""
+PAGE = b"<html><body>Down for maintenance</body></html>"
+ORDINARY = {
     "calm": Weather(),
     "slow": Weather(delay_s=3.0),
     "lossy": Weather(delay_s=0.3, unsent=0.1, lost=0.2),
@@ -52,6 +60,7 @@ WEATHERS = {
     "down": Weather(down=True),
     "logged-off": Weather(is_logged_off=True),
 }
+WEATHERS = ORDINARY | PAGES
 
 
 class Sending(Protocol):
@@ -78,6 +87,12 @@ class Sending(Protocol):
 
     def refused(self, error: ApiError) -> Exception:
         """Return the error of a request that the service or a gateway rejects."""
+
+    def answered_by_page(self, status: int) -> Exception:
+        """Return the error of a page, whose status is 404 if this one would mean a result.
+
+        A refusal or success cannot be told from one of the service, where a change has no content.
+        """
 
 
 @dataclass
@@ -125,6 +140,8 @@ class Line:
         left = await self._slept(delay, request.seconds, request)
         if weather.is_logged_off:
             raise request.refused(ApiError(401, "NOT_LOGGED_ON", "Log on first"))
+        if weather.paged and numbers.random() < weather.paged:
+            raise request.answered_by_page(numbers.choice(weather.page_statuses))
         if numbers.random() < weather.unsent:
             raise request.unsent()
         if numbers.random() < weather.refused:
@@ -201,6 +218,12 @@ class _Sent(Sending):
 
     def refused(self, error: ApiError) -> RemoteError:
         return FakeService._refusal(self._request, error)
+
+    def answered_by_page(self, status: int) -> RemoteError:
+        if status == 200 and (self._request.content or not self.effect):
+            return BadAnswer(f"{self._doing}: the answer is no JSON")
+        status = 404 if self.effect and not self._request.content else status
+        return FakeService._failed(self._request, status, PAGE)
 
 
 class SimulatedService(FakeService):

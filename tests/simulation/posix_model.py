@@ -79,6 +79,7 @@ class Model:
         self._names = {path: Node(data, one, origin=path) for path, (data, one) in tree.items()}
         self._fds: dict[int, Descriptor] = {}
         self._left: dict[str, Node] = {}  # by path: the file that had it, and was moved away
+        self._given_up: set[str] = set()  # files that may come back, as edits that were refused
         self._freed: set[str] = set()  # names of `local_only` that files of the service have left
         # By path: the file that was renamed to a name of `local_only`, while the service keeps the
         # file that it was. In `_kept`, the service may have it, in `_required` it must.
@@ -225,7 +226,8 @@ class Model:
         every = {one.rpartition("/")[2] for one in children}
         if known - set(names):
             self._differs("listdir", (path,), f"{sorted(known - set(names))} are missing")
-        if strange := {one for one in names if one not in every and one not in self._strays}:
+        strange = {one for one in names if one not in every}
+        if strange := {one for one in strange if not self._is_stray(f"{path}/{one}".lstrip("/"))}:
             self._differs("listdir", (path,), f"{sorted(strange)} are strange")
 
     def _rename(self, _none: None, old: str, new: str, flags: int = 0) -> None:
@@ -253,6 +255,7 @@ class Model:
     def _unlink(self, _none: None, path: str) -> None:
         path = self._inside(path)
         removed = self._taken(path)
+        self._given_up |= {path} if self._strays else set()
         self._left |= {path + rest: node for rest, node in removed.items()}
         for node in removed.values():
             self._leaves(path, node)
@@ -354,7 +357,7 @@ class Model:
         return True
 
     def _is_stray(self, path: str) -> bool:
-        return path.rpartition("/")[2] in self._strays
+        return path in self._given_up or path.rpartition("/")[2] in self._strays
 
     def _found(self, path: str) -> Node | None:
         """Return the entry; one that may have come back is unknown."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.model.programs import LARGE, PATHS, VERBS
-from tests.simulation.network import WEATHERS
+from tests.simulation.network import ORDINARY, PAGES
 
 SAVES = (
     "save_synced", "write_on", "save_slowly", "save_shorter", "save_beside_backup",
@@ -20,6 +20,7 @@ WEB = "W"
 MACHINES = "ABC"
 DAY_S = 86_400.0
 SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
+PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -107,6 +108,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_unchanged_saves(random.Random(f"unchanged {seed}"), drawn)
     drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
     drawn = _with_local_names(random.Random(f"local {seed}"), drawn)
+    drawn = _with_gateway_pages(random.Random(f"pages {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -166,16 +168,40 @@ def _with_local_names(numbers: random.Random, scenario: Scenario) -> Scenario:
     return replace(scenario, planted=named(scenario.planted), steps=tuple(steps))
 
 
+def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let a gateway answer one or two machines with pages, in a share of the seeds."""
+    if numbers.random() >= PAGE_SHARE or not scenario.steps:
+        return scenario
+    steps = list(scenario.steps)
+    for _ in range(numbers.choice((1, 1, 2))):
+        who, at_s = numbers.choice(MACHINES[: len(scenario.users)]), numbers.choice(steps).at_s
+        end_s = at_s + numbers.expovariate(1 / 20)
+        inside = [step for step in steps if step.who == f"{who}~" and at_s <= step.at_s <= end_s]
+        steps = [step for step in steps if step not in inside]
+        steps += [
+            Step(f"{who}~", numbers.choice(sorted(PAGES)), at_s),
+            Step(f"{who}~", "calm", round(end_s, 3)),
+        ]
+    return replace(scenario, steps=_in_order(steps))
+
+
+def _in_order(steps: list[Step]) -> tuple[Step, ...]:
+    """Return the steps with those of each actor in the order of their times."""
+    actors = [*dict.fromkeys(step.who for step in steps)]
+    return tuple(sorted(steps, key=lambda step: (actors.index(step.who), step.at_s)))
+
+
 def on_sandbox(scenario: Scenario) -> Scenario:
     """Return the scenario on a sandbox, with settings that concern the HTTP client."""
     numbers = random.Random(f"sandbox {scenario.seed}")
-    options = (
+    options: tuple[str, ...] = (
         f"connections={numbers.choice((1, 2, 32, 32))}",
         f"upload_limit={numbers.choice((0, 0, 50_000, 1_000_000))}",
         f"download_limit={numbers.choice((0, 0, 50_000))}",
     )
     service = numbers.choice(("sandbox", "sandbox", "paged"))
-    return replace(scenario, options=scenario.options + options, service=service)
+    options = (*scenario.options, *options)
+    return replace(scenario, options=options, service=service)
 
 
 def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:
@@ -202,7 +228,7 @@ def _network(numbers: random.Random, who: str, at_s: float) -> list[Step]:
     found = []
     for _ in range(numbers.choice((0, 0, 1, 1, 2))):
         at_s += numbers.expovariate(1 / 8)
-        found.append(Step(who, numbers.choice(sorted(WEATHERS)), round(at_s, 3)))
+        found.append(Step(who, numbers.choice(sorted(ORDINARY)), round(at_s, 3)))
         at_s += numbers.expovariate(1 / 30)
         found.append(Step(who, "calm", round(at_s, 3)))
     return found

@@ -157,6 +157,7 @@ class World:
         self.key: Callable[[str], str] = str  # names with equal keys count as one name
         self.stored: Callable[[str], str] = str  # what a new name is stored as
         self.answer_unit_us = 1  # precision of the times in answers to uploads and moves
+        self.step_us = 1000  # between two changes
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
@@ -199,7 +200,7 @@ class World:
 
     def now_us(self) -> int:
         """Return the next moment; no two changes have the same."""
-        self._now_us += 1000
+        self._now_us += self.step_us
         return self._now_us
 
     # ---- looking ----

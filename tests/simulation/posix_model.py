@@ -66,16 +66,19 @@ class Model:
         strays: Container[str] = (),
         late: Container[str] = (),
         stays: Callable[[str], bool] = lambda _path: False,
+        *,
+        keeps_times: bool = True,
     ) -> None:
         """Begin with the content and service id of each path in `tree`.
 
         A new file may be on the service after `settle_s`, with a history of its own.  `strays` are
         names that may come back, because the profile cannot remove what has been sent.  `late` are
         the tokens of versions that the service made after the client had given up waiting. `stays`
-        returns True for a name of `local_only`.
+        returns True for a name of `local_only`. Without `keeps_times`, a saved file may get the
+        time of its version.
         """
         self._top, self._settle_s, self._strays = top, settle_s, strays
-        self._late, self._stays = late, stays
+        self._late, self._stays, self._keeps_times = late, stays, keeps_times
         self._names = {path: Node(data, one, origin=path) for path, (data, one) in tree.items()}
         self._fds: dict[int, Descriptor] = {}
         self._left: dict[str, Node] = {}  # by path: the file that had it, and was moved away
@@ -215,7 +218,12 @@ class Model:
             return
         # A save that the service stores late and after its repetition is a newer version there.
         is_late = head(node.data) in self._late
-        if node.mtime_ns and found.st_mtime_ns != node.mtime_ns and not is_late:
+        if (
+            self._keeps_times
+            and node.mtime_ns
+            and found.st_mtime_ns != node.mtime_ns
+            and not is_late
+        ):
             self._differs("stat", (path,), "another mtime, but nothing was written")
         node.mtime_ns = found.st_mtime_ns
 

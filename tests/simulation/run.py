@@ -54,6 +54,7 @@ SYNC_S = 120.0  # virtual seconds for sending everything
 PEACE_S = 120.0  # virtual seconds after which machines must show what the service has
 LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several calls
 ADVICES = 3  # of errors that a person follows: a file may have one after the other
+SECOND_US = 1_000_000
 LOOK_S = 5.0  # between two looks at what they show
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
@@ -370,6 +371,9 @@ class Run:
         if scenario.service != "memory":
             is_paged = scenario.service == "paged"
             self.world = SandboxWorld(folder / "service", is_paged=is_paged)
+        if scenario.times != "exact":
+            self.world.answer_unit_us = SECOND_US
+            self.world.step_us = SECOND_US if scenario.times == "whole" else self.world.step_us
         people = {f"{name}@{DOMAIN}": level for name, level in LEVELS.items()}
         self._zone = self.world.add_zone(ZONE, people)
         self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)
@@ -461,9 +465,12 @@ class Run:
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
             late = self.world.sent_late
+            # A client that gets no second answer cannot know whether a time is its own.
+            has_answers = all(not step.who.endswith("~") for step in scenario.steps)
             self._systems["A"].model = Model(
-                f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late, self._stays
-            )
+                f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late, self._stays,
+                keeps_times=scenario.times != "mixed" or has_answers,
+            )  # fmt: skip
 
     def _id(self, path: str) -> str:
         return self._web.entry_id(f"{FOLDER}/{path}")

@@ -21,6 +21,7 @@ MACHINES = "ABC"
 DAY_S = 86_400.0
 SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
 PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
+PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seconds
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -49,6 +50,7 @@ class Scenario:
     planted: tuple[str, ...] = ()  # paths that exist at first
     steps: tuple[Step, ...] = field(default=())
     service: str = "memory"  # or "sandbox", or "paged": a sandbox whose lists have pages
+    times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
 
     def text(self) -> str:
         """Return the scenario in the form that `parse` reads."""
@@ -57,6 +59,7 @@ class Scenario:
             f"options {' '.join(self.options)}", f"planted {' '.join(self.planted)}",
         ]  # fmt: skip
         head += [f"service {self.service}"] if self.service != "memory" else []
+        head += [f"times {self.times}"] if self.times != "exact" else []
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     def without(self, places: set[int]) -> "Scenario":
@@ -71,7 +74,7 @@ def parse(text: str) -> Scenario:
     steps: list[Step] = []
     for line in filter(str.strip, text.splitlines()):
         first, *rest = line.split()
-        if first in ("seed", "profile", "users", "options", "planted", "service"):
+        if first in ("seed", "profile", "users", "options", "planted", "service", "times"):
             head[first] = rest
         else:
             at, verb, *arguments = rest
@@ -79,6 +82,7 @@ def parse(text: str) -> Scenario:
     return Scenario(
         int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
         tuple(head["planted"]), tuple(steps), head.get("service", ["memory"])[0],
+        head.get("times", ["exact"])[0],
     )  # fmt: skip
 
 
@@ -109,6 +113,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
     drawn = _with_local_names(random.Random(f"local {seed}"), drawn)
     drawn = _with_gateway_pages(random.Random(f"pages {seed}"), drawn)
+    drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -185,6 +190,19 @@ def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
     return replace(scenario, steps=_in_order(steps))
 
 
+def _with_coarse_times(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Give times of whole seconds to all answers or to those about changes, in a share of the
+    seeds.
+
+    Behind a gateway's page, a client cannot read a version to find out that it is its own.
+    """
+    if numbers.random() >= PRECISION_SHARE:
+        return scenario
+    times = numbers.choice(("whole", "mixed"))
+    has_pages = any(step.verb in PAGES for step in scenario.steps)
+    return replace(scenario, times="whole" if has_pages else times)
+
+
 def _in_order(steps: list[Step]) -> tuple[Step, ...]:
     """Return the steps with those of each actor in the order of their times."""
     actors = [*dict.fromkeys(step.who for step in steps)]
@@ -201,7 +219,7 @@ def on_sandbox(scenario: Scenario) -> Scenario:
     )
     service = numbers.choice(("sandbox", "sandbox", "paged"))
     options = (*scenario.options, *options)
-    return replace(scenario, options=options, service=service)
+    return replace(scenario, options=options, service=service, times="exact")
 
 
 def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:

@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import (
+    FULL,
     BadAnswer,
     Interrupted,
     RemoteError,
@@ -158,6 +159,7 @@ class World:
         self.stored: Callable[[str], str] = str  # what a new name is stored as
         self.answer_unit_us = 1  # precision of the times in answers to uploads and moves
         self.step_us = 1000  # between two changes
+        self.is_full = False  # no content can be uploaded
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
@@ -277,6 +279,8 @@ class World:
         self.enter(zone_id, user, Level.ADD)
         folder = self.folder(zone_id, folder_id)
         _require_name(name)
+        if self.is_full:
+            raise no_space()
         present = self.child(folder_id, name)
         if present is None:
             _require_writable(folder)
@@ -395,6 +399,11 @@ class World:
     def _new_id(self) -> str:
         self._number += 1
         return f"{self._number:016x}"
+
+
+def no_space() -> ApiError:
+    """Return the error of a service that is full."""
+    return ApiError(FULL, "FAILED", "There is no space left")
 
 
 def _require_name(name: str) -> None:

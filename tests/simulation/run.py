@@ -40,7 +40,7 @@ from tests.simulation.machine import CLOCK_S, BootId, Machine
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
-from tests.simulation.scenario import LOCAL_NAMES, MACHINES, WEB, Scenario, Step
+from tests.simulation.scenario import LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.fuse.deadline import DEADLINE
@@ -482,6 +482,8 @@ class Run:
             self._doing[who] = str(step)
             if who == WEB:
                 self._web_works(step)
+            elif who == SERVICE:
+                self._change_service(step.verb)
             elif who.endswith("~"):
                 self._change_weather(self.machines[who[0]], step)
             elif who.endswith("!"):
@@ -597,6 +599,10 @@ class Run:
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True
 
+    def _change_service(self, verb: str) -> None:
+        self.trace.note(SERVICE, verb)
+        self.world.is_full = verb == "full"
+
     # ---- somebody at a browser ----
 
     def _web_writes(self, path: str) -> None:
@@ -635,6 +641,7 @@ class Run:
     # ---- the end ----
 
     async def _end(self) -> None:
+        self.world.is_full = False
         for name, machine in self.machines.items():
             machine.weather = WEATHERS["calm"]
             machine.disk.is_full, machine.disk.failing = False, 0.0

@@ -8,6 +8,7 @@ entries and versions are read from the database, so that the checker sees them a
 
 import asyncio
 import logging
+import re
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from tests.harness.fake_service import DOMAIN, Content, FakeZone, Node
+from tests.harness.fake_service import DOMAIN, Content, FakeZone, Node, no_space
 from tests.simulation.checker import RecordedWorld
 from zonedrive.remote.wire import pagination
 from zonedrive.sandbox import app, intake, seed
@@ -33,13 +34,14 @@ from zonedrive.sandbox import world as sandbox
 from zonedrive.sandbox.database import Database, Row
 from zonedrive.sandbox.deployment import assemble
 from zonedrive.sandbox.entries import ATTRIBUTES
-from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.errors import ApiError, error_body
 from zonedrive.sandbox.zones import Level
 
 ResultT = TypeVar("ResultT")
 logger = logging.getLogger("zonedrive.simulation")
 YEAR_S = 365 * 86_400
 PAGE = 2  # items
+UPLOADS = re.compile("/api/zones/[^/]+/files/")
 CHANGING = ("POST", "PUT", "DELETE")
 
 
@@ -125,6 +127,10 @@ class SandboxWorld(RecordedWorld):
 
         `user` is the one whose token is in the headers.
         """
+        if self.is_full and method == "POST" and UPLOADS.match(target):
+            full = no_space()
+            body = error_body(full.code, full.message)
+            return Answer(full.status, [(b"content-length", b"%d" % len(body))], body)
         present = self._present() if method == "DELETE" else []
         answering = self._answered(_scope(method, target, headers), list(content), is_cut)
         answer: Answer = self._inside(self._loop.run_until_complete, answering)

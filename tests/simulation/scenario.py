@@ -16,12 +16,13 @@ SAVES = (
     "save_redirected", "save_renamed_open",
 )  # fmt: skip
 
-WEB = "W"
+WEB, SERVICE = "W", "S"
 MACHINES = "ABC"
 DAY_S = 86_400.0
 SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
 PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
 PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seconds
+FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -113,6 +114,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
     drawn = _with_local_names(random.Random(f"local {seed}"), drawn)
     drawn = _with_gateway_pages(random.Random(f"pages {seed}"), drawn)
+    drawn = _with_full_service(random.Random(f"full {seed}"), drawn)
     drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
@@ -188,6 +190,16 @@ def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
             Step(f"{who}~", "calm", round(end_s, 3)),
         ]
     return replace(scenario, steps=_in_order(steps))
+
+
+def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let the service have no space left for a while, in a share of the seeds."""
+    if numbers.random() >= FULL_SHARE or not scenario.steps:
+        return scenario
+    at_s = numbers.choice(scenario.steps).at_s
+    end_s = round(at_s + numbers.expovariate(1 / 40), 3)
+    added = (Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s))
+    return replace(scenario, steps=(*scenario.steps, *added))
 
 
 def _with_coarse_times(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -370,7 +370,8 @@ class Run:
         self.world = RecordedWorld()
         if scenario.service != "memory":
             is_paged = scenario.service == "paged"
-            self.world = SandboxWorld(folder / "service", is_paged=is_paged)
+            sandbox = self.world = SandboxWorld(folder / "service", is_paged=is_paged)
+            sandbox.paginates = all(step.verb != "paginate" for step in scenario.steps)
         if scenario.times != "exact":
             self.world.answer_unit_us = SECOND_US
             self.world.step_us = SECOND_US if scenario.times == "whole" else self.world.step_us
@@ -601,7 +602,10 @@ class Run:
 
     def _change_service(self, verb: str) -> None:
         self.trace.note(SERVICE, verb)
-        self.world.is_full = verb == "full"
+        if isinstance(self.world, SandboxWorld) and verb == "paginate":
+            self.world.paginates = True
+        elif verb != "paginate":
+            self.world.is_full = verb == "full"
 
     # ---- somebody at a browser ----
 

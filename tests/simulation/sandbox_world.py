@@ -40,7 +40,7 @@ from zonedrive.sandbox.zones import Level
 ResultT = TypeVar("ResultT")
 logger = logging.getLogger("zonedrive.simulation")
 YEAR_S = 365 * 86_400
-PAGE = 2  # items
+PAGE, ALL = 2, 1_000_000  # items
 UPLOADS = re.compile("/api/zones/[^/]+/files/")
 CHANGING = ("POST", "PUT", "DELETE")
 
@@ -59,13 +59,17 @@ class SandboxWorld(RecordedWorld):
     """Deployment of the sandbox, of one zone."""
 
     def __init__(self, folder: Path, *, is_paged: bool = False) -> None:
-        """Create the deployment in `folder`; with `is_paged`, a page of a list has PAGE items."""
+        """Create the deployment in `folder`.
+
+        With `is_paged`, a page of a list has PAGE items, as long as `paginates` is set.
+        """
         super().__init__()
+        self.paginates = True
         self._patches = ExitStack()
         if is_paged:
             self.race_s *= 3  # a list takes several requests
             self._patches.enter_context(mock.patch.object(pagination, "PAGE", PAGE))
-            self._patches.enter_context(mock.patch.object(intake, "page", _page))
+            self._patches.enter_context(mock.patch.object(intake, "page", self._page))
         self._numbers = count(1)
         self._contents: dict[str, Content] = {}  # by id of the version
         self._tokens: dict[str, str] = {}  # of people at a browser, by user
@@ -180,6 +184,13 @@ class SandboxWorld(RecordedWorld):
         ):
             return Context().run(work, *args)  # that of no client
 
+    def _page(self, request: Request) -> tuple[int, int]:
+        """Return limit and offset of a request for a page, as `intake.page` does."""
+        if not self.paginates:
+            return ALL, 0
+        size = min(PAGE, int(request.query_params.get("pageSize", PAGE)))
+        return size, (int(request.query_params.get("page", 1)) - 1) * size
+
     def _hexadecimal(self, size: int) -> str:
         return f"{next(self._numbers):0{2 * size}x}"
 
@@ -274,12 +285,6 @@ def _scope(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> 
         "query_string": query.encode(), "headers": [(name.lower(), text) for name, text in headers],
         "client": ("127.0.0.1", 1), "server": ("service.example", 443),
     }  # fmt: skip
-
-
-def _page(request: Request) -> tuple[int, int]:
-    """Return limit and offset of a request for a page, as `intake.page` does."""
-    size = min(PAGE, int(request.query_params.get("pageSize", PAGE)))
-    return size, (int(request.query_params.get("page", 1)) - 1) * size
 
 
 def _entry(zone_id: str, entry_id: str) -> str:

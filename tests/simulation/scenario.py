@@ -23,6 +23,7 @@ SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
 PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
 PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seconds
 FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
+PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -50,7 +51,9 @@ class Scenario:
     options: tuple[str, ...] = ()
     planted: tuple[str, ...] = ()  # paths that exist at first
     steps: tuple[Step, ...] = field(default=())
-    service: str = "memory"  # or "sandbox", or "paged": a sandbox whose lists have pages
+    # "memory", or "sandbox", or "paged": a sandbox whose lists have pages, from a step "paginate"
+    # on if there is one
+    service: str = "memory"
     times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
 
     def text(self) -> str:
@@ -230,8 +233,14 @@ def on_sandbox(scenario: Scenario) -> Scenario:
         f"download_limit={numbers.choice((0, 0, 50_000))}",
     )
     service = numbers.choice(("sandbox", "sandbox", "paged"))
+    steps = scenario.steps
+    if service == "paged" and steps:
+        numbers = random.Random(f"paging {scenario.seed}")
+        begin = Step(SERVICE, "paginate", numbers.choice(steps).at_s)
+        is_later = numbers.random() < PAGING_SHARE
+        steps = _in_order([*steps, begin]) if is_later else steps
     options = (*scenario.options, *options)
-    return replace(scenario, options=options, service=service, times="exact")
+    return replace(scenario, options=options, service=service, steps=steps, times="exact")
 
 
 def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:

@@ -118,7 +118,7 @@ class _Sent(Sending):
 
     def answered_by_page(self, status: int) -> Exception:
         is_bare = self.effect and UPLOADS not in self.target.encode()
-        return ApiError(404 if is_bare else status, BY_PAGE, "")
+        return ApiError(503 if is_bare else status, BY_PAGE, "")
 
 
 class _End:

@@ -43,7 +43,7 @@ class Weather:
 
 PAGES = {
     "unrouted": Weather(paged=1.0),
-    "misrouted": Weather(paged=0.6, page_statuses=(404, 404, 403, 200)),
+    "misrouted": Weather(paged=0.6, page_statuses=(404, 404, 200)),
 }
 """Weathers in which a gateway answers, without a route to the service."""
 PAGE = b"<html><body>Down for maintenance</body></html>"
@@ -89,9 +89,9 @@ class Sending(Protocol):
         """Return the error of a request that the service or a gateway rejects."""
 
     def answered_by_page(self, status: int) -> Exception:
-        """Return the error of a page, whose status is 404 if this one would mean a result.
+        """Return the error of a page, whose status is 503 for a change without content.
 
-        A refusal or success cannot be told from one of the service, where a change has no content.
+        There, the client cannot tell another status from one of the service.
         """
 
 
@@ -222,7 +222,7 @@ class _Sent(Sending):
     def answered_by_page(self, status: int) -> RemoteError:
         if status == 200 and (self._request.content or not self.effect):
             return BadAnswer(f"{self._doing}: the answer is no JSON")
-        status = 404 if self.effect and not self._request.content else status
+        status = 503 if self.effect and not self._request.content else status
         return FakeService._failed(self._request, status, PAGE)
 
 

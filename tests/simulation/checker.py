@@ -297,7 +297,8 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
         if call.verb == "unlink" and call.old_id == node.id:
             return True
         if call.verb == "rename" and node.id in (call.old_id, call.new_id):
-            if call.old_id and call.new_id is not None:
+            was_left = any(call.new == earlier.old for earlier in calls[:number])
+            if call.old_id and (call.new_id is not None or was_left):
                 return True  # a file of the service takes the place of another file
             renames += [number] if call.old_id == node.id else []
     if len(renames) != 1:

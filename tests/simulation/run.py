@@ -732,7 +732,8 @@ class Run:
             before = await self._sendable(machine)
             answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         left = {key: answer.get(key) for key in ("reason", "left", "failed", "lost", "taken_back")}
-        if answer.get("exit") == 0:
+        rescued = answer.get("lost") and machine.power_cuts and not answer.get("failed")
+        if answer.get("exit") == 0 or (rescued and not any((answer.get("left") or {}).values())):
             self.claims.sent(before)
         elif final or not answer.get("taken_back"):
             raise Finding(f"sync of {name} exits with {answer.get('exit')}: {left}")

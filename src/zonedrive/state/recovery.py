@@ -5,8 +5,10 @@
 | an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
 | an intent that is held                  | was open for writing         | sent, see `intents`    |
 | bytes without an inode or intent        | never closed, or sent before | deleted                |
-| an intent whose bytes are missing       | the spool was tampered with, | the loss is logged     |
-|                                         | or a power cut undid a commit|                        |
+| an intent whose bytes are missing       | the spool was tampered with, | the loss is logged; an |
+|                                         | or a power cut undid a commit| earlier content that   |
+|                                         |                              | was sent for a new file|
+|                                         |                              | goes to `lost+found`   |
 | missing local bytes without an intent,  | a power cut undid a commit   | the service's version  |
 | of an entry that the service has        |                              | is shown               |
 | a local copy of the service's version   | may be damaged               | the service's version  |
@@ -43,7 +45,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.paths import write_private
 from zonedrive.state import repair, row_upgrade
-from zonedrive.state.inode import NOWHERE, ROOT, Kind
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import LOST_FOUND, damage_notice
@@ -86,8 +88,16 @@ def recover(state: LocalState) -> None:
     for ino, generation in unnamed:
         state.spool.delete(ino, generation)
     reached(Place.RECOVERY_SWEPT)
+    empty = _empty_new_files(state, named, stored)
+    for inode in empty:
+        request = state.requests.get(inode.ino)
+        if request is not None and (sent := (request.bytes_ino, request.generation)) in stored:
+            log.error("an earlier content of inode %d is shown in %s", inode.ino, LOST_FOUND)
+            _move_to_lost_found(state, *sent)
     with state.transaction():
-        _forget_empty(state, named, stored)
+        for inode in empty:
+            state.inodes.unlink(inode)
+            state.requests.drop(inode.ino)  # its name would stay hidden
         _remove_empty_lost_found(state)
         state.spool.drop_records()
     state.durable |= state.named_bytes()  # a program may have synced them before the restart
@@ -125,18 +135,17 @@ def _suspect_after_power_cut(state: LocalState) -> None:
         write_private(note, boot)
 
 
-def _forget_empty(
+def _empty_new_files(
     state: LocalState, named: set[tuple[int, int]], stored: set[tuple[int, int]]
-) -> None:
-    """Remove new files that have no bytes, because they were never closed or the bytes are lost."""
+) -> list[Inode]:
+    """Return new files that have no bytes, because they were never closed or the bytes are lost."""
+    found = []
     for ino in state.inodes.without_origin():
         inode = state.inodes.get(ino)
         lost = inode.generation and (ino, inode.generation) in named - stored
         if inode.parent != NOWHERE and not inode.is_folder and (not inode.generation or lost):
-            state.inodes.unlink(inode)
-            request = state.requests.get(ino)
-            if request is not None and (request.bytes_ino, request.generation) not in stored:
-                state.requests.drop(ino)  # its name would stay hidden
+            found.append(inode)
+    return found
 
 
 # ---- after damage ----

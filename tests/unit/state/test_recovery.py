@@ -10,7 +10,9 @@ from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.recovery import recover
+from zonedrive.state.status import LOST_FOUND
 
 
 def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
@@ -92,6 +94,29 @@ def test_missing_bytes_are_named_and_stop_nothing(
     ]
     assert len(again.intents) == 0
     assert again.inodes.find(lost.ino) is None or again.inodes.get(lost.ino).parent == 0
+
+
+def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(disk: Disk) -> None:
+    """The name is free for the service's file, and the bytes that were sent are in lost+found."""
+    state = disk.start()
+    inode = saved(state, "new.txt", b"sent")
+    sent = PendingRequest(
+        inode.ino, inode.ino, inode.generation, 4, inode.zone, "folder", "new.txt", None
+    )
+    state.record_request(sent)
+    lost = store(state, inode.ino, b"lost")
+    with state.transaction():
+        state.inodes.update(inode, generation=lost, size=4)
+        state.intents.content(inode.ino, lost, 4, base=None, held=False, due_ns=1 << 62)
+    state.spool.delete(inode.ino, lost)
+    again = disk.start()
+    recover(again)
+    assert again.requests.all() == []
+    assert again.inodes.find(inode.ino) is None
+    folder = again.inodes.child(ROOT, LOST_FOUND)
+    assert folder is not None
+    (rescued,) = again.inodes.children(folder.ino)
+    assert read(again, rescued.ino) == b"sent"
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])

@@ -14,8 +14,6 @@ socket or store of zonedrive gets one of these numbers.
 import codecs
 import contextlib
 import ctypes
-import io
-import locale
 import os
 import resource
 import sys
@@ -38,29 +36,6 @@ def ensure_utf8() -> None:
         return
     with contextlib.suppress(OSError):  # without it, names that are not ASCII may not be found
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
-
-
-def decode_argument(word: str) -> str:
-    """Return a command-line argument, decoded from the locale's encoding.
-
-    An argument in printable UTF-8, or that names an existing file, is returned unchanged.
-    """
-    if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
-        return word
-    return os.fsencode(word).decode(locale.getencoding(), "surrogateescape")
-
-
-def adapt_output() -> None:
-    """Write output in the locale's encoding, with `?` or escapes for characters that it lacks.
-
-    If Python itself chose UTF-8, as it does in most C locales, output stays in UTF-8.
-    """
-    known = codecs.lookup(locale.getencoding()).name
-    if "utf8" not in sys._xoptions or known == "utf-8" or "PYTHONIOENCODING" in os.environ:
-        return
-    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding=known, errors=errors)
 
 
 def open_closed_streams() -> None:

@@ -108,7 +108,7 @@ VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "m
 
 PRIVATE = re.compile(r"_[a-z]")
 # The standard library documents these for everybody.
-DOCUMENTED = frozenset({"_exit", "_xoptions", "_replace", "_asdict", "_fields"})
+DOCUMENTED = frozenset({"_exit", "_replace", "_asdict", "_fields"})
 
 SQL = re.compile(
     r"\s*(SELECT\s.+\sFROM\s|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+\w+\s+SET\s|DELETE\s+FROM\s"

@@ -150,18 +150,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
     process_setup.open_closed_streams()
-    process_setup.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
     # fusermount3 and stat are in defpath; an empty entry would mean the working directory.
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
     # Warnings are for a daemon's log; Python would print them between a command's output lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
-    given = (
-        [process_setup.decode_argument(word) for word in sys.argv[1:]]
-        if arguments is None
-        else [*arguments]
-    )
-    code = _run(given, descriptor)
+    code = _run([*(sys.argv[1:] if arguments is None else arguments)], descriptor)
     if arguments is None:
         sigint.quiet()
     sys.exit(_flushed() or code)

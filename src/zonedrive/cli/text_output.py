@@ -164,7 +164,7 @@ def clean(text: str, stream: TextIO | None = None) -> str:
     """Return `text` as one line that `stream` (default stderr, where prompts go) can print.
 
     Control characters and direction marks are escaped. Characters that the stream's encoding lacks
-    are replaced or escaped; see `process_setup.adapt_output`.
+    are replaced on stdout, and escaped on stderr.
     """
     encoding = (stream or sys.stderr).encoding or "utf-8"
     missing = "replace" if stream is sys.stdout else "backslashreplace"

@@ -27,7 +27,6 @@ from zonedrive.content.cache_entry import CacheEntry, Stopped
 from zonedrive.content.download_worker import Download
 from zonedrive.content.source import Source, Stream
 from zonedrive.errors import (
-    BadAnswer,
     Changed,
     Interrupted,
     RemoteError,
@@ -384,7 +383,7 @@ class Fetcher:
         """Check an opened stream; return True if the download should continue.
 
         The download's thread calls this method on the event loop. Raises Changed if the stream has
-        another size or validator, and BadAnswer if it begins after the requested offset.
+        another size or validator.
         """
         entry = self.entry
         if download not in self._downloads:
@@ -405,8 +404,6 @@ class Fetcher:
         download.progressed = trio.current_time()
         offset = stream.offset
         download.first_new = entry.present.reach(offset)
-        if offset > download.start:
-            raise BadAnswer(f"the answer begins at byte {offset}, not at byte {download.start}")
         if offset == download.start:
             return True
         # The source ignores ranges: one download from the beginning serves all readers.

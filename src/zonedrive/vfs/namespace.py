@@ -87,12 +87,10 @@ class Namespace:
     async def folder(self, ino: int) -> Inode:
         """Return a folder, after fetching its listing if needed.
 
-        Raises NotADirectoryError, FileNotFoundError if the folder was removed, and the service's
-        error if the listing cannot be fetched.
+        Raises FileNotFoundError if the folder was removed, and the service's error if the listing
+        cannot be fetched.
         """
         inode = self._state.inodes.get(ino)
-        if not inode.is_folder:
-            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.parent == NOWHERE:
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         await self._folders.ensure(inode)
@@ -335,8 +333,6 @@ class Namespace:
         cannot rename or move the entry on the service.
         """
         state = self._state
-        if flags & ~(NOREPLACE | EXCHANGE):
-            raise OSError(errno.EINVAL, "flags that are not supported")
         source, wanted = state.checked_name(old_name), state.checked_name(new_name)
         old_folder = await self.folder(old_parent)
         new_folder = await self.folder(new_parent)

@@ -254,7 +254,6 @@ class FileSystem:
         the service cannot store them. A time that does not fit into 64 bits becomes the earliest
         or the latest time that does. Raises PermissionError (EPERM) for another owner, for the
         mount point, and for permission bits that the entry's protection on the service forbids.
-        Raises IsADirectoryError if `size` is given for a folder.
         """
         state = self._state
         if ino >= VIRTUAL:
@@ -268,8 +267,6 @@ class FileSystem:
                 errno.EPERM, "the attributes of the mount point cannot be changed"
             )
         if size is not None:
-            if inode.is_folder:
-                raise IsADirectoryError(errno.EISDIR, "is a folder")
             await self._files.truncate(inode, size, handle)
         changes: dict[str, int] = {}
         if mode is not None:

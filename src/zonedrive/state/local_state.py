@@ -281,9 +281,14 @@ class LocalState:
                 opened.close()
                 with contextlib.suppress(OSError, StoreError):
                     opened.local = content, self.spool.open(inode.ino, content)
-        elif opened.reader is None and self.cache.is_complete(inode.ino, content):
-            source = self.source(inode)
-            opened.reader = content, self.cache.open(inode.ino, content, opened.told.size, source)
+        elif opened.reader is not None and opened.reader[0] == content:
+            return
+        elif self.cache.is_complete(inode.ino, content):
+            opened.close()
+            source, size = self.source(inode), opened.told.size
+            opened.reader = content, self.cache.open(inode.ino, content, size, source)
+            if not opened.reader[1].complete:  # another size, so the source has other bytes
+                opened.close()
 
     def due(self) -> int:
         """Return the earliest time to send a change made now (wall clock, ns)."""

@@ -235,6 +235,7 @@ class WriteSessions:
             local_operations.shrink_content(self._state, inode, session, size)
             session.file.truncate(size)
         session.refused = 0
+        opened.told.size = size
         reached(Place.BYTES_CUT)
 
     async def save(self, opened: OpenFile, *, sync: bool = False) -> None:

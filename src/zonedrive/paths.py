@@ -242,7 +242,7 @@ class AccountPaths:
     account_copy = _InState("account.copy.json")  # used if the account file is damaged
     ca_copy = _InState("ca.pem")  # CA certificates that the user specified at the logon
     secrets_file = _InState("secrets.json")  # secrets of an account without a keyring
-    keyring_mark = _InState("in-keyring")  # the secrets are in a keyring; no second set is created
+    keyring_mark = _InState("in-keyring")  # the secrets are in a keyring, by the id in this file
     renewal_lock = _InState("renewal.lock")  # held while the stored password renews the logon
     database = _InState("tree.db")  # inodes and intents, so that both change in one transaction
     outgoing = _InState("outgoing")  # folder of file contents that are not uploaded yet

@@ -4,6 +4,7 @@ Knows nothing of zonedrive.
 """
 
 import os
+import re
 import select
 import subprocess
 import threading
@@ -126,18 +127,20 @@ class Ring:
             secretstorage.get_default_collection(connection).lock()
 
     def names(self) -> set[str]:
-        """Return the names of zonedrive's entries."""
-        with connected(self._bus.address) as connection:
-            found = secretstorage.get_default_collection(connection).get_all_items()
-            return {item.get_attributes()["username"] for item in found}
+        """Return the names of zonedrive's entries, as ACCOUNT/SECRET, without the id between."""
+        return set(self._texts())
 
     def text(self, name: str) -> str:
         """Return the text of an entry."""
+        return self._texts()[name]
+
+    def _texts(self) -> dict[str, str]:
         with connected(self._bus.address) as connection:
-            items = secretstorage.get_default_collection(connection).search_items(
-                {"service": "zonedrive", "username": name}
-            )
-            return next(item.get_secret().decode() for item in items)
+            found = secretstorage.get_default_collection(connection).get_all_items()
+            return {
+                re.sub("/.*/", "/", item.get_attributes()["username"]): item.get_secret().decode()
+                for item in found
+            }
 
 
 class Owner:

@@ -216,6 +216,10 @@ class CredentialsStore(SecretStore):
 class KeyringStore(SecretStore):
     """Secret store in the desktop's keyring.
 
+    The names in the keyring contain the random id in the file `mark`, because one keyring may serve
+    several state folders: of several computers, if the home folder is on a network, or of several
+    values of XDG_STATE_HOME. An empty mark, as earlier versions write it, stands for no id.
+
     INVARIANT: while a call hangs, no other call starts, so that a locked keyring prompts once.
     """
 
@@ -225,8 +229,8 @@ class KeyringStore(SecretStore):
         self,
         keyring: Keyring | None,
         account: str,
+        mark: Path,
         seconds: float = KEYRING_SECONDS,
-        mark: Path | None = None,
     ) -> None:
         """Create the store, which waits up to `seconds` for each call.
 
@@ -234,18 +238,19 @@ class KeyringStore(SecretStore):
         created before the first secret is stored; it shows that the secrets are in a keyring.
         """
         self._keyring, self._account, self._seconds = keyring, account, seconds
-        self._mark = mark
+        self._mark, self._new_id = mark, os.urandom(8).hex()
         self._turn = threading.Lock()
         self._last: KeyringCall[Any] | None = None
 
     def get(self, name: str) -> Secret | None:
-        found = self._within(lambda ring: ring.get_password(KEYRING_SERVICE, self._username(name)))
+        username = self._username(name)
+        found = self._within(lambda ring: ring.get_password(KEYRING_SERVICE, username))
         return None if found is None else Secret(found)
 
     def set(self, name: str, value: Secret) -> None:
-        if self._mark is not None and not self._mark.exists():
+        if not self._mark.exists():
             try:
-                write_private(self._mark, b"")
+                write_private(self._mark, self._new_id.encode())
             except OSError as wrong:
                 raise StoreError(f"{self._mark} cannot be written ({wrong.strerror})") from wrong
         username, text = self._username(name), value.reveal()
@@ -257,7 +262,20 @@ class KeyringStore(SecretStore):
             self._within(lambda ring: ring.delete_password(KEYRING_SERVICE, username))
 
     def _username(self, name: str) -> str:
-        return f"{self._account}/{name}"
+        """Return the name in the keyring of the secret `name`. Raises StoreError.
+
+        The mark is read at each call, because a later logon may have created it. Without a mark, no
+        secret is stored, and the name contains the id of the mark that `set` would create.
+        """
+        try:
+            own = self._mark.read_text("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError):
+            own = self._new_id
+        except OSError as wrong:
+            raise StoreError(
+                f"{self._mark} cannot be read ({wrong.strerror})", remedy="run 'zonedrive doctor'"
+            ) from wrong
+        return "/".join(part for part in (self._account, own, name) if part)
 
     def _within(self, function: Callable[[Keyring], RESULT]) -> RESULT:
         keyring = self._keyring
@@ -334,7 +352,7 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
         return FileStore(paths.secrets_file)
     keyring = find_keyring()
     if keyring is not None or paths.keyring_mark.exists():
-        return KeyringStore(keyring, paths.account, mark=paths.keyring_mark)
+        return KeyringStore(keyring, paths.account, paths.keyring_mark)
     return FileStore(paths.secrets_file)
 
 

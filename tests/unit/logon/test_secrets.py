@@ -73,7 +73,7 @@ def test_every_store_keeps_replaces_and_destroys(
     beside = FileStore(paths.secrets_file)
     stores: dict[str, SecretStore] = {
         "file": beside,
-        "keyring": KeyringStore(Ring(), "work"),
+        "keyring": KeyringStore(Ring(), "work", paths.keyring_mark),
         "credentials": CredentialsStore(tmp_path, "work", beside),
     }
     store = stores[kind]
@@ -164,6 +164,59 @@ def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
     assert open_store(paths, find_keyring=Ring).kind == "file"
 
 
+def test_a_keyring_keeps_the_state_folders_of_a_user_apart(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account of the same name in another state folder does not share any secret."""
+    ring = Ring()
+    open_store(paths, find_keyring=lambda: ring).set("key", HUSH)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    other = open_store(paths, find_keyring=lambda: ring)
+    assert other.get("key") is None
+    other.set("key", Secret("k"))
+    assert open_store(paths, find_keyring=lambda: ring).get("key") == Secret("k")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = open_store(paths, find_keyring=lambda: ring)
+    assert store.get("key") == HUSH
+    other.delete("key")
+    assert store.get("key") == HUSH
+    store.set("key", Secret("new"))
+    assert len(ring.kept) == 1
+
+
+def test_a_store_follows_a_later_logon(paths: AccountPaths) -> None:
+    """Two stores that were opened before the first secret was stored use the same names."""
+    ring = Ring()
+    first, second = (open_store(paths, find_keyring=lambda: ring) for _ in range(2))
+    first.set("bearer", HUSH)
+    assert second.get("bearer") == HUSH
+    second.set("bearer", Secret("new"))
+    assert first.get("bearer") == Secret("new")
+    assert len(ring.kept) == 1
+
+
+def test_the_secrets_of_an_earlier_version_stay_in_use(paths: AccountPaths) -> None:
+    """An empty mark stands for names without an id."""
+    ring = Ring()
+    ring.set_password("zonedrive", "work/key", "hunter2")
+    paths.state.mkdir(parents=True)
+    paths.keyring_mark.touch()
+    store = open_store(paths, find_keyring=lambda: ring)
+    assert store.get("key") == HUSH
+    store.set("key", Secret("new"))
+    assert ring.kept == {("zonedrive", "work/key"): "new"}
+    store.delete("key")
+    assert ring.kept == {}
+
+
+def test_a_mark_that_cannot_be_read_hides_no_secret(paths: AccountPaths) -> None:
+    """An error is not the same as a missing secret, which would be created again."""
+    paths.keyring_mark.mkdir(parents=True)
+    store = open_store(paths, find_keyring=Ring)
+    with pytest.raises(StoreError, match="in-keyring cannot be read"):
+        store.get("key")
+
+
 def test_a_password_of_systemd_beside_other_secrets(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +265,7 @@ def test_opening_writes_nothing(paths: AccountPaths) -> None:
     assert not paths.state.exists()
 
 
-def test_a_locked_keyring_does_not_hang() -> None:
+def test_a_locked_keyring_does_not_hang(paths: AccountPaths) -> None:
     """An unlock dialog waits for the user, but our call returns, and is not repeated meanwhile."""
     door = threading.Event()
     asked: list[str] = []
@@ -223,11 +276,13 @@ def test_a_locked_keyring_does_not_hang() -> None:
             door.wait(60)
             return "open"
 
-    store = KeyringStore(Waiting(), "work", seconds=0.05)
+    paths.state.mkdir(parents=True)
+    paths.keyring_mark.write_text("0a")
+    store = KeyringStore(Waiting(), "work", paths.keyring_mark, seconds=0.05)
     for _ in range(3):
         with pytest.raises(KeyringTimeout):
             store.get("bearer")
-    eventually(lambda: asked == ["work/bearer"], what="it is asked")
+    eventually(lambda: asked == ["work/0a/bearer"], what="it is asked")
     door.set()
     assert store._last is not None
     store._last.result(60)
@@ -235,7 +290,7 @@ def test_a_locked_keyring_does_not_hang() -> None:
     assert store.get("bearer") == Secret("open")
 
 
-def test_a_broken_keyring_is_one_line() -> None:
+def test_a_broken_keyring_is_one_line(paths: AccountPaths) -> None:
     """Each exception of a backend becomes one line without its text, which could contain the
     secret."""
 
@@ -244,7 +299,7 @@ def test_a_broken_keyring_is_one_line() -> None:
             raise RuntimeError("hunter2")
 
     with pytest.raises(StoreError, match="RuntimeError") as refused:
-        KeyringStore(Broken(), "work").get("bearer")
+        KeyringStore(Broken(), "work", paths.keyring_mark).get("bearer")
     assert "hunter2" not in refused.value.line()
 
 

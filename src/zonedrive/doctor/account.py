@@ -133,7 +133,8 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
         if isinstance(bearer, InsecurePermissions):
             return bad(
                 f"the file with its secrets {bearer.what}",
-                "run 'chmod 600' on secrets.json, if it is yours; else remove it, and log on again",
+                "run 'chmod 600' on secrets.json, if it is yours;"
+                " else log in with 'su -' or 'sudo -i'",
                 here=bearer.line(),
             )
         return bad(DAMAGED, AGAIN, here=f"{bearer.line()}: run '{facts.logon_command}'")

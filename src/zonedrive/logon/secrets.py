@@ -154,7 +154,9 @@ class FileStore(SecretStore):
                 path, "can be read by others", f"run 'chmod 600 {quoted(path)}'"
             )
         if about.st_uid != os.geteuid():
-            raise InsecurePermissions(path, "belongs to another user", "remove it and log on again")
+            raise InsecurePermissions(
+                path, "belongs to another user", "log in with 'su -' or 'sudo -i'"
+            )
         try:
             found = json.loads(text)
         except ValueError:

@@ -103,13 +103,15 @@ def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
 def test_a_file_of_another_user_is_refused(
     paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user who owns the file knows its content."""
+    """Another user who owns the file knows its content; the remedy does not destroy that user's
+    data key."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("x"))
     owner = os.geteuid()
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
-    with pytest.raises(StoreError, match="belongs to another user"):
+    with pytest.raises(StoreError, match="belongs to another user") as refused:
         store.get("bearer")
+    assert refused.value.remedy == "log in with 'su -' or 'sudo -i'"
 
 
 def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:

@@ -412,10 +412,8 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
     The copy is already deleted when the function returns, but the connection can still read it.
     Raises OSError if no folder has room for the copy.
     """
-    for place in ("/dev/shm", given_runtime_dir(), tempfile.gettempdir()):  # noqa: S108 - private
-        if place is None:
-            continue
-        _remove_leftovers(Path(place))
+    for place in _copy_folders():
+        _remove_leftovers(place)
         with (
             suppress(OSError),
             tempfile.TemporaryDirectory(prefix=f"{_COPY}{os.getpid()}-", dir=place) as folder,
@@ -428,6 +426,14 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
             connection.execute("PRAGMA schema_version").fetchone()
             return connection
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def _copy_folders() -> Iterator[Path]:
+    yield Path("/dev/shm")  # noqa: S108 - private
+    if runtime := given_runtime_dir():
+        yield runtime
+    with suppress(FileNotFoundError):  # none is writable
+        yield Path(tempfile.gettempdir())
 
 
 def _remove_leftovers(place: Path) -> None:

@@ -171,3 +171,16 @@ def test_copies_that_a_killed_reader_left_are_deleted(
         connection = db._copied(database.path, log, stack)
         assert connection.execute("SELECT word FROM words").fetchall() == [("in the log",)]
     assert list(place.iterdir()) == [used]
+
+
+def test_a_copy_needs_no_temporary_folder(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is in memory; no disk may be writable."""
+    add(database, "in the log")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    log = database.path.with_name("words.db-wal")
+    with ExitStack() as stack:
+        connection = db._copied(database.path, log, stack)
+        assert connection.execute("SELECT word FROM words").fetchall() == [("in the log",)]

@@ -7,7 +7,6 @@ where a mount may be made, and `operations` answers the kernel's requests.
 import errno
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -216,7 +215,8 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 
     This includes the output of C code and child processes.
     """
-    with tempfile.TemporaryFile() as file:
+    # A file in memory, because the temporary folder may be full or read-only.
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +49,8 @@ def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcom
 
     After `seconds`, the command is killed, and the result has the error DaemonTimeout.
     """
-    with tempfile.TemporaryFile() as passed_on:
+    # A file in memory, because the temporary folder may be full or read-only.
+    with os.fdopen(os.memfd_create("error"), "w+b") as passed_on:
         descriptor = passed_on.fileno()
         try:
             done = subprocess.run(  # noqa: S603  words: constants and option values

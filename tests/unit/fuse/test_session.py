@@ -1,5 +1,8 @@
 """Start of a FUSE session without a kernel."""
 
+import os
+import subprocess
+import tempfile
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,3 +66,16 @@ async def test_a_session_can_be_stopped_before_the_mount_answers(
         go_on.set()
     assert session.is_stopped
     assert trio.current_time() == began
+
+
+def test_errors_of_a_mount_are_read_without_a_temporary_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The output of a child process such as fusermount3 is captured in memory."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    said: list[str] = []
+    with mount._captured_stderr(said):
+        os.write(2, b"fuse: denied\n")
+        subprocess.run(["sh", "-c", "echo fusermount3: denied >&2"], check=True)
+    assert said == ["fuse: denied", "fusermount3: denied"]

@@ -138,10 +138,12 @@ def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe)
 def load() -> None:
     """Import all modules of the daemon, with the garbage collector off to save time.
 
-    Later collections ignore these modules, because the modules stay loaded.
+    This includes modules that only an error needs, because an upgrade or a removal may delete their
+    files. Later collections ignore these modules, because the modules stay loaded.
     """
     gc.disable()
     from zonedrive.daemon import serve  # noqa: F401
+    from zonedrive.remote.transport import peer_certificate  # noqa: F401
 
     gc.freeze()
     gc.enable()

@@ -17,8 +17,8 @@ def test_the_next_login_mounts(machine: Machine, deployment: Deployment) -> None
     entry = machine.folders["CONFIG_HOME"] / "autostart" / "zonedrive-default.desktop"
     folder = Path(machine.environment["HOME"], "Zones", "Acme")
     assert folder.is_dir()
-    path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
-    environment = machine.environment | {"PATH": path}
+    # A desktop's PATH has neither pipx's folder nor a checkout's.
+    environment = machine.environment | {"PATH": "/usr/local/bin:/usr/bin:/bin"}
     subprocess.run(["gio", "launch", entry], env=environment, check=True, timeout=60)
     try:
         eventually(folder.is_mount, what="the zones are mounted")

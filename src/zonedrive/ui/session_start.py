@@ -7,6 +7,7 @@ autostart folder is used.
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from zonedrive.paths import config_file, home
@@ -85,7 +86,7 @@ def _set_up_unit(name: str) -> None:
     if folder == home() / "Zones" / name:
         file.unlink(missing_ok=True)
     else:
-        place = _escaped(folder, '\\"').replace("%", "%%")
+        place = _escaped(os.fspath(folder), '\\"').replace("%", "%%")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'[Service]\nEnvironment="MOUNTPOINT={place}"\n', "utf-8")
     _systemctl("daemon-reload")
@@ -118,25 +119,34 @@ def _entry(name: str) -> Path:
     return _config() / "autostart" / f"zonedrive-{name}.desktop"
 
 
-def _escaped(folder: Path, special: str) -> str:
-    """Return the path with a backslash before each character of `special`.
+def _escaped(word: str, special: str) -> str:
+    """Return the word with a backslash before each character of `special`.
 
     The first character of `special` must be the backslash.
     """
-    place = os.fspath(folder)
     for char in special:
-        place = place.replace(char, f"\\{char}")
-    return place
+        word = word.replace(char, f"\\{char}")
+    return word
+
+
+def _quoted(word: str) -> str:
+    """Return the word as the Desktop Entry Specification requires it in the line Exec."""
+    escaped = _escaped(word, '\\"`$').replace("\\", "\\\\")  # escaped as a string of the file, too
+    return f'"{escaped}"'.replace("%", "%%")
+
+
+def _program() -> list[str]:
+    """Return the words that start this installation, which need not be in the session's PATH."""
+    started = Path(sys.argv[0])
+    if started.is_absolute() and started.name == "zonedrive" and started.is_file():
+        return [os.fspath(started)]
+    return [sys.executable, "-P", "-m", "zonedrive"]
 
 
 def text(name: str, folder: Path) -> str:
-    """Return the content of the autostart file that mounts the account on `folder`.
-
-    The folder is quoted as the Desktop Entry Specification requires.
-    """
-    place = _escaped(folder, '\\"`$').replace("\\", "\\\\")  # escaped as a string of the file, too
-    place = place.replace("%", "%%")
+    """Return the content of the autostart file that mounts the account on `folder`."""
+    program = " ".join(map(_quoted, _program()))
     return (
         "[Desktop Entry]\nType=Application\nName=Zones\nIcon=zonedrive\nNoDisplay=true\n"
-        f'Exec=zonedrive mount "{place}" --account {name}\n'
+        f"Exec={program} mount {_quoted(os.fspath(folder))} --account {name}\n"
     )

@@ -207,21 +207,28 @@ def test_the_room_is_that_of_the_nearest_folder(
     assert accounts.room(AccountView("work", "", "", "", "", {})) > 0
 
 
+@pytest.mark.parametrize("started", ["command", "module"])
 def test_the_file_for_the_autostart_folder_starts_the_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str
 ) -> None:
-    """Without a service manager the desktop mounts, on a folder of any name."""
+    """Without a service manager the desktop mounts, with this installation, on a folder of any
+    name."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # no systemctl
     folder = tmp_path / 'My "zones" $HOME `id` 100% \\'
+    program = tmp_path / 'pipx "$HOME" 5%' / "zonedrive"
+    program.parent.mkdir()
+    program.touch()
+    monkeypatch.setattr("sys.argv", [str(program) if started == "command" else "__main__.py"])
     session_start.choose("work", str(folder), start=True)
     assert session_start.is_on("work") and not session_start.is_on("default")
     entry = configparser.RawConfigParser()
     entry.read(tmp_path / "autostart" / "zonedrive-work.desktop", "utf-8")
     command = entry["Desktop Entry"]["Exec"].replace("\\\\", "\\").replace("%%", "%")
-    before, quoted, after = re.fullmatch(r'(.*?) "((?:[^"\\]|\\.)*)" (.*)', command).groups()  # type: ignore[union-attr]
-    assert (before, after) == ("zonedrive mount", "--account work")
-    assert re.sub(r"\\(.)", r"\1", quoted) == str(folder)
+    ours = [str(program)] if started == "command" else [sys.executable, "-P", "-m", "zonedrive"]
+    words = re.findall(r'"((?:[^"\\]|\\.)*)"|(\S+)', command)
+    found = [re.sub(r"\\(.)", r"\1", quoted) or plain for quoted, plain in words]
+    assert found == [*ours, "mount", str(folder), "--account", "work"]
     session_start.choose("work", str(folder), start=False)
     assert not session_start.is_on("work")
 

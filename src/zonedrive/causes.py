@@ -67,6 +67,8 @@ _TYPES |= dict.fromkeys(
 _DISK = {
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EROFS: "the disk has become read-only; look at 'dmesg'",
+    errno.EFBIG: "the daemon's limit of file sizes is reached; remove it ('ulimit -f',"
+    " LimitFSIZE=), and mount again",
     errno.EIO: "the disk has an error; look at 'dmesg' and have the disk checked",
 }
 

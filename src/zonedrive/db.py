@@ -8,6 +8,7 @@ INVARIANT: no `await` inside a transaction.
 
 import errno
 import os
+import resource
 import secrets
 import shutil
 import sqlite3
@@ -171,8 +172,8 @@ class Database:
     def _roll_back(self, wrong: BaseException | None) -> None:
         """Undo all changes of the transaction, in the file and in memory.
 
-        `wrong` is the error that ended the transaction. If the disk is full, the write-ahead log is
-        truncated, to free space for the next transaction.
+        `wrong` is the error that ended the transaction. If the disk is full, or the write-ahead log
+        is as large as it may be, the log is truncated, to free space for the next transaction.
         """
         try:
             if self._connection.in_transaction:  # a full disk may have rolled back already
@@ -181,7 +182,7 @@ class Database:
                 step()
         finally:
             self._undo = None
-        if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
+        if isinstance(wrong, OSError) and wrong.errno in (errno.ENOSPC, errno.EFBIG):
             with suppress(sqlite3.Error):  # frees space for the next transaction
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -249,11 +250,19 @@ class Database:
             number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
             if number is None:
                 raise
+            if number == errno.ENOSPC and self._is_at_limit():
+                number = errno.EFBIG
             raise OSError(number, os.strerror(number), str(self.path)) from wrong
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise
         except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
+
+    def _is_at_limit(self) -> bool:
+        """Return True if a file of the database is as large as this process may write."""
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        sizes = (os.fstat(descriptor).st_size for descriptor in self._descriptors)
+        return limit != resource.RLIM_INFINITY and max(sizes, default=0) >= limit
 
     def flush(self) -> None:
         """Wait until all commits are on the disk. Call this in a thread; it takes milliseconds."""

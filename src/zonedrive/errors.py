@@ -216,9 +216,18 @@ class Rejected(RemoteError):
 
 
 def first_of(wrong: Exception) -> Exception:
-    """Return the first exception in an exception group, at any depth, or else `wrong` itself."""
+    """Return the first exception in an exception group, at any depth, or else `wrong` itself.
+
+    If that is Python's RuntimeError for a thread that cannot be started, return an error that names
+    the limit.
+    """
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]
+    if type(wrong) is RuntimeError and str(wrong) == "can't start new thread":
+        return ZonedriveError(
+            "this user may start no more processes and threads",
+            remedy="raise the limit ('ulimit -u', TasksMax=), or end some programs",
+        )
     return wrong
 
 

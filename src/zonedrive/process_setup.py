@@ -22,7 +22,7 @@ closed_streams: set[int] = set()
 """Descriptors of the standard streams that were closed at the start; their output is discarded."""
 
 former_limits: list[int] = []
-"""Soft limit of open files at the start, if `raise_file_limit` has raised it; else empty."""
+"""Soft limit of open files at the start, if `raise_limits` has raised it; else empty."""
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
@@ -68,18 +68,27 @@ def forbid_dumps() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def raise_file_limit() -> None:
-    """Raise the soft limit of open file descriptors to the hard limit.
+def raise_limits() -> None:
+    """Raise the soft limits of open file descriptors and of file sizes to the hard limits.
 
     Files that are open in the mount need descriptors. The soft limit is low by default because
-    select(2) cannot handle high descriptor numbers; the daemon does not call select(2).
+    select(2) cannot handle high descriptor numbers; the daemon does not call select(2). A shell's
+    limit of file sizes would also limit the database and the content of files.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _raise_limit(resource.RLIMIT_FSIZE)
+    if soft := _raise_limit(resource.RLIMIT_NOFILE):
         former_limits[:] = [soft]
+
+
+def _raise_limit(which: int) -> int | None:
+    """Raise a soft limit to the hard limit; return the former value, or None if it is unchanged."""
+    soft, hard = resource.getrlimit(which)
+    if soft == hard:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(which, (hard, hard))
+        return soft
+    return None
 
 
 def with_former_limit(command: list[str]) -> list[str]:

@@ -32,6 +32,8 @@ def test_only_answers_of_the_service_are_refusals() -> None:
     [
         (OSError(errno.ENOSPC, "x", "/secret"), Cause.LOCAL, "disk of the outbox is full"),
         (OSError(errno.EDQUOT, "x"), Cause.LOCAL, "quota is used up"),
+        (OSError(errno.EFBIG, "x"), Cause.LOCAL, "limit of file sizes"),
+        (RuntimeError("can't start new thread"), Cause.LOCAL, "'ulimit -u'"),
         (OSError(errno.EIO, "x"), Cause.LOCAL, "disk has an error"),
         (OSError(errno.EMFILE, "x"), Cause.LOCAL, os.strerror(errno.EMFILE)),
         (errors.Damaged("torn"), Cause.LOCAL, "torn"),

@@ -1,6 +1,8 @@
 """Checkpoints of a database's write-ahead log."""
 
+import errno
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -184,3 +186,18 @@ def test_a_copy_needs_no_temporary_folder(
     with ExitStack() as stack:
         connection = db._copied(database.path, log, stack)
         assert connection.execute("SELECT word FROM words").fetchall() == [("in the log",)]
+
+
+def test_a_limit_of_file_sizes_is_not_a_full_disk(database: Database) -> None:
+    """The error names the limit, and the next transaction has room again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as refused:
+            add(database, *["a long word" * 100] * 1000)
+        add(database, "short")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert refused.value.errno == errno.EFBIG
+    assert refused.value.filename == str(database.path)
+    assert database.execute("SELECT word FROM words").fetchall() == [("short",)]

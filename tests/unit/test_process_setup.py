@@ -12,7 +12,7 @@ def test_other_programs_get_the_former_limit_of_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard - 1, hard))
     ask, found = ["sh", "-c", "ulimit -Sn; ulimit -Hn"], []
     try:
-        process_setup.raise_file_limit()
+        process_setup.raise_limits()
         for command in (ask, process_setup.with_former_limit(ask)):
             found.append(subprocess.check_output(command, text=True).split())
     finally:
@@ -20,3 +20,15 @@ def test_other_programs_get_the_former_limit_of_open_files() -> None:
         process_setup.former_limits.clear()
     assert found == [[f"{hard}", f"{hard}"], [f"{hard - 1}", f"{hard}"]]
     assert process_setup.with_former_limit(ask) == ask
+
+
+def test_a_soft_limit_of_file_sizes_is_raised() -> None:
+    """A limit from the user's shell would make saves fail."""
+    former, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, hard))
+    try:
+        process_setup.raise_limits()
+        assert resource.getrlimit(resource.RLIMIT_FSIZE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (former, hard))
+        process_setup.former_limits.clear()

@@ -79,7 +79,7 @@ def run(start: Start, ready: Pipe) -> None:
             logs.to_file(start.paths.log, debug=options.debug)
         logs.add_anonymous(start.paths.log)
         process_setup.forbid_dumps()
-        process_setup.raise_file_limit()
+        process_setup.raise_limits()
         shared = config.organization(start.paths.account)
         settings = config.load(
             config_file(), start.paths.account, options.settings, system=shared, tell=log.warning

@@ -1,18 +1,19 @@
 """Print a paragraph of debian/copyright for each library in a folder: licences.py FOLDER."""
 
 import sys
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution
+from pathlib import Path
 
 
-def paragraph(one: Distribution) -> str:
-    """Who made it, and under which licence, in its own words."""
+def paragraph(folder: Path, one: Distribution) -> str:
+    """Who made it, and under which licence, in its own words; its metadata are in `folder`."""
     about = one.metadata
     who = about.get("Author") or about.get("Author-email") or f"the authors of {one.name}"
     kinds = [
         text.split(" :: ")[-1] for text in about.get_all("Classifier") or [] if "License" in text
     ]
     licence = about.get("License-Expression") or ", ".join(kinds) or about.get("License") or ""
-    name = one.name.replace("-", "_")
+    name = folder.name.partition("-")[0]  # normalized, so it may differ from the library's own
     return "\n".join(
         [
             "",
@@ -21,16 +22,17 @@ def paragraph(one: Distribution) -> str:
             f"License: {one.name}",
             f" {one.name} {one.version}: {' '.join(licence.split())[:200]}",
             " .",
-            f" The whole text is in the folder {name}-{one.version}.dist-info there.",
+            f" The whole text is in the folder {folder.name} there.",
         ]
     )
 
 
 def main() -> None:
     """One after the other, by name."""
-    for one in sorted(distributions(path=[sys.argv[1]]), key=lambda one: one.name.lower()):
+    folders = {path: Distribution.at(path) for path in Path(sys.argv[1]).glob("*.dist-info")}
+    for folder, one in sorted(folders.items(), key=lambda item: item[1].name.lower()):
         if one.name != "zonedrive":
-            print(paragraph(one))
+            print(paragraph(folder, one))
 
 
 main()

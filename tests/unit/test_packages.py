@@ -159,6 +159,18 @@ def test_commands_of_the_desktop_package_are_in_it() -> None:
         assert f'sys.path.append("{folder}")' in extension.read_text()
 
 
+def test_the_licences_name_the_folders_of_the_libraries(tmp_path: Path) -> None:
+    """The name of a library's folder is often another spelling of the library's name."""
+    for folder, name in (("jinja2-3.1.6", "Jinja2"), ("jaraco_context-6.1.2", "jaraco.context")):
+        (tmp_path / f"{folder}.dist-info").mkdir()
+        about = f"Metadata-Version: 2.4\nName: {name}\nVersion: {folder.partition('-')[2]}\n"
+        (tmp_path / f"{folder}.dist-info" / "METADATA").write_text(about)
+    said = subprocess.check_output([sys.executable, DEBIAN / "licences.py", tmp_path], text=True)
+    named = re.findall("in the folder (.*) there", said)
+    assert named == ["jaraco_context-6.1.2.dist-info", "jinja2-3.1.6.dist-info"]
+    assert re.findall("^Files: .*/(.*)$", said, re.MULTILINE) == ["jaraco_context*", "jinja2*"]
+
+
 def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
     """The rule does not affect devices that are not a mount of zonedrive, or are gone."""
     rule = (PACKAGING / "udev" / "60-zonedrive.rules").read_text()

@@ -46,6 +46,31 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
     assert len(mounted.zone.listing()) == 4
 
 
+def test_a_version_replaces_no_content_that_only_this_machine_has(mounted: Mounted) -> None:
+    """A change that is not uploaded stays, as does a file that a program has open for writing."""
+    run, path = mounted.machine, mounted.root / "notes.txt"
+    with path.open("ab") as file:
+        ended = run.run("versions", path, "--get", "1", "-o", path)
+        assert ended.stderr == (
+            f"zonedrive: {path} is open for writing in a program; close it there, and try again\n"
+        )
+        file.write(SECOND)
+    run.done("pause")
+    ended = run.run("versions", path, "--get", "1", "-o", path)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"zonedrive: {path} has content that is only on this computer and would be lost;"
+        " see 'zonedrive status', or write to another file\n"
+    )
+    assert path.read_bytes() == FIRST + SECOND
+    run.done("resume")
+    mounted.sync()
+    run.done("versions", path, "--get", "1", "-o", path)
+    assert path.read_bytes() == FIRST
+    mounted.sync()
+    assert [each["version"] for each in versions(mounted, path)] == ["3", "2", "1"]
+
+
 def test_a_version_that_standard_output_does_not_take(mounted: Mounted) -> None:
     """The message is about the output, not about a disk; a closed pipe is no error."""
     command = [str(COMMAND), "versions", str(mounted.root / "big.bin"), "--get", "1"]

@@ -450,6 +450,29 @@ def test_a_copy_that_is_not_uploaded_is_kept(mounted: Mounted, window: Window) -
     assert mounted.zone.read(Path(copy["path"]).name) == b"mine\n"
 
 
+@pytest.mark.shared_mount
+def test_an_unsent_edit_is_not_replaced(mounted: Mounted, window: Window) -> None:
+    """Neither an earlier version nor the copy of a conflict replaces content that only is here."""
+    clash(mounted, "notes.txt")
+    path, place = mounted.root / "notes.txt", f"{mounted.root.name}/notes.txt"
+    mounted.machine.done("pause")
+    path.write_bytes(b"unsent\n")
+    (copy,) = mounted.conflicts()
+    for page, button in (
+        (f"versions?path={quote(place)}", '[value="1"]'),
+        (f"compare?path={quote(copy['path'])}&other={quote(place)}", '[value="mine"]'),
+    ):
+        window.go(f"/a/default/{page}")
+        window.chromium.click(f"form button{button}")
+        window.chromium.until("has content that is only on this computer and would be lost")
+        window.chromium.until("The overview shows more.")
+        assert path.read_bytes() == b"unsent\n"
+    assert (mounted.path / copy["path"]).read_bytes() == b"mine\n"
+    mounted.machine.done("resume")
+    mounted.sync()
+    window.chromium.click('a[href="/"]')
+
+
 @pytest.mark.mount(profile="published")
 def test_a_conflict_that_the_profile_cannot_end(mounted: Mounted, window: Window) -> None:
     """If files cannot be deleted or renamed, no decision is offered."""

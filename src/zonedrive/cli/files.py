@@ -3,6 +3,7 @@
 A command fails with NotSupported if the account's deployment profile lacks its operation.
 """
 
+import os
 from typing import Any
 
 import click
@@ -12,8 +13,9 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option, some_account_option
 from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import MountEnded, NotFound
+from zonedrive.errors import MountEnded, NotFound, ZonedriveError
 from zonedrive.formatting import count, verb
+from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 from zonedrive.translation import marked
 
@@ -81,8 +83,9 @@ def versions(
 ) -> None:
     """List the versions of the file PATH, newest first.
 
-    To restore an earlier version as the newest one, write it to PATH: --get VERSION -o PATH. This
-    command requires a logon with a profile that defines the operation.
+    To restore an earlier version as the newest one, write it to PATH: --get VERSION -o PATH. A file
+    with changes that are not uploaded yet is not overwritten. This command requires a logon with a
+    profile that defines the operation.
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
@@ -104,8 +107,10 @@ def versions(
         if file_name is None:
             service_commands.version(*source, lambda piece: click.echo(bytes(piece), nl=False))
         else:
+            require_replaceable(file_name)
             with text_output.replaced(file_name) as file:
                 service_commands.version(*source, file.write)
+                require_replaceable(file_name)  # the download may have taken long
         return
     if answer.get("aside") and not as_json:
         text_output.complain(f"{answer['path']}: {answer['aside']}")
@@ -120,6 +125,30 @@ def versions(
         for one in found
     )
     text_output.show(found, rows, in_json=as_json, empty=unknown, right=["version", "size"])
+
+
+def require_replaceable(path: str, *, is_copied: bool = False) -> None:
+    """Raise ZonedriveError if replacing the file at `path` would lose content.
+
+    That is the case for a file in a mount whose content is only on this machine, unless `is_copied`
+    is true, or which a program has open for writing. Any other path is accepted.
+    """
+    target = mountpoint.absolute(path)
+    mount = mountpoint.holding(target)
+    paths = control_client.serving(mount.path) if mount else None
+    if paths is None or not target.is_file():
+        return
+    # A daemon of an earlier version does not send `only_here` and `written`.
+    place = control_client.ask(paths, {"command": "place", "path": os.fspath(target)})
+    if place.get("only_here") and not is_copied:
+        raise ZonedriveError(
+            f"{path} has content that is only on this computer and would be lost",
+            remedy="see 'zonedrive status', or write to another file",
+        )
+    if place.get("written"):
+        raise ZonedriveError(
+            f"{path} is open for writing in a program", remedy="close it there, and try again"
+        )
 
 
 def _version(found: list[dict[str, str]], wanted: str) -> str:

@@ -223,8 +223,10 @@ class Commands:
         mount. `id` is the id of the entry, or "" if the service does not have the entry; `unknown`
         is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
         of the zone at the beginning of the path. `waits` is True if the file's latest change has
-        not been uploaded yet, and `stays` if the entry is never uploaded. `virtual` is True if the
-        path is in `.versions`, and therefore not the entry's own path.
+        not been uploaded yet, and `stays` if the entry is never uploaded. `only_here` is True if
+        the file's content is only on this machine, and `written` if a program has the file open for
+        writing. `virtual` is True if the path is in `.versions`, and therefore not the entry's own
+        path.
         """
         try:
             place = await self._place(request.path)
@@ -238,6 +240,8 @@ class Commands:
         if inode is None:
             raise ZonedriveError(f"{place.path}: {place.what or 'not an entry of the service'}")
         is_file = inode.kind is Kind.FILE
+        opened = self._parts.state.opened.get(inode.ino)
+        session = None if opened is None else opened.session
         return {
             "path": self._parts.state.inodes.path(inode.ino),
             "zone": inode.zone,
@@ -248,6 +252,8 @@ class Commands:
             "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
             "waits": is_file and self._report.state(inode.ino) in WAITING,
+            "only_here": bool(inode.generation) or (session is not None and session.dirty),
+            "written": opened is not None and opened.writers > 0,
         }
 
     async def _link(self, request: Request, say: Say) -> Message:
@@ -269,7 +275,8 @@ class Commands:
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
-        flags = dict.fromkeys(("folder", "virtual", "stays", "waits"), False)
+        names = ("folder", "virtual", "stays", "waits", "only_here", "written")
+        flags = dict.fromkeys(names, False)
         where = {"path": below, "zone": zone.zone, "id": "", "unknown": marked("it does not exist")}
         return {**where, **flags, "missing": True}
 

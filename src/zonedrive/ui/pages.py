@@ -29,6 +29,7 @@ from starlette.staticfiles import StaticFiles
 
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
+from zonedrive.cli.files import require_replaceable
 from zonedrive.cli.members import LEVELS
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -433,6 +434,8 @@ class Window:
             text = translated("One of the files has changed meanwhile. Compare them again.")
             return self._to(back, Problem(text))
         decision = _text(form, "decision")
+        if decision != "both":
+            require_replaceable(os.fspath(mine), is_copied=True)
         if decision == "mine":
             _replace(mine, theirs)
             said = translated("Your version is the newest version of {} now.").format(theirs.name)
@@ -821,10 +824,14 @@ def _stamp(*paths: Path) -> str:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Replace the content of `target` with a copy of `source`, by renaming a temporary file."""
+    """Replace the content of `target` with a copy of `source`, by renaming a temporary file.
+
+    Raises the errors of `require_replaceable`.
+    """
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
         shutil.copyfile(source, temporary)
+        require_replaceable(os.fspath(target))
         temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):

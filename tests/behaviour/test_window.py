@@ -193,6 +193,26 @@ def test_all_pages_are_accessible(mounted: Mounted, window: Window, part: int) -
 
 
 @pytest.mark.shared_mount
+def test_a_file_is_found_in_a_large_folder(mounted: Mounted, window: Window) -> None:
+    """The first entries by name are shown, and the number of others; a part of a name finds one."""
+    names = "return [...document.querySelectorAll('td:first-child')].map(each => each.innerText)"
+    for number in range(1200):
+        (mounted.root / f"Draft {number:04}~").touch()  # a name of files that are not uploaded
+    window.go(f"/a/default/files?path={quote(mounted.root.name)}")
+    every = sorted(mounted.root.iterdir(), key=lambda path: (path.is_file(), path.name.casefold()))
+    expected = [path.name + ("/" if path.is_dir() else "") for path in every[:1000]]
+    assert window.chromium.run(names) == expected
+    assert f"{len(every) - 1000} more entries are not shown." in window.chromium.text
+    window.chromium.fill("name", "draft 119")
+    window.chromium.submit("form[role=search] button")
+    found = [f"Draft {number}~" for number in range(1190, 1200)]
+    assert window.chromium.run(names) == found
+    assert "not shown" not in window.chromium.text
+    window.chromium.fill("name", "none")
+    assert "No name contains “none”." in window.chromium.submit("form[role=search] button")
+
+
+@pytest.mark.shared_mount
 def test_a_version_is_restored(mounted: Mounted, window: Window) -> None:
     """One click makes an earlier version the newest one."""
     path = mounted.root / "notes.txt"

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -47,7 +48,7 @@ from zonedrive.ui.problems import Problem
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
 MOST_STREAMS = 4  # a browser opens at most six connections to a server
-MOST_ENTRIES = 2000  # maximum number of entries shown of one folder
+MOST_ENTRIES = 1000  # maximum number of entries shown of one folder
 MOST_CHANGES = 100  # maximum number of changes shown, until older ones are requested
 WEEK = "7d"  # default period of the log of the whole mount
 LARGEST_CERTIFICATES = 1 << 20  # bytes
@@ -461,18 +462,13 @@ class Window:
     def _files(self, request: Request) -> Response:
         account = self._view(request)
         path = request.query_params.get("path", "").strip("/")
-        folder = accounts.inside(account, path)
-        entries = []
-        with os.scandir(folder) as found:
-            for entry in found:
-                entries.append((entry.is_dir(follow_symlinks=False), entry.name))
-                if len(entries) == MOST_ENTRIES:
-                    break
-        entries.sort(key=lambda entry: (not entry[0], entry[1].casefold()))
+        wanted = request.query_params.get("name", "").strip()
+        entries = _entries(accounts.inside(account, path), wanted)
         can = {name for name in FILE_ACTIONS if account.can(name)}
         return self._page(
-            request, "files.html", account=account, path=path, entries=entries, can=can
-        )
+            request, "files.html", account=account, path=path, wanted=wanted, can=can,
+            entries=entries[:MOST_ENTRIES], more=max(0, len(entries) - MOST_ENTRIES),
+        )  # fmt: skip
 
     def _versions(self, request: Request) -> Response:
         account = self._view(request)
@@ -753,6 +749,24 @@ def _periods() -> list[tuple[str, str]]:
         ("30d", _("The last 30 days")),
         ("", _("All time")),
     ]
+
+
+def _entries(folder: Path, wanted: str) -> list[tuple[bool, str]]:
+    """Return the entries of a folder whose names contain `wanted`, in any case of letters.
+
+    An entry is a pair: whether it is a folder, and its name. Folders come first, sorted by name.
+    """
+    with os.scandir(folder) as found:
+        entries = [
+            (entry.is_dir(follow_symlinks=False), entry.name)
+            for entry in found
+            if _folded(wanted) in _folded(entry.name)
+        ]
+    return sorted(entries, key=lambda entry: (not entry[0], _folded(entry[1]), entry[1]))
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _change(version: dict[str, Any], path: str) -> dict[str, Any]:

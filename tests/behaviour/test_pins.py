@@ -227,6 +227,9 @@ def test_a_pin_is_stored_offline(mounted: Mounted) -> None:
     assert "the rest is fetched when the service is back" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert "0 of 1 file available offline" in ended.stdout
+    assert mounted.machine.run("pin", mounted.root / "docs").returncode == 4
+    ended = mounted.machine.run("pin")
+    assert f"{mounted.root.name}/docs: the files of 1 folder are not known" in ended.stderr
     mounted.deployment.heal()
     eventually(lambda: state(mounted.root / "big.bin") == "cached")
 

@@ -11,6 +11,7 @@ from tests.harness.virtual_mount import VirtualMount
 from tests.in_process.test_conflicts import collide, copies
 from zonedrive.daemon import entry_watch
 from zonedrive.daemon.protocol import Message
+from zonedrive.pins.poll import PASS_S
 
 ZONE = "Zone 01"
 UPLOAD = {"method": "POST", "path": "^/api/zones/"}
@@ -76,6 +77,7 @@ def test_many_paths_are_answered_in_order(desk: Mounted) -> None:
     wanted = [f"{ZONE}/notes.txt", f"/Zones/{ZONE}/docs/report.md", f"{ZONE}/docs", "", "no", "a/b"]
     notes, report, docs, top, unknown, nowhere = states(desk, *wanted)
     plain = {"state": "synced", "folder": False, "kept": False, "read_only": False}
+    plain |= {"missing": False}
     assert notes == plain
     assert report == plain | {"kept": True}
     assert docs == plain | {"kept": True, "folder": True}
@@ -198,6 +200,34 @@ def test_pins_and_the_connection_are_reported(desk: Mounted) -> None:
     desk.sync()
     watcher.wait()
     assert watcher.lines[-1]["link"] == "online"
+
+
+def test_a_kept_file_is_missing_until_its_content_is_here(desk: Mounted) -> None:
+    """The arrival of the content is reported, as is a newer version that is not here yet."""
+    notes = f"{ZONE}/notes.txt"
+    desk.system.listdir(desk.root)
+    desk.allow("offline", "reach")
+    watcher = Watcher(desk)
+
+    def seen() -> list[bool]:
+        found = (line.get("changed", {}).get(notes) for line in watcher.lines)
+        return [each["missing"] for each in found if each is not None and each["kept"]]
+
+    with desk.deployment.faulty(down=True):
+        assert virtual(desk).command("pin", paths=[notes])["exit"] == 4
+        (found,) = states(desk, notes)
+        assert (found["kept"], found["missing"]) == (True, True)
+        watcher.wait()
+        del watcher.lines[:]
+    watcher.wait(2 * PASS_S)
+    assert seen()[-1:] == [False]
+    assert states(desk, notes)[0]["missing"] is False
+    del watcher.lines[:]
+    with desk.deployment.faulty(status=503, path="/content$"):
+        desk.zone.write("notes.txt", b"newer")
+        watcher.wait(2 * PASS_S)
+        assert seen()[:1] == [True]
+        assert states(desk, notes)[0]["missing"] is True
 
 
 def test_a_client_that_does_not_read_is_disconnected(desk: Mounted) -> None:

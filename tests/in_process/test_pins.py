@@ -48,6 +48,22 @@ def test_a_pin_follows_an_entry_to_a_folder_that_nobody_lists(desk: Mounted) -> 
         assert (desk.root / "archive/old/b/y.txt").read_bytes() == b"yy"
 
 
+def test_folders_that_were_never_listed_are_counted(desk: Mounted) -> None:
+    """While the service is down, a pinned folder counts the folders whose files are unknown."""
+    desk.zone.make_folder("docs/old")
+    desk.system.listdir(desk.root / "docs")
+    desk.allow("offline", "reach")
+
+    def unlisted() -> list[int]:
+        return [each["unlisted"] for each in virtual(desk).command("pins")["pins"]]
+
+    with desk.deployment.faulty(down=True):
+        assert virtual(desk).command("pin", paths=[f"{ZONE}/docs"])["exit"] == 4
+        assert unlisted() == [2]
+    wait(desk, 2 * PASS_S)
+    assert unlisted() == [0]
+
+
 def test_a_pin_returns_after_a_restore_of_a_folder_above(desk: Mounted) -> None:
     """The pin of an inner folder returns although nobody lists the restored folder."""
     pin(desk, "docs/2026")

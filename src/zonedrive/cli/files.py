@@ -327,7 +327,8 @@ def pin(path: tuple[str, ...], account: str | None, as_json: bool) -> None:
     the files stay pinned.
 
     \b
-    --json, without PATH: an array of {"path", "files", "here", "bytes", "here_bytes"}
+    --json, without PATH: an array of {"path", "files", "here", "bytes", "here_bytes", "unlisted"}
+      unlisted   number of folders whose files are not known, because they were never listed
     """
     if path and as_json:
         raise click.UsageError("--json is for the list, without PATH.")
@@ -382,3 +383,8 @@ def _list(pins: list[Message], as_json: bool) -> None:
     )
     right = ["files", "here", "size"]
     text_output.show(pins, rows, in_json=as_json, empty="nothing is pinned", right=right)
+    for one in pins if not as_json else ():
+        if unlisted := one.get("unlisted"):
+            folders = count(unlisted, "folder")
+            missing = f"the files of {folders} are not known and not here; see 'zonedrive status'"
+            text_output.complain(f"{one['path'] or '.'}: {missing}")

@@ -13,12 +13,11 @@ from zonedrive.daemon.control_server import Say
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.service import Service
 from zonedrive.state.pause import PauseSwitch
-from zonedrive.views.entry_states import EntryStates, Unsynced
+from zonedrive.views.entry_states import MOST, EntryStates, Unsynced
 
 GATHER_SECONDS = 0.2  # minimum time to collect further changes before a line
 CALM = 9.0  # pause after a computation, as a multiple of its duration
 SLOW_SECONDS = 10.0  # maximum time for a client to read a line
-MOST = 1000  # maximum number of paths in a line
 
 
 async def send_entry_states(
@@ -29,8 +28,8 @@ async def send_entry_states(
     Each line has `link` (state of the connection to the service), `paused` (True while the uploads
     are paused) and `counts` (number of entries that are not synced, by state). The first line also
     has `can`, the operations that the profile defines. A later line may have `changed`, the new
-    state of each changed entry, by path. If more than MOST entries changed, or if a pin was added
-    or removed, the line has `everything` (True) instead: the client must query the states again.
+    state of each changed entry, by path. If MOST or more entries changed, or if a pin was added or
+    removed, the line has `everything` (True) instead: the client must query the states again.
 
     Run until cancelled. Raises trio.BrokenResourceError, which ends the connection, if the client
     takes longer than SLOW_SECONDS to read a line.
@@ -39,31 +38,34 @@ async def send_entry_states(
     before, pins = Unsynced(), states.pin_changes
     said: dict[str, Any] = {}
     line: dict[str, Any] = {**first, "can": can}
-    while True:
-        changed = states.changed
-        begun = trio.current_time()
-        now = await states.unsynced()
-        took = trio.current_time() - begun
-        if said:
-            line = _difference(states, before, now, is_pin_changed=states.pin_changes != pins)
-        before, pins = now, states.pin_changes
-        paused = switch.current is not None
-        state = {"link": service.link.state, "paused": paused, "counts": now.counts}
-        if line or state != said:
-            with trio.move_on_after(SLOW_SECONDS) as patience:
-                await say({**line, **state})
-            if patience.cancelled_caught:
-                raise trio.BrokenResourceError("the client does not read")
-            said = state
-        await changed.wait()
-        await trio.sleep(max(GATHER_SECONDS, CALM * took))
+    with states.watched() as content:
+        while True:
+            changed = states.changed
+            begun = trio.current_time()
+            now = await states.unsynced()
+            took = trio.current_time() - begun
+            if said:
+                inos = content.union(now.changed_since(before))
+                is_pin_changed = states.pin_changes != pins
+                line = _difference(states, now, inos, is_pin_changed=is_pin_changed)
+            content.clear()
+            before, pins = now, states.pin_changes
+            paused = switch.current is not None
+            state = {"link": service.link.state, "paused": paused, "counts": now.counts}
+            if line or state != said:
+                with trio.move_on_after(SLOW_SECONDS) as patience:
+                    await say({**line, **state})
+                if patience.cancelled_caught:
+                    raise trio.BrokenResourceError("the client does not read")
+                said = state
+            await changed.wait()
+            await trio.sleep(max(GATHER_SECONDS, CALM * took))
 
 
 def _difference(
-    states: EntryStates, before: Unsynced, now: Unsynced, *, is_pin_changed: bool
+    states: EntryStates, now: Unsynced, inos: set[int], *, is_pin_changed: bool
 ) -> dict[str, Any]:
-    inos = now.changed_since(before)
-    if is_pin_changed or len(inos) > MOST:
+    if is_pin_changed or len(inos) >= MOST:
         return {"everything": True}
     named = states.named(now, inos)
     return {"changed": msgspec.to_builtins(named)} if named else {}

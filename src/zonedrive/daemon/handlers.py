@@ -548,7 +548,7 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins, each with its numbers of files and bytes.
+        """Return the pins, each with its numbers of files, bytes and folders never listed.
 
         If the request has `most`, also return up to `most` missing files of each pin.
         """
@@ -558,7 +558,8 @@ class Commands:
             tally = await self._parts.files.keeping.count(inode, most or 0)
             missing = msgspec.to_builtins(tally.failed)
             more = {} if most is None else {"folder": inode.is_folder, "missing": missing}
-            found.append({"path": path, **_counts([tally]), **more})
+            counts = {**_counts([tally]), "unlisted": tally.unlisted}
+            found.append({"path": path, **counts, **more})
         return {"pins": found}
 
     # ---- file managers ----

@@ -35,6 +35,7 @@ class Entry(NamedTuple):
     folder: bool
     kept: bool
     read_only: bool
+    missing: bool = False  # True for a kept file whose content is not on this machine yet
 
 
 class Loop(Protocol):
@@ -353,7 +354,8 @@ class Client:
                 if self._entries.pop(path, None) is not None:
                     changed.append(path)
                 continue
-            entry = Entry(*(state[name] for name in Entry._fields))
+            # A daemon of an earlier version does not send `missing`.
+            entry = Entry(*(state.get(name, False) for name in Entry._fields))
             if self._entries.get(path) != entry:
                 self._entries[path] = entry
                 changed.append(path)

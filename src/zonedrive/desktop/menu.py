@@ -41,7 +41,8 @@ def emblem(entry: Entry) -> str:
         return f"emblem-zonedrive-{entry.state}"
     if entry.state != "synced":
         return ""
-    return "emblem-zonedrive-kept" if entry.kept else "emblem-zonedrive-synced"
+    is_here = entry.kept and not entry.missing
+    return "emblem-zonedrive-kept" if is_here else "emblem-zonedrive-synced"
 
 
 def top_items(paused: bool) -> list[Item]:

@@ -75,6 +75,7 @@ class PinProgress(msgspec.Struct, eq=False):
     bytes: int = 0  # total size of these files
     here: int = 0  # number of files that can be read offline
     here_bytes: int = 0  # total size of the files that can be read offline
+    unlisted: int = 0  # number of folders that were never listed, whose files are unknown
     failed: list[Failed] = []
     away: ZonedriveError | None = None  # reason why the pass sends no further request
     answered: bool = False  # True if a request succeeded
@@ -238,7 +239,8 @@ class PinFetcher:
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode, most: int) -> PinProgress:
-        """Count the files at and below an inode, and those that can be read offline.
+        """Count the files at and below an inode, those that can be read offline, and the folders
+        that were never listed.
 
         Send no request. In the result, `failed` has up to `most` of the missing files, each with
         its last error, or "" if there was none.
@@ -262,6 +264,7 @@ class PinFetcher:
         def found(ino: int) -> None:
             if self._is_here(ino, progress):
                 return
+            self._pins.content_changes.notify(ino)
             last = late if ino in self._try_last else missing
             (too_large if self._is_too_large(ino) else last).append(ino)
 
@@ -311,12 +314,17 @@ class PinFetcher:
             for folder in folders:
                 if ask != "none":
                     self._note_checked(folder)
+                progress.unlisted += self._is_unlisted(folder)
                 numbers = inodes.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
                     for child in inodes.get_all(numbers[start : start + YIELD]):
                         if not child.is_folder or deep or child.ino not in self._seen:
                             sort(child)
                     await trio.lowlevel.checkpoint()
+
+    def _is_unlisted(self, ino: int) -> bool:
+        folder = self._state.inodes.find(ino)
+        return folder is not None and not (folder.listed or folder.is_new or folder.local)
 
     async def _refresh(self, ino: int, newer_than_ns: int, progress: PinProgress) -> None:
         """List a folder if its listing is older than `newer_than_ns` (monotonic clock).
@@ -347,13 +355,7 @@ class PinFetcher:
         inode = self._state.inodes.find(ino)
         if inode is None or inode.parent == NOWHERE:
             return True
-        cache = self._state.cache
-        here = (
-            inode.size == 0
-            or inode.is_new
-            or bool(inode.generation)
-            or cache.is_complete(ino, inode.revision)
-        )
+        here = self._state.is_readable_offline(inode)
         progress.files += 1
         progress.bytes += inode.size
         progress.here += here
@@ -385,6 +387,7 @@ class PinFetcher:
             progress.here += 1
             progress.here_bytes += size
             progress.note_success()
+            self._pins.content_changes.notify(ino)
             self._try_last.discard(ino)
             self._reasons.pop(ino, None)
             self._too_large.pop(ino, None)

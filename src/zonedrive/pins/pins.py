@@ -32,6 +32,9 @@ class Pins:
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
         """Observers that are notified after a pin was added or removed."""
+        self.content_changes: Observers[[int]] = Observers()
+        """Observers that get the inode number of each pinned file whose content was found missing,
+        or was fetched."""
         self.update_inodes()
 
     def __contains__(self, ino: object) -> bool:

@@ -145,6 +145,15 @@ class LocalState:
         """
         return is_kept(inode, self.local)
 
+    def is_readable_offline(self, file: Inode) -> bool:
+        """Return True if the whole content of a file is on this machine."""
+        return (
+            file.size == 0
+            or file.is_new
+            or bool(file.generation)
+            or self.cache.is_complete(file.ino, file.revision)
+        )
+
     def session(self, ino: int) -> Session | None:
         """Return the session in which programs write to the inode, or None."""
         opened = self.opened.get(ino)

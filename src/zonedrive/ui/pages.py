@@ -608,7 +608,8 @@ class Window:
             done = commands.run("unpin", path)
             return self._told(f"/a/{account.name}/offline", done, translated("Not kept any more."))
         accounts.pin(account, path)
-        said = translated("{name} is kept offline.").format(name=Path(path).name)
+        text = translated("{name} will be kept offline. This page shows what is here already.")
+        said = text.format(name=Path(path).name)
         return self._to(f"/a/{account.name}/offline", formatting.plain(said))
 
     def _zones(self, request: Request) -> Response:

@@ -6,7 +6,8 @@ reads through the mount, so that queries are just as fast while the service is u
 The state of a folder is the most urgent state of everything below the folder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 
 import msgspec
@@ -23,6 +24,7 @@ from zonedrive.vfs.xattrs import own_state
 URGENCY = ("failed", "conflict", "uploading", "pending")
 """States of entries that are not synced, the most urgent first."""
 
+MOST = 1000  # maximum number of entries whose changes are reported one by one
 STEP = 200  # entries that are examined without letting other tasks run
 WRITABLE = 0o222
 
@@ -34,6 +36,7 @@ class EntryState(msgspec.Struct, frozen=True):
     folder: bool
     kept: bool  # pinned, or below a pinned folder
     read_only: bool
+    missing: bool  # True for a kept file whose content is not on this machine yet
 
 
 class Unsynced(msgspec.Struct, frozen=True):
@@ -58,8 +61,10 @@ class EntryStates:
         self._changed = trio.Event()
         self.pin_changes = 0
         """Number of added and removed pins so far."""
+        self._watchers: list[set[int]] = []
         dispatcher.changes.add(self._note_change)
         pins.changes.add(self._note_pin)
+        pins.content_changes.add(self._note_content)
 
     @property
     def changed(self) -> trio.Event:
@@ -69,9 +74,31 @@ class EntryStates:
         """
         return self._changed
 
+    @contextmanager
+    def watched(self) -> Iterator[set[int]]:
+        """Yield a set that gets the pinned files whose content arrives or becomes outdated.
+
+        The set gets their inode numbers during the `with` block, or at least MOST of them.
+        """
+        found: set[int] = set()
+        self._watchers.append(found)
+        try:
+            yield found
+        finally:
+            self._watchers = [each for each in self._watchers if each is not found]
+
+    def _note_content(self, ino: int) -> None:
+        for each in self._watchers:
+            if len(each) < MOST:
+                each.add(ino)
+        self._wake()
+
     def _note_change(self) -> None:
         self._unsynced = None
         self._version += 1
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
@@ -144,14 +171,16 @@ class EntryStates:
 
     def _described(self, inode: Inode, states: dict[int, str]) -> EntryState:
         default = "local" if self._state.is_kept(inode) else "synced"
+        kept = inode.ino in self._pins
         return EntryState(
             "local" if inode.local else states.get(inode.ino, default),
             inode.is_folder,
-            inode.ino in self._pins,
+            kept,
             inode.ino != ROOT and not permissions(inode, self._state.rules) & WRITABLE,
+            kept and not (inode.is_folder or self._state.is_readable_offline(inode)),
         )
 
-    def named(self, unsynced: Unsynced, inos: list[int]) -> dict[str, EntryState]:
+    def named(self, unsynced: Unsynced, inos: Iterable[int]) -> dict[str, EntryState]:
         """Return the states of the inodes `inos` by path, except for removed entries."""
         inodes = self._state.inodes
         found = (each for each in inodes.get_all(inos) if each.parent != NOWHERE)

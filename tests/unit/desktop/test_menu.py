@@ -37,6 +37,14 @@ def test_several_entries() -> None:
     assert actions(kept, kept) == ["stop-keeping"]
 
 
+def test_a_kept_file_has_its_emblem_when_the_content_is_here() -> None:
+    """Until then the emblem says synced; the menu offers to stop keeping it."""
+    kept = FILE._replace(kept=True)
+    assert menu.emblem(kept) == "emblem-zonedrive-kept"
+    assert menu.emblem(kept._replace(missing=True)) == "emblem-zonedrive-synced"
+    assert "stop-keeping" in actions(kept._replace(missing=True))
+
+
 @pytest.mark.parametrize("state", ["pending", "failed"])
 def test_waiting_files_can_be_sent(state: str) -> None:
     assert "send" in actions(FILE._replace(state=state))

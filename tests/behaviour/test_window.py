@@ -679,7 +679,7 @@ def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: C
         refused = {"status": 403, "error": "NOT_ALLOWED"}
         with mounted.deployment.faulty(method="POST", path="^/api/zones/", **refused):
             (mounted.root / "new.txt").write_bytes(b"x")
-            chromium.until("Der Dienst lehnt es ab. Ein anderer Name oder Ordner kann helfen.")
+            chromium.until("Der Dienst lehnt es ab. Bitten Sie jemanden, der die Zone verwaltet")
             assert not violations(chromium)
             window.go("/a/default/help")
             chromium.until("Was zu tun ist: Die Übersicht zeigt, was es ist und warum.")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from zonedrive import errors
+from zonedrive.causes import REFUSAL_REMEDY
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.flow import WRONG_WITH_CODE
@@ -23,8 +24,9 @@ from zonedrive.remedies import (
     message_in_window,
     remedy_in_window,
 )
-from zonedrive.remote.wire.error_mapping import BLOCKED
+from zonedrive.remote.wire.error_mapping import BLOCKED, REFUSAL_REMEDIES
 from zonedrive.translation import translated as _
+from zonedrive.translation import translated_line
 
 
 class NotMounted(ZonedriveError):
@@ -99,8 +101,16 @@ def of_check(check: Mapping[str, str]) -> Problem:
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
     """Return the problem that prevents an upload, or None if the upload has no error."""
+    error = upload["error"] or ""
+    refused = _("The service refuses it.")
+    if error.endswith(REFUSAL_REMEDY):
+        refused = _("The service refuses it. Another name or folder may help.")
+    elif remedy := next((one for one in REFUSAL_REMEDIES if error.endswith(f"; {one}")), ""):
+        error = error.removesuffix(f"; {remedy}")
+        advice = translated_line(remedy)
+        refused = f"{refused} {advice[0].upper()}{advice[1:]}."
     said = {
-        "refused": _("The service refuses it. Another name or folder may help."),
+        "refused": refused,
         "local": _("A problem of this computer keeps it from being sent."),
         "service": _("It is sent when the service is available again."),
         "unclear": _("The service gave no clear answer. It is tried again."),
@@ -108,7 +118,7 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
             "An error in zonedrive keeps it from being sent. Save a report under Help."
         ),
     }.get(upload.get("cause") or "", "")
-    reason = message_in_window(upload["error"] or "")
+    reason = message_in_window(error)
     return Problem(said or reason, reason=reason if said else "") if reason else None
 
 

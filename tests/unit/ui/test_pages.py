@@ -3,6 +3,7 @@
 import asyncio
 import configparser
 import errno
+import json
 import os
 import re
 import subprocess
@@ -21,12 +22,14 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from zonedrive import config, errors
+from zonedrive.causes import cause_of, label, line_of
 from zonedrive.cli import control_client, text_output
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.remote.wire.error_mapping import refusal
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Dialogue
@@ -86,6 +89,30 @@ def test_folders_whose_files_are_unknown_are_named() -> None:
     shown = template.render(account=view, pins=pins, room=9)
     assert shown.count("2 files available offline") == 2
     assert shown.count("3 folders are missing with their files") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (
+            507,
+            "",
+            "The service is full: delete something there, or ask the administrator for room.",
+        ),
+        (413, "", "Make it smaller, or ask the administrator for a higher limit."),
+        (409, "LOCKED", "Wait until the lock is released."),
+        (403, "NOT_ALLOWED", "Ask a manager of the zone for the right."),
+        (400, "INVALID_DATA", "Another name or folder may help."),
+    ],
+)
+def test_a_refused_upload_has_the_remedy_of_its_error(status: int, code: str, advice: str) -> None:
+    """The advice is that of the error, and a general one only if the error has none."""
+    refused = refusal(status, json.dumps({"error": code}).encode(), "uploading")
+    shown = problems.of_upload({"error": line_of(refused), "cause": label(cause_of(refused))})
+    assert shown is not None
+    assert shown.text == f"The service refuses it. {advice}"
+    assert f"HTTP {status}" in shown.reason
+    assert advice[1:-1] not in shown.reason or status == 400
 
 
 def test_every_setting_has_a_meaning() -> None:

@@ -88,6 +88,9 @@ REMEDIES: dict[int | str, str] = {
 }
 """Remedies by status or code that are more specific than the remedy in TABLE."""
 
+REFUSAL_REMEDIES = frozenset((*REMEDIES.values(), *(row.remedy for row in TABLE))) - {""}
+"""All remedies of `refusal`."""
+
 WORDS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",

@@ -635,6 +635,20 @@ def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> Non
     assert not mounted.status()["paused"]
 
 
+def test_sending_without_the_service_is_answered_at_once(mounted: Mounted, window: Window) -> None:
+    """If the service is known to be unreachable, "Send now" says so, and does not wait for it."""
+    mounted.allow("cannot be reached", "offline")
+    assert list(mounted.root.iterdir())
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "waits.txt").write_bytes(b"x")
+        eventually(lambda: mounted.status()["state"] == "offline", what="it is offline")
+        window.go("/")
+        window.chromium.until("waits.txt")
+        window.chromium.click(f'button[value="{mounted.root.name}/waits.txt"]')
+        window.chromium.until("The service cannot be reached.")
+    mounted.sync()
+
+
 @pytest.mark.shared_mount
 def test_a_refused_logoff_has_its_remedies(mounted: Mounted, window: Window) -> None:
     """If changes are only on this computer, the page says why, has a button that continues the

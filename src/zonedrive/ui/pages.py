@@ -258,6 +258,8 @@ class Window:
             return self._told("/", replace(done, output=""), said, name)
         if what == "send":
             path = accounts.inside(account, _text(form, "path", strip=False))
+            if account.problem is not None:  # without the service, the command waits in vain
+                return self._to("/", replace(account.problem, account=name))
             done = commands.run("send", "--timeout", SEND_SECONDS, "--", os.fspath(path))
             return self._told("/", done, translated("Sent."), name)
         if what == "unmount":

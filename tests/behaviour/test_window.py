@@ -613,6 +613,28 @@ def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None
 
 
 @pytest.mark.shared_mount
+@pytest.mark.parametrize(("press", "release"), [("pointerdown", "pointerup"), ("keydown", "keyup")])
+def test_an_update_waits_while_a_button_is_pressed(
+    window: Window, press: str, release: str
+) -> None:
+    """The button stays until it is released, so that the click is not lost; then the update is
+    shown."""
+    window.go("/")
+    stays = f"""
+        const button = document.getElementById("h-default")
+        events.close()  // only this test sends updates
+        const send = name => button.dispatchEvent(new Event(name, {{bubbles: true}}))
+        send("{press}")
+        events.dispatchEvent(new MessageEvent("live", {{data: "<p>the update</p>"}}))
+        const stays = button.isConnected
+        send("{release}")
+        return stays && button.isConnected"""
+    assert window.chromium.run(stays)
+    window.chromium.until("the update")
+    window.go("/")
+
+
+@pytest.mark.shared_mount
 def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> None:
     """The overview says that uploads are paused, sends a file nevertheless, and resumes."""
     window.go("/")

@@ -81,14 +81,21 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection and the mount, but not about a logon that has ended."""
+        """Notices about the connection, the mount and its end, but not about an ended logon."""
         reason = "" if self.state == "logon-required" else self.status.get("reason", "")
         advice = self.status.get("advice", "")
         found = (
             in_window(reason.removesuffix(f"; {advice}"), advice if reason else ""),
             remedy_in_window(self.status.get("notice", "")),
         )
-        return [Problem(text, buttons=buttons) for text, buttons in found if text]
+        notices = [Problem(text, buttons=buttons) for text, buttons in found if text]
+        if died := self.status.get("died"):
+            said = translated("zonedrive ended unexpectedly after {time}: {why}.")
+            if died["exact"]:
+                said = translated("zonedrive ended unexpectedly at {time}: {why}.")
+            why, time = translated_line(died["why"]), text_output.when(died["at"])
+            notices.append(Problem(said.format(time=time, why=why)))
+        return notices
 
     @property
     def problem(self) -> Problem | None:

@@ -24,6 +24,7 @@ from starlette.responses import StreamingResponse
 from zonedrive import config, errors
 from zonedrive.causes import cause_of, label, line_of
 from zonedrive.cli import control_client, text_output
+from zonedrive.daemon import last_run
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.logon import LogonRequest
@@ -61,6 +62,20 @@ async def test_an_account_without_a_mount_unmounts_nothing() -> None:
     response = await answered(pages.Window(nullcontext), "/a/work/do/unmount", {})
     assert response.status_code == 409
     assert "This account is not mounted." in response.text
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_mount_that_died_has_its_reason() -> None:
+    """The overview says when the daemon ended, and why."""
+    paths = AccountPaths("work")
+    last_run.Run(paths).begin(Path("/mnt"))
+    shown = (await answered(pages.Window(nullcontext), "/")).text
+    assert re.search(r"zonedrive ended unexpectedly after .*: it was killed \(SIGKILL\)\.", shown)
+    run = last_run.Run(paths)
+    run.begin(Path("/mnt"))
+    run.died("it has no memory left")
+    shown = (await answered(pages.Window(nullcontext), "/")).text
+    assert re.search(r"zonedrive ended unexpectedly at .*: it has no memory left\.", shown)
 
 
 @pytest.mark.usefixtures("work")

@@ -2,14 +2,28 @@
 // Keep one request open while the page is open, and update the dynamic part when it changes.
 const live = document.getElementById("live");
 const events = new EventSource("/events" + (live?.dataset.of ?? ""));
-events.addEventListener("live", event => {
-  if (!live) return;
+// A click counts only if its element stays from the press to the release, so meanwhile updates wait.
+let pressed = false, newest = null;
+function update() {
+  if (!live || pressed || newest === null) return;
   const focused = document.activeElement && document.activeElement.id;
   const opened = [...live.querySelectorAll("details[open]")].map(each => each.id);
-  live.innerHTML = event.data;
+  live.innerHTML = newest;
+  newest = null;
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) document.getElementById(focused)?.focus();
+}
+events.addEventListener("live", event => {
+  newest = event.data;
+  update();
 });
+for (const name of ["pointerdown", "keydown"]) addEventListener(name, () => { pressed = true; });
+for (const name of ["pointerup", "pointercancel", "dragend", "keyup", "blur"]) {
+  addEventListener(name, () => setTimeout(() => {  // after the click, which comes later
+    pressed = false;
+    update();
+  }));
+}
 // The server may end the request of a page, so one error is no failure; the browser reconnects.
 let errors = 0;
 events.addEventListener("error", () => {

@@ -274,8 +274,13 @@ def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window
 
 @pytest.mark.shared_mount
 def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
-    """Each zone links to its members."""
+    """Each zone links to its members, except for a zone that the API does not open."""
     window.go("/a/default/zones")
+    links = """return [...document.querySelectorAll('tbody tr')]
+        .filter(row => row.querySelector('a[href*="/members?"]') === null)
+        .map(row => row.cells[0].innerText)"""
+    assert window.chromium.run(links) == ["Closed"]
+    assert "Users with access" in window.chromium.text
     name = mounted.root.name
     window.chromium.click(f'a[href$="name={quote(name)}"]')
     shown = window.chromium.until(f"Members of {name}")

@@ -112,10 +112,12 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(disk: Disk) -> No
     again = disk.start()
     recover(again)
     assert again.requests.all() == []
-    assert again.inodes.find(inode.ino) is None
+    assert again.inodes.get(inode.ino).parent == 0
     folder = again.inodes.child(ROOT, LOST_FOUND)
     assert folder is not None
-    (rescued,) = again.inodes.children(folder.ino)
+    (name,) = again.inodes.children(folder.ino)
+    rescued = again.inodes.child(folder.ino, name)
+    assert rescued is not None
     assert read(again, rescued.ino) == b"sent"
 
 

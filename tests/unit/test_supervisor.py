@@ -33,6 +33,7 @@ WAITED_FOR = {
     ("daemon/notification_client.py", "self._receive"): "in the task of the connection",
     ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",
     ("daemon/serve.py", "self._session.run"): "the loop of FUSE: without it there is no mount",
+    ("daemon/trash.py", "list_trash"): "in the request",
     ("daemon/serve.py", "self._server.serve"): "its children are supervised",
     ("fuse/mount.py", "self._answer"): "the loop of FUSE",
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",

@@ -34,6 +34,7 @@ from zonedrive.errors import (
     NotFound,
     Rejected,
     RemoteError,
+    StoreError,
     Unavailable,
     Unreachable,
 )

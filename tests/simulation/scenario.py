@@ -192,7 +192,8 @@ def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
             Step(f"{who}~", numbers.choice(sorted(PAGES)), at_s),
             Step(f"{who}~", "calm", round(end_s, 3)),
         ]
-    return replace(scenario, steps=_in_order(steps))
+        steps.sort(key=lambda step: step.at_s if step.who.endswith("~") else 0.0)
+    return replace(scenario, steps=tuple(steps))
 
 
 def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
@@ -218,12 +219,6 @@ def _with_coarse_times(numbers: random.Random, scenario: Scenario) -> Scenario:
     return replace(scenario, times="whole" if has_pages else times)
 
 
-def _in_order(steps: list[Step]) -> tuple[Step, ...]:
-    """Return the steps with those of each actor in the order of their times."""
-    actors = [*dict.fromkeys(step.who for step in steps)]
-    return tuple(sorted(steps, key=lambda step: (actors.index(step.who), step.at_s)))
-
-
 def on_sandbox(scenario: Scenario) -> Scenario:
     """Return the scenario on a sandbox, with settings that concern the HTTP client."""
     numbers = random.Random(f"sandbox {scenario.seed}")
@@ -238,7 +233,7 @@ def on_sandbox(scenario: Scenario) -> Scenario:
         numbers = random.Random(f"paging {scenario.seed}")
         begin = Step(SERVICE, "paginate", numbers.choice(steps).at_s)
         is_later = numbers.random() < PAGING_SHARE
-        steps = _in_order([*steps, begin]) if is_later else steps
+        steps = (*steps, begin) if is_later else steps
     options = (*scenario.options, *options)
     return replace(scenario, options=options, service=service, steps=steps, times="exact")
 

@@ -268,6 +268,14 @@ def record_move(
                 _take_name(state, inode, request)
 
 
+def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:
+    """Record another form of the revision that the edit of a file is based on."""
+    with state.transaction():
+        if inode.revision == intent.base:
+            state.inodes.update(inode, revision=revision)
+        state.intents.set_base(inode.ino, revision)
+
+
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
     """Record the place on the service of an entry whose name another entry needs.
 

@@ -384,6 +384,33 @@ class Reconciler:
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
+    async def is_known(self, inode: Inode, known: Revision | None, found: Entry) -> bool:
+        """Return True if `found`, the inode's entry, has the bytes of the revision `known`.
+
+        Return False unless both revisions differ only in the precision of the time: the answer to
+        an upload may have another precision than the other answers. The bytes are compared, because
+        another machine of this user may have saved a version in the same second. Return False if
+        `known` is not cached, or if the bytes cannot be read or are more than COMPARED. Raises
+        Changed, and temporary errors of the service.
+        """
+        state, size = self._state, found.size
+        if known is None or found.folder or not differ_in_precision(known, found.revision):
+            return False
+        if not size:
+            return True
+        if size > COMPARED or not state.cache.is_complete(inode.ino, known):
+            return False
+        reader = state.cache.open(inode.ino, known, size, state.source(inode))
+        try:
+            cached = bytes(await reader.read(0, size))
+            return cached == await self._service.content(inode.zone, found.id, size)
+        except (RemoteError, StoreError) as wrong:
+            if cause_of(wrong) is Cause.SERVICE:
+                raise
+            return False
+        finally:
+            reader.close()
+
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.
 
@@ -620,7 +647,11 @@ class Reconciler:
         if entry.folder or folded(entry.name) != folded(request.name):
             return False
         known = self._state.inodes.by_remote(request.zone, entry.id)
-        return known is not None and known.revision != entry.revision
+        return (
+            known is not None
+            and known.revision != entry.revision
+            and not differ_in_precision(known.revision, entry.revision)
+        )
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.

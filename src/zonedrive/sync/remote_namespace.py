@@ -389,7 +389,9 @@ class RemoteNamespace:
         The author does not matter, because the user may have saved it on another machine.
         """
         entry = await current_entry(self._state, self._service, inode.zone, inode.entry_id)
-        return entry is not None and entry.revision not in (inode.revision, intent.base)
+        if entry is None or entry.revision in (inode.revision, intent.base):
+            return False
+        return not await self._reconciler.is_known(inode, inode.revision, entry)
 
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.

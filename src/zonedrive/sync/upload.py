@@ -17,7 +17,6 @@ from enum import Enum, auto
 import msgspec
 import trio
 
-from zonedrive.causes import Cause, cause_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
     AmbiguousName,
@@ -31,7 +30,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
-from zonedrive.state import conflicts, remote_binding
+from zonedrive.state import conflicts, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -173,6 +172,13 @@ class Uploader:
         decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
         if not planned.is_current:
             return
+        if decision is not Decision.SEND and found is not None and not inode.is_new:
+            is_base = await self._reconciler.is_known(inode, intent.base, found)
+            if not planned.is_current:
+                return
+            if is_base:
+                remote_operations.record_revision(state, inode, intent, found.revision)
+                return  # the next step is planned again
         request = PendingRequest(
             ino=inode.ino,
             bytes_ino=inode.ino,
@@ -314,8 +320,8 @@ class Uploader:
         """Return the entry of an upload's answer with the revision that other answers give.
 
         The answer may have the time in whole seconds. The bytes are compared, because another
-        machine of this user may have saved a version in the same second; then return `entry`.
-        Raises temporary errors of the service; the next attempt then finds the version.
+        machine of this user may have saved a version in the same second. If this fails, or is not
+        possible, return `entry`; a later save is then compared with the cached version.
         """
         try:
             found = await current_entry(self._state, self._service, request.zone, entry.id)
@@ -323,9 +329,7 @@ class Uploader:
                 return entry
             if not await self._reconciler.same_bytes(file, found.size, request.zone, entry.id):
                 return entry
-        except (Changed, RemoteError, StoreError) as wrong:
-            if cause_of(wrong) is Cause.SERVICE:
-                raise
+        except (Changed, RemoteError, StoreError):
             return entry
         return msgspec.structs.replace(
             entry, revision=found.revision, modified_ns=found.modified_ns

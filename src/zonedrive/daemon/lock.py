@@ -23,6 +23,7 @@ from typing import Any
 
 from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import private_dir, quoted
 
 LEAVING_SECONDS = 20.0  # maximum wait for a daemon without a mount to close its stores
@@ -193,12 +194,14 @@ def holder(path: Path) -> Holder | None:
     The process may have ended.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = _content(path)
         control, begun = found.get("control"), found.get("begun")
         # After the end of the process, another mount may have this identity.
         identity = found.get("identity") if is_held(path) else None
         folder = Path(found["mountpoint"])
         mount = mountpoint.find(identity, folder)
+        if mount and mount.path != folder and _is_of_another(path, mount):
+            identity, mount = "", None
         return Holder(
             int(found["pid"]),
             mount.path if mount else folder,
@@ -206,8 +209,30 @@ def holder(path: Path) -> Holder | None:
             begun if isinstance(begun, int) else None,
             identity,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return what the lock file says, or an empty dictionary if it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        found = json.loads(path.read_bytes())
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _is_of_another(path: Path, mount: Mount) -> bool:
+    """Return True if the daemon of another lock file than `path` announced this mount.
+
+    A daemon that hangs does not announce that its mount was detached. The next mount of another
+    account can have the same identity.
+    """
+    wanted = {"mountpoint": os.fspath(mount.path), "identity": mount.identity}.items()
+    others = path.parent.parent.glob(f"*/{path.name}")
+    return any(
+        each != path and wanted <= _content(each).items() and is_held(each) for each in others
+    )
 
 
 def _begun(pid: int) -> int | None:

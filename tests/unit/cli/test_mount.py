@@ -268,6 +268,32 @@ def test_the_daemon_is_found_by_what_is_mounted(home: Path) -> None:
             each.stop()
 
 
+def test_a_daemon_without_a_mount_is_not_found_at_another_mount(home: Path) -> None:
+    """A daemon hangs, its mount was detached, and the mount of another account at the same service
+    got the device number."""
+    first, second = home / "first", home / "second"
+    first.mkdir()
+    second.mkdir()
+    one, two = log_on("one"), log_on("two")
+    locks = Lock(one.lock, "one"), Lock(two.lock, "two")
+    served = MemoryMount(second)
+    try:
+        found = mountpoint.at(second)
+        assert found is not None
+        for each, folder, paths in zip(locks, (first, second), (one, two), strict=True):
+            each.take(folder)
+            each.announce(paths.control, found.identity)
+        assert (serving(first), serving(second)) == (one, two)
+        who = holder(one.lock)
+        assert who is not None and (who.mountpoint, who.is_mounted) == (first, False)
+        who = holder(two.lock)
+        assert who is not None and (who.mountpoint, who.is_mounted) == (second, True)
+    finally:
+        for each in locks:
+            each.release()
+        served.stop()
+
+
 def test_a_mount_without_a_daemon_is_removed(tmp_path: Path) -> None:
     """`zonedrive unmount` after a crash leaves an ordinary empty folder."""
     (tmp_path / "mnt").mkdir()

@@ -93,7 +93,7 @@ def recover(state: LocalState) -> None:
         request = state.requests.get(inode.ino)
         if request is not None and (sent := (request.bytes_ino, request.generation)) in stored:
             log.error("an earlier content of inode %d is shown in %s", inode.ino, LOST_FOUND)
-            _move_to_lost_found(state, *sent)
+            _move_to_lost_found(state, *sent, of=inode.ino)
     with state.transaction():
         for inode in empty:
             state.inodes.unlink(inode)
@@ -260,8 +260,13 @@ def _file(path: Path) -> int:
     return path.stat().st_ino if path.exists() else -1
 
 
-def _move_to_lost_found(state: LocalState, ino: int, generation: int) -> None:
-    """Move a spool file to a new inode in lost+found."""
+def _move_to_lost_found(
+    state: LocalState, ino: int, generation: int, *, of: int | None = None
+) -> None:
+    """Move a spool file to a new inode in lost+found.
+
+    The pending request of the inode `of`, which names the file, is dropped in the same transaction.
+    """
     path = state.spool.path(ino, generation)
     try:
         file = state.spool.open(ino, generation)
@@ -284,6 +289,8 @@ def _move_to_lost_found(state: LocalState, ino: int, generation: int) -> None:
             mtime_ns=path.stat().st_mtime_ns,
         )
         state.spool.link(ino, generation, inode.ino)
+        if of is not None:
+            state.requests.drop(of)
         reached(Place.LOST_LINKED)
     reached(Place.LOST_FOUND)
     state.spool.delete(ino, generation)

@@ -60,8 +60,11 @@ class Files:
     async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
         """Open a file for process `pid` with the `flags` of open(2), and return the handle.
 
-        Raises PermissionError, FileNotFoundError, OSError (ESTALE, ENOSPC), or the service's error.
+        Raises IsADirectoryError, PermissionError, FileNotFoundError, OSError (ESTALE, ENOSPC), or
+        the service's error.
         """
+        if inode.is_folder:  # a coworker's folder may get the name after the kernel's lookup
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
         state = self._state
         writable = bool(flags & open_checks.WRITE_FLAGS)
         open_checks.require_reachable(state, inode)

@@ -49,6 +49,9 @@ longer log, deletions that would free space could fail on a full disk. See `chec
 
 PASSES = 3  # maximum number of passes of one checkpoint
 
+LOG_MARK = ".logged"
+"""Suffix of the marker file that exists while the write-ahead log has commits."""
+
 DOCTOR = "run 'zonedrive doctor'"
 
 _COPY = "zonedrive-state-"  # prefix of a temporary copy; the process id follows
@@ -86,18 +89,22 @@ class Database:
         # Descriptors of the log and the file. Closing a descriptor of a file drops all POSIX locks
         # that the process holds on the file; another program could then delete the log in use.
         self._descriptors = descriptors
+        self._marks_log = self._is_log_marked = False  # see `open`
         self._undo: list[Callable[[], object]] | None = None  # steps to undo the open transaction
         self._afterwards: list[Callable[[], object]] = []  # steps to take after the commit
 
     @classmethod
-    def open(cls, path: Path, migrations: Sequence[Migration]) -> Self:
+    def open(cls, path: Path, migrations: Sequence[Migration], *, marks_log: bool = False) -> Self:
         """Open the file at `path`, creating it if necessary, and upgrade its schema.
 
-        `migrations[n]` upgrades schema n to n + 1. Raises OSError if the file cannot be created,
-        and StoreError if SQLite cannot open the file or a newer zonedrive wrote it.
+        `migrations[n]` upgrades schema n to n + 1. With `marks_log`, a marker file exists while the
+        write-ahead log has commits, so that `is_log_lost` detects the loss of the log. Raises
+        OSError if the file cannot be created, and StoreError if SQLite cannot open the file or a
+        newer zonedrive wrote it.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack, _explained(path, "opened"):
+            stack.callback(drop_log_mark, path)  # after the connection is closed
             file = _descriptor(path, os.O_RDWR | os.O_CREAT, stack)
             # Other threads only call `flush` and `checkpoint`, which do not use the connection.
             connection = _connected(path, stack)
@@ -107,7 +114,9 @@ class Database:
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             _migrate(path, connection, migrations)
             log = _descriptor(sibling(path, "-wal"), os.O_RDONLY, stack)
-            return cls(path, connection, stack.pop_all(), log, file)
+            database = cls(path, connection, stack.pop_all(), log, file)
+            database._marks_log = marks_log
+            return database
         raise AssertionError
 
     @classmethod
@@ -115,12 +124,13 @@ class Database:
         """Open the file at `path` for reading, without changing the file or its log.
 
         The write-ahead log of a killed daemon is read as well. A file with an older schema is
-        copied to memory and upgraded there. A missing file counts as empty. Raises StoreError as
+        copied to memory and upgraded there. A missing file and a file of 0 bytes count as a new
+        database; SQLite would delete the log of a file of 0 bytes. Raises StoreError as
         `open` does, and OSError if the disk has no room for a temporary copy.
         """
         with ExitStack() as stack, _explained(path, "read"):
-            exists = path.exists()
-            connection = _read_only(path, stack) if exists else _connected(":memory:", stack)
+            has_pages = path.exists() and path.stat().st_size
+            connection = _read_only(path, stack) if has_pages else _connected(":memory:", stack)
             (schema,) = connection.execute("PRAGMA user_version").fetchone()
             if schema != len(migrations):
                 copy = _connected(":memory:", stack)
@@ -137,6 +147,10 @@ class Database:
         """Random identifier of this file (8 hex digits); a new file gets another identifier."""
         (number,) = self._connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}"
+
+    def renew_identity(self) -> None:
+        """Give this file another identifier."""
+        self.execute(_new_identity())
 
     def transaction(self) -> "Transaction":
         """Return a context manager; statements in its block take effect together or not at all.
@@ -166,8 +180,17 @@ class Database:
             self._roll_back(wrong)
             raise
         self._undo = None
+        if self._marks_log and not self._is_log_marked:
+            self._mark_log()
         for step in self._afterwards:
             step()
+
+    def _mark_log(self) -> None:
+        """Create the marker file if the log has commits; if this fails, a later commit retries."""
+        with suppress(OSError):
+            if os.fstat(self._descriptors[0]).st_size:
+                os.close(os.open(_log_mark(self.path), os.O_WRONLY | os.O_CREAT, 0o600))
+                self._is_log_marked = True
 
     def _roll_back(self, wrong: BaseException | None) -> None:
         """Undo all changes of the transaction, in the file and in memory.
@@ -183,7 +206,10 @@ class Database:
         finally:
             self._undo = None
         if isinstance(wrong, OSError) and wrong.errno in (errno.ENOSPC, errno.EFBIG):
-            with suppress(sqlite3.Error):  # frees space for the next transaction
+            self._is_log_marked = False
+            # Frees space for the next transaction.
+            with suppress(sqlite3.Error, OSError):
+                _log_mark(self.path).unlink(missing_ok=True)
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
@@ -369,15 +395,57 @@ def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]
         connection.execute("BEGIN IMMEDIATE")
         try:
             if number == 0:
-                connection.execute(
-                    f"PRAGMA application_id = {1 + secrets.randbelow((1 << 31) - 1)}"
-                )
+                connection.execute(_new_identity())
             migrations[number](connection)
             connection.execute(f"PRAGMA user_version = {number + 1}")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
+
+
+def _new_identity() -> str:
+    """Return the SQL statement that gives a database a new identifier."""
+    return f"PRAGMA application_id = {1 + secrets.randbelow((1 << 31) - 1)}"
+
+
+def is_empty(path: Path) -> bool:
+    """Return True if the existing file at `path` has no schema, without changing any of its files.
+
+    Raises StoreError if SQLite cannot read the file, and OSError as `Database.read` does.
+    """
+    if not path.stat().st_size:
+        return True
+    with ExitStack() as stack, _explained(path, "read"):
+        (schema,) = _read_only(path, stack).execute("PRAGMA user_version").fetchone()
+        return not schema
+    raise AssertionError
+
+
+def is_log_lost(path: Path) -> bool:
+    """Return True if the write-ahead log of the database at `path` had commits and is lost.
+
+    The database then has an older state. Detects only the loss of a log for which `Database.open`
+    was called with `marks_log`.
+    """
+    log = sibling(path, "-wal")
+    return _log_mark(path).exists() and not (log.exists() and log.stat().st_size)
+
+
+def drop_log_mark(path: Path) -> None:
+    """Delete the marker file of the write-ahead log if SQLite has deleted the log.
+
+    Call this after closing a connection: the last one copies the log into the file and deletes it.
+    """
+    mark = _log_mark(path)
+    with suppress(OSError):
+        if mark.exists() and not sibling(path, "-wal").exists():
+            mark.unlink()
+
+
+def _log_mark(path: Path) -> Path:
+    """Return the path of the file that exists while the write-ahead log has commits."""
+    return sibling(path, LOG_MARK)
 
 
 def _read_only(path: Path, stack: ExitStack) -> Connection:

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.harness.waiting import eventually
+from zonedrive.db import drop_log_mark
 
 
 def flatten(path: Path) -> None:
@@ -21,6 +22,7 @@ def flatten(path: Path) -> None:
         return True
 
     eventually(flat, what="nobody has the database open")
+    drop_log_mark(path)
 
 
 def pages_of(path: Path, table: str) -> list[tuple[int, int]]:

@@ -1,10 +1,12 @@
 """An account's database as earlier versions of zonedrive left it."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from zonedrive.cipher import Box
+from zonedrive.db import drop_log_mark
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 
@@ -14,9 +16,16 @@ def box_of(state: Path) -> Box:
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        yield database
+    drop_log_mark(path)
+
+
 def make_ninth(state: Path) -> None:
     """Turn the database into one of the ninth schema."""
-    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+    with _opened(state / "tree.db") as database:
         database.execute("ALTER TABLE intents DROP COLUMN left_folder")
         database.execute("ALTER TABLE intents DROP COLUMN left_name")
         database.execute("PRAGMA user_version = 9")
@@ -25,7 +34,7 @@ def make_ninth(state: Path) -> None:
 def make_eighth(state: Path) -> None:
     """Turn the database into one of the eighth schema."""
     make_ninth(state)
-    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+    with _opened(state / "tree.db") as database:
         database.execute("DROP TRIGGER conflicts_return")
         database.execute("DROP TRIGGER conflicts_end")
         database.execute("DROP INDEX conflicts_by_original")
@@ -40,7 +49,7 @@ def make_eighth(state: Path) -> None:
 def make_seventh(state: Path) -> None:
     """Turn the database into one of the seventh schema."""
     make_eighth(state)
-    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+    with _opened(state / "tree.db") as database:
         database.execute("DROP TABLE manifests")
         database.execute("PRAGMA user_version = 7")
 
@@ -48,7 +57,7 @@ def make_seventh(state: Path) -> None:
 def make_fourth(state: Path) -> None:
     """Turn the database into one of the fourth schema."""
     make_seventh(state)
-    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+    with _opened(state / "tree.db") as database:
         database.execute("DROP TRIGGER conflicts_end")
         database.execute("ALTER TABLE conflicts DROP COLUMN told")
         database.execute("PRAGMA user_version = 4")

@@ -92,6 +92,43 @@ def test_a_damaged_page_loses_only_its_rows(dying: Mortal) -> None:
     }
 
 
+@pytest.mark.parametrize("mounts", [1, 2])
+@pytest.mark.parametrize("lost", ["the log", "the content of the log", "the database's content"])
+def test_saved_files_are_kept_without_the_records_of_them(
+    dying: Mortal, lost: str, mounts: int
+) -> None:
+    """A database that is empty or without its log names no file, and is not taken for a sound
+    one."""
+    dying.allow(OUTBOX, "lost")
+    desk = Desk(dying, f"{lost} {mounts}", SEED)
+    for _ in range(mounts - 1):
+        dying.mount()
+        desk.look()
+        dying.end()
+    dying.mount()
+    desk.look()
+    dying.deployment.fault(status=503, method="POST", path="^/api/zones/")
+    desk.save("a.txt", NEW)
+    desk.save("new.txt", b"new")
+    dying.kill()
+    dying.deployment.heal()
+    if lost == "the database's content":
+        os.truncate(dying.database, 0)
+    elif lost == "the log":
+        dying.database.with_name("tree.db-wal").unlink()
+    else:
+        os.truncate(dying.database.with_name("tree.db-wal"), 0)
+    said = dying.machine.done("status")
+    assert said.startswith("2 files in lost+found are only on this machine")
+    assert "2 files in lost+found" in dying.machine.run("sync").stderr
+    assert "2 files in lost+found" in dying.machine.run("logoff").stderr
+    assert "BAD  database: " in dying.machine.run("doctor").stdout
+    dying.mount()
+    found = sorted(each.read_bytes() for each in (dying.path / "lost+found").iterdir())
+    assert found == sorted([NEW, b"new"])
+    assert "lost+found" in str(dying.status()["notice"])
+
+
 def test_a_damaged_name_is_noticed(dying: Mortal) -> None:
     """A flipped bit inside a row counts as damage; the other rows are still used."""
     desk = waiting(dying, "bit")

@@ -244,12 +244,14 @@ def instrument() -> Iterator[None]:
         commit(database)
         written[database] = database.changes
 
-    def opened(kind: type[Database], path: Path, migrations: Sequence[Migration]) -> Database:
+    def opened(
+        kind: type[Database], path: Path, migrations: Sequence[Migration], **options: bool
+    ) -> Database:
         disk = _of(path)
         if disk is not None and not disk.may_lose_power and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.write_bytes(_empty(open_, path.name, tuple(migrations)))
-        return open_(kind, path, migrations)
+        return open_(kind, path, migrations, **options)
 
     for name in ("pwrite", "pwritev", "link", "copy_file_range"):
         setattr(os, name, wrapped(name, grows=True))

@@ -31,6 +31,7 @@ from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
 from zonedrive.paths import NO_ROOM, SYSTEM_FOLDER, AccountPaths, config_file, require_room
+from zonedrive.state import repair
 from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
 from zonedrive.state.reader import StateReader, Stores
@@ -70,17 +71,33 @@ def backlog(paths: AccountPaths) -> Backlog:
 
 
 def only_here(paths: AccountPaths) -> LocalData:
-    """Return the amount of data that exists only on this machine. Raises StoreError.
-
-    If there is no database, all spooled files count as lost, because the next mount moves them to
-    lost+found.
-    """
+    """Return the amount of data that exists only on this machine. Raises StoreError."""
     with reader(paths) as state:
-        if paths.database.exists():
-            lost = state.lost_files()
-        else:
-            lost = len(Spool(paths.outgoing, None).stored())
-        return LocalData(Backlog(*state.waiting()), lost, state.local_files(), state.wanted_files())
+        return LocalData(
+            Backlog(*state.waiting()),
+            _lost_files(paths, state),
+            state.local_files(),
+            state.wanted_files(),
+        )
+
+
+def _lost_files(paths: AccountPaths, state: StateReader) -> int:
+    """Return the number of files in lost+found.
+
+    If the database has lost rows, spooled files that no row refers to count as well, because the
+    next mount moves them to lost+found.
+    """
+    nameless = set(_spooled(paths)) - state.named_bytes() if loss(paths) else ()
+    return state.lost_files() + len(nameless)
+
+
+def loss(paths: AccountPaths) -> str:
+    """Return the reason why the database must have lost rows, or "". See `repair.loss`."""
+    return repair.loss(paths.database, is_used=bool(_spooled(paths)))
+
+
+def _spooled(paths: AccountPaths) -> list[tuple[int, int]]:
+    return Spool(paths.outgoing, None).stored()
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
@@ -327,7 +344,7 @@ def outbox(paths: AccountPaths) -> dict[str, Any]:
             "bytes": size,
             "failures": state.failures(),
             "conflicts": state.conflicts(),
-            "lost": state.lost_files(),
+            "lost": _lost_files(paths, state),
             "oldest": oldest(paths.outgoing, state.contents()),
         }
 

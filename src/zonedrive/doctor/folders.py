@@ -212,11 +212,14 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
 
 
 def database(facts: DoctorFacts) -> CheckResult | None:
-    """Check the structure of the whole database; return None if it does not exist.
+    """Check the structure of the whole database; return None before the first mount.
 
     The result also mentions earlier, damaged databases that are kept in the state folder.
     """
     path = facts.paths.database
+    if lack := local_data.loss(facts.paths):
+        remedy = "run 'zonedrive mount DIR': files that lost their names are then in lost+found"
+        return bad(lack, remedy)
     if not path.exists():
         return None
     try:

@@ -10,7 +10,7 @@ from zonedrive import __version__, causes
 from zonedrive.daemon import last_run, local_data
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, bad, good
 from zonedrive.errors import ConfigError, MountError, StoreError
-from zonedrive.formatting import count
+from zonedrive.formatting import count, saved
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
@@ -212,11 +212,14 @@ def _ownerless(facts: DoctorFacts) -> CheckResult | None:
 
 def _at_rest(facts: DoctorFacts) -> CheckResult:
     try:
-        left = local_data.backlog(facts.paths)
+        here = local_data.only_here(facts.paths)
     except StoreError as wrong:
         return _uncounted(wrong)
-    if not left.files:
+    left, lost = here.backlog, here.lost
+    if not left.files and not lost:
         return good("empty")
+    if not left.files:
+        return bad(saved(lost), "run 'zonedrive mount DIR', and copy what you need from there")
     if facts.key in ("gone", "another"):
         return bad(f"{left} wait, and cannot be sent without the data key", "see key")
     if facts.forbidden:

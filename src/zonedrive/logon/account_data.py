@@ -7,6 +7,7 @@ import shutil
 
 import msgspec
 
+from zonedrive.db import LOG_MARK
 from zonedrive.errors import StoreError
 from zonedrive.formatting import count, unsent
 from zonedrive.logon import keys
@@ -56,7 +57,7 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)
     paths.run_record.unlink(missing_ok=True)
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", LOG_MARK):
         paths.database.with_name(paths.database.name + suffix).unlink(missing_ok=True)
 
 

@@ -106,6 +106,15 @@ class StateReader:
         """Return the number of files in lost+found, which are only on this machine."""
         return self._count(f"parent IN {_LOST_FOUND}")
 
+    def named_bytes(self) -> set[tuple[int, int]]:
+        """Return (ino, generation) of all bytes in the spool that a row refers to."""
+        select = (
+            "SELECT ino, generation FROM inodes WHERE generation"
+            " UNION SELECT ino, generation FROM intents WHERE generation"
+            " UNION SELECT bytes_ino, generation FROM doubts WHERE generation"
+        )
+        return {(int(ino), int(generation)) for ino, generation in self._database.execute(select)}
+
     def local_files(self) -> int:
         """Return the number of local-only files that have bytes, except files in lost+found."""
         return self._count(_LOCAL)

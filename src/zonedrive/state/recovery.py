@@ -168,10 +168,10 @@ def _restore_lost_rows(state: LocalState) -> None:
     for ino, generation in _unnamed(state):
         _move_to_lost_found(state, ino, generation)
     state.database.flush()
-    aside = repair.damaged_name(path)
+    aside = path.with_name(repair.damaged_name(path))
     repair.done(path)
     if said := damage_notice(path, StateReader(state.database).lost_files()):
-        log.error("%s; the damaged database is %s", said, path.with_name(aside))
+        log.error("%s%s", said, f"; the damaged database is {aside}" if aside.exists() else "")
 
 
 def _drop_dangling_rows(state: LocalState) -> None:

@@ -12,6 +12,9 @@ process may be killed after each of them:
 4. The new database is renamed to the name of the old database.
 5. The modules that own the tables make them consistent, and the marker file is deleted.
 
+If rows are lost without damage, because the database or its write-ahead log is missing or empty,
+the marker file is written, and the database is used as it is.
+
 INVARIANT: while the marker file exists, no data is deleted to which a lost row may have referred.
 """
 
@@ -24,7 +27,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from zonedrive.db import Connection, Database, Migration, is_damage, sibling
+from zonedrive.db import (
+    Connection,
+    Database,
+    Migration,
+    drop_log_mark,
+    is_damage,
+    is_empty,
+    is_log_lost,
+    sibling,
+)
 from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import sync_folder, write_private
@@ -56,19 +68,19 @@ def open_sound(
 ) -> Database:
     """Open the database at `path`; if it is damaged, repair it first.
 
-    `used` is the highest inode number in the spool; a repair never gives a new row a number up to
-    `used`. Unless `used` is 0, a missing database counts as damaged, so that `pending` returns
+    `used` is the highest inode number in the spool, or 0; a repair never gives a new row a number
+    up to `used`. If `loss` returns a reason, the database is used as it is, but `pending` returns
     True. In a large database, only the rows that match a condition in `only_here` are checked.
 
     Raises WrongKey if `accept` rejects several rows and accepts no encrypted row. Raises StoreError
     if the database cannot be opened for another reason or was written by a newer zonedrive.
     """
-    if used and not path.exists() and not pending(path):
-        log.error("%s is missing, but the outbox has bytes to upload", path)
+    if not pending(path) and (lack := loss(path, is_used=bool(used))):
+        log.error("%s has lost rows: %s", path, lack)
         write_private(_mark(path), b"missing")
     _finish(path)
     try:
-        database = Database.open(path, migrations)
+        database = Database.open(path, migrations, marks_log=True)
     except StoreError as wrong:
         if not is_damage(wrong.__cause__):
             raise
@@ -88,10 +100,25 @@ def open_sound(
         if pending(path):
             with database.transaction():
                 _use_up(database, database.execute, used)
+                database.renew_identity()  # numbers of lost rows may be in the cache
         _fault_mark(path).unlink(missing_ok=True)
         return database
     database.close()
     return _salvage(path, migrations, accept, used, why)
+
+
+def loss(path: Path, *, is_used: bool) -> str:
+    """Return the reason why the database at `path` must have lost rows, or "".
+
+    `is_used` is True if the spool has files. A damaged file is not examined. Changes no file.
+    """
+    if not path.exists():
+        return "it is missing" if is_used else ""
+    if is_log_lost(path):
+        return "its write-ahead log is missing"
+    with contextlib.suppress(StoreError, OSError):
+        return "it is empty" if is_used and is_empty(path) else ""
+    return ""
 
 
 def pending(path: Path) -> bool:
@@ -125,6 +152,7 @@ def inspect(path: Path) -> str:
             why = structure(connection.execute)
     except sqlite3.DatabaseError as wrong:
         why = str(wrong) if is_damage(wrong) else ""
+    drop_log_mark(path)  # if the database was closed meanwhile
     if why:
         write_private(_fault_mark(path), why.encode())
         log.error("%s is damaged (%s): it is repaired at the next start", path, why)
@@ -214,7 +242,7 @@ def _salvage(
     _finish(path)
     reached(Place.SALVAGE_PLACED)
     _fault_mark(path).unlink(missing_ok=True)
-    return Database.open(path, migrations)
+    return Database.open(path, migrations, marks_log=True)
 
 
 def _finish(path: Path) -> None:

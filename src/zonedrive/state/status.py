@@ -83,8 +83,8 @@ class Status:
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`
         and `cause` in each upload; `files` (the number of files with bytes that are only on this
-        machine) and `causes` (failures per cause) in the outbox; and `lost`, the number of files in
-        lost+found.
+        machine) and `causes` (failures per cause) in the outbox. `lost`, the number of files in
+        lost+found, is also in the other results unless it is 0.
         """
         states = self._states(intents)
         counted = list(states.values())
@@ -114,7 +114,7 @@ class Status:
             "cache": {"bytes": cache[0], "limit": cache[1]},
             "tree": {"entries": entries, "folders": folders},
             **({"notice": notice} if notice else {}),
-            **({} if most is None else {"lost": lost}),
+            **({"lost": lost} if lost or most is not None else {}),
         }
 
     def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:

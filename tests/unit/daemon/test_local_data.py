@@ -7,11 +7,16 @@ import pytest
 
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
+from zonedrive.content.spool import Spool
 from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Lock
 from zonedrive.errors import AlreadyRunning
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.state import repair
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.schema import SCHEMAS, whole
 
 
 @pytest.fixture
@@ -25,6 +30,37 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
     last.take(tmp_path)
     last.release()
     return found
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "without its log"])
+def test_outgoing_bytes_that_no_row_names_are_only_here(paths: AccountPaths, how: str) -> None:
+    """The next mount shows them in lost+found, so they are counted as files in it."""
+    database = repair.open_sound(paths.database, SCHEMAS, whole(Clear()))
+    spool = Spool(private_dir(paths.outgoing), None)
+    tree = Inodes.open(database, Clear())
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+        named = tree.add(zone.ino, "named", Kind.FILE, zone="z", generation=5)
+    for ino in (named.ino, 900):
+        spool.create(ino, 5).close()
+    here = local_data.only_here(paths)
+    assert (here.lost, here.kept) == (0, "")
+    database.close()
+    expected = 2
+    match how:
+        case "missing":
+            paths.database.unlink()
+        case "empty":
+            paths.database.write_bytes(b"")
+        case _:
+            paths.database.with_name("tree.db.logged").touch()
+            expected = 1
+    here = local_data.only_here(paths)
+    assert (here.lost, bool(here.kept)) == (expected, True)
+    assert local_data.outbox(paths)["lost"] == expected
+    found = local_data.status(paths)
+    assert found["lost"] == expected
+    assert "lost+found" in found["notice"]
 
 
 def test_a_mount_can_start_while_status_waits_for_the_keyring(

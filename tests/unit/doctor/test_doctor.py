@@ -253,6 +253,23 @@ def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -
     assert found.ok or "the oldest for 3 days" in found.detail
 
 
+@pytest.mark.parametrize("content", [None, b""])
+def test_outgoing_bytes_beside_a_database_without_rows(home: Any, content: bytes | None) -> None:
+    """They are not on the service, although no change is pending."""
+    if content is not None:
+        home.paths.database.write_bytes(content)
+    home.running, home.vitals, home.key = False, None, ""
+    home.paths.outgoing.mkdir()
+    for is_used in (False, True):
+        if is_used:
+            (home.paths.outgoing / "2-1.sealed").touch()
+        outbox, database = mount.outbox(home), folders.database(home)
+        assert outbox is not None and outbox.ok == (not is_used)
+        assert (database is None or database.ok) == (not is_used)
+    assert outbox.detail == "1 file in lost+found is only on this machine"
+    assert "zonedrive mount" in outbox.remedy
+
+
 @pytest.mark.parametrize("account", [None, object()])
 def test_pending_changes_in_a_damaged_database(home: Any, account: object) -> None:
     """Changes that cannot be counted are reported, with and without a logon."""

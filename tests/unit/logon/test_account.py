@@ -81,7 +81,7 @@ def fill(paths: AccountPaths) -> FileStore:
     for folder in (paths.content, paths.outgoing):
         folder.mkdir(parents=True)
         (folder / "bytes").write_bytes(b"x")
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", "-wal", "-shm", ".logged"):
         paths.database.with_name(paths.database.name + suffix).write_bytes(b"x")
     return store
 

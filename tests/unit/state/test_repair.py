@@ -1,6 +1,9 @@
 """Large databases: used at once, checked in the background, repaired at the next start."""
 
+import errno
+import os
 import re
+import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -199,7 +202,7 @@ def next_ino(database: Database, box: Box) -> int:
     """Return the number of a new inode."""
     tree = Inodes.open(database, box)
     with tree.transaction():
-        return tree.add(2, "new", Kind.FILE, zone="z").ino
+        return tree.add(ROOT, f"New {len(tree.children(ROOT))}", Kind.ZONE, zone="z").ino
 
 
 @pytest.mark.parametrize("used", [0, 5000])
@@ -234,6 +237,100 @@ def test_a_missing_database_is_a_loss_only_beside_outgoing_bytes(tmp_path: Path,
     for _ in range(2):
         repair.open_sound(path, SCHEMAS, whole(Clear()), used).close()
         assert repair.pending(path) == bool(used)
+
+
+def killed(path: Path, to: Path, *, commits: bool = True) -> Path:
+    """Return the database in the folder `to`, where its daemon was killed, without an index."""
+    database = repair.open_sound(path, SCHEMAS, whole(Clear()))
+    if commits:
+        next_ino(database, Clear())
+    to.mkdir()
+    for each in path.parent.glob("tree.db*"):
+        if not each.name.endswith("-shm"):
+            shutil.copy(each, to)
+    database.close()
+    return to / path.name
+
+
+@pytest.mark.parametrize("used", [0, 7])
+@pytest.mark.parametrize("how", ["closed", "killed", "killed without a commit"])
+def test_a_database_with_its_log_has_lost_nothing(tmp_path: Path, how: str, used: int) -> None:
+    """SQLite deletes the log when the last connection is closed."""
+    path = tmp_path / "tree.db"
+    filled(path, Clear())
+    if how != "closed":
+        path = killed(path, tmp_path / "killed", commits=how == "killed")
+    assert repair.loss(path, is_used=bool(used)) == ""
+    repair.open_sound(path, SCHEMAS, whole(Clear()), used).close()
+    assert not repair.pending(path)
+    assert [each.name for each in path.parent.glob("tree.db*")] == ["tree.db"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("mount", ["first", "second"])
+def test_a_lost_log_of_a_killed_daemon_is_a_loss(tmp_path: Path, mount: str, is_gone: bool) -> None:
+    """The database is as it was at an earlier time, so names of outgoing bytes may be lost."""
+    path = tmp_path / "tree.db"
+    if mount == "second":
+        filled(path, Clear())
+    path = killed(path, tmp_path / "killed")
+    log = path.with_name("tree.db-wal")
+    if is_gone:
+        log.unlink()
+    else:
+        os.truncate(log, 0)
+    database = Database.read(path, SCHEMAS)
+    before = database.identity
+    database.close()
+    assert repair.loss(path, is_used=True)
+    for expected in (5001, 5002):
+        database = repair.open_sound(path, SCHEMAS, whole(Clear()), used=5000)
+        assert repair.pending(path)
+        assert database.identity != before, "the cache may have content of lost rows"
+        assert next_ino(database, Clear()) == expected
+        database.close()
+    repair.done(path)
+    repair.open_sound(path, SCHEMAS, whole(Clear()), used=5000).close()
+    assert not repair.pending(path)
+
+
+@pytest.mark.parametrize("used", [0, 7])
+@pytest.mark.parametrize("how", ["closed", "killed", "without a log", "before the first commit"])
+def test_an_empty_database_is_a_loss_only_beside_outgoing_bytes(
+    tmp_path: Path, how: str, used: int
+) -> None:
+    """SQLite takes an empty file for a new database, and so a file without a schema."""
+    path = tmp_path / "tree.db"
+    filled(path, Clear())
+    if how != "closed":
+        path = killed(path, tmp_path / "killed")
+        path.with_name("tree.db.logged").unlink()
+    os.truncate(path, 0)
+    if how == "without a log":
+        path.with_name("tree.db-wal").unlink()
+    elif how == "before the first commit":
+        Database.open(path, ()).close()
+        assert path.stat().st_size == 4096
+    assert bool(repair.loss(path, is_used=bool(used))) == bool(used)
+    repair.open_sound(path, SCHEMAS, whole(Clear()), used).close()
+    assert repair.pending(path) == bool(used)
+
+
+def test_a_log_that_a_full_disk_has_emptied_is_not_lost(tmp_path: Path) -> None:
+    """The log is emptied to free space; its commits are in the database."""
+    path = tmp_path / "tree.db"
+    database = repair.open_sound(path, SCHEMAS, whole(Clear()))
+    ino = next_ino(database, Clear())
+    assert path.with_name("tree.db.logged").exists()
+    with pytest.raises(OSError, match="full"), database.transaction():
+        database.execute("DELETE FROM inodes")
+        raise OSError(errno.ENOSPC, "full")
+    assert path.with_name("tree.db-wal").stat().st_size == 0
+    assert repair.loss(path, is_used=True) == ""
+    assert next_ino(database, Clear()) == ino + 1
+    os.truncate(path.with_name("tree.db-wal"), 0)
+    assert repair.loss(path, is_used=True)
+    database.close()
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -367,3 +367,41 @@ def test_trash_does_not_wait_in_a_pause(mount: VirtualMount) -> None:
     assert mount.loop.time.clock.current_time() - before < 5
     mount.command("resume")
     assert [each["name"] for each in mount.command("trash")["entries"]] == ["notes.txt"]
+
+
+def test_a_move_counts_for_the_folder_that_it_leaves(mount: VirtualMount) -> None:
+    """The service still has the entry there; a new name in the same folder counts once."""
+    root = mount.root
+    mount.command("resume")
+    for name in ("from", "from/inner", "to", "other"):
+        (root / name).mkdir()
+    for name in ("from/inner/file", "from/renamed", "other/x"):
+        (root / name).write_bytes(b"x")
+    mount.sync()
+    mount.command("pause")
+
+    def counts(*names: str) -> list[int]:
+        """Return the number of pending changes in each folder, the same for both commands."""
+        found = []
+        for name in names:
+            where = [str(root / name)]
+            number = mount.command("status", paths=where)["outbox"]["pending"]
+            answer = mount.command("sync", paths=where, timeout=0)
+            assert (answer["left"]["files"], answer["exit"]) == (number, 1 if number else 0)
+            found.append(number)
+        return found
+
+    assert counts("from", "from/inner", "to") == [0, 0, 0]
+    (root / "from/inner/file").rename(root / "to/file")
+    assert counts("from", "from/inner", "to", "other") == [1, 1, 1, 0]
+    (root / "from/renamed").rename(root / "from/new name")
+    assert counts("from", "from/inner", "to", "other") == [2, 1, 1, 0]
+    (root / "from/inner").rename(root / "to/inner")
+    assert counts("from", "to", "other") == [3, 2, 0]
+    (root / "to/new").write_bytes(b"new")
+    (root / "to/new").rename(root / "to/other name")
+    assert counts("from", "to") == [3, 3]
+    mount.command("resume")
+    mount.sync(root / "from")
+    assert not mount.zone.tree("from").keys() & {"from/inner", "from/inner/file", "from/renamed"}
+    mount.sync()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -375,8 +376,8 @@ class StatusReport:
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """Return the pending changes of the inodes `under` (None: all) and their descendants.
 
-        A change of a conflict copy also counts for its original, and the creation or move of a
-        folder counts for everything in the folder.
+        A change of a conflict copy also counts for its original, the creation or move of a folder
+        for everything in the folder, and a move for the folder that has the entry on the service.
         """
         intents, inodes = self._waiting(), self._state.inodes
         roots = None if under is None else set(under)
@@ -384,11 +385,26 @@ class StatusReport:
             return intents
         above = {each.ino for root in roots for each in inodes.and_above(inodes.find(root))}
         roots = self._with_copies(roots)
+        is_former = cache(partial(self._is_remote_below, roots=roots))  # many files leave a folder
+
+        def is_leaving(inode: Inode | None) -> bool:
+            return inode is not None and is_former(inode.zone, inode.remote_parent)
+
         return [
             intent
             for intent in intents
-            if self._is_below(intent.ino, roots) or (intent.place and intent.ino in above)
+            if self._is_below(intent.ino, roots)
+            or (intent.place and (intent.ino in above or is_leaving(inodes.find(intent.ino))))
         ]
+
+    def _is_remote_below(self, zone: str, folder: str | None, roots: Collection[int]) -> bool:
+        """Return True if a folder of the service (its id) is in `roots` or below one of them."""
+        inodes, passed = self._state.inodes, set[int]()
+        inode = inodes.by_remote(zone, folder or "")
+        while inode is not None and inode.ino not in passed:
+            passed.add(inode.ino)
+            inode = inodes.by_remote(zone, inode.remote_parent or "")
+        return not passed.isdisjoint(roots)
 
     def path(self, ino: int) -> str:
         """Return the path of an inode, or of the rolled-back change with the number -`ino`."""

@@ -5,6 +5,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
+from zonedrive import process_setup
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, some_account_option
 from zonedrive.fuse import mountpoint
@@ -40,6 +41,8 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
         raise click.UsageError("PATH goes with --page files, versions, log, share or conflicts.")
     if path is None and page in OF_PATHS_ALONE:
         raise click.UsageError(f"--page {page} needs a PATH.")
+    if no_browser and 1 in process_setup.closed_streams:
+        raise click.UsageError("Standard output is closed, so the address cannot be printed.")
     # Not a static import: the window is in a layer above the commands.
     serve = importlib.import_module("zonedrive.ui.serve")
     if said := serve.run(_address(page, path, account), browser=not no_browser):

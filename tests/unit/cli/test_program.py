@@ -235,6 +235,13 @@ def test_a_version_is_not_written_to_a_closed_stream(stand_in: StandIn) -> None:
     assert stand_in.asked == []
 
 
+def test_an_address_is_not_printed_on_a_closed_stream(home: Path) -> None:
+    """`ui --no-browser` with a closed stdout is wrong usage: nobody could open the window."""
+    done = closed(">&-", "ui", "--no-browser")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard output is closed" in done.stderr.lower()
+
+
 def test_no_stream_at_all_is_no_obstacle(home: Path) -> None:
     """Commands do their work, and find files, with all of their standard streams closed."""
     log_on(url="https://127.0.0.1:1")

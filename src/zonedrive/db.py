@@ -186,9 +186,14 @@ class Database:
             step()
 
     def _mark_log(self) -> None:
-        """Create the marker file if the log has commits; if this fails, a later commit retries."""
+        """Create the marker file if the log has commits; if this fails, a later commit retries.
+
+        The log is synced first, so that a power cut does not leave the marker beside an empty log.
+        """
+        log = self._descriptors[0]
         with suppress(OSError):
-            if os.fstat(self._descriptors[0]).st_size:
+            if os.fstat(log).st_size:
+                os.fsync(log)
                 os.close(os.open(_log_mark(self.path), os.O_WRONLY | os.O_CREAT, 0o600))
                 self._is_log_marked = True
 

@@ -99,7 +99,7 @@ class StatusReport:
                 self._fetch_failures.notice(),
                 self._folders.notice(),
             ),
-            lost=0 if most is None else self.lost(under),
+            lost=self.lost(under),
             pause=self.pause,
         )
 

@@ -11,14 +11,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.harness.fake_service import DOMAIN, Coworker
-from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
-from tests.in_process.test_entry_states import virtual
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
-BOB = f"bob@{DOMAIN}"
 LOG = ("offline", "reach", "reply", "answer", "upload", "stays on the service")
 
 pytestmark = pytest.mark.mount("settle=0")
@@ -330,97 +326,3 @@ def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool, is_sho
         path.partition("/")[2] for path in content
     }
     assert not trashed.exists()
-
-
-def settled_as(desk: Mounted, name: str, content: bytes, versions: int) -> None:
-    """Check that both sides have the file once, under this name, and that there is no conflict."""
-    desk.sync()
-    time.sleep(15)  # a listing shows the service's names
-    assert set(desk.names(desk.root)) == set(desk.zone.listing()) == SEEDED | {name}
-    assert both(desk)[name] == content
-    assert len(desk.zone.versions(name)) == versions
-    assert not desk.conflicts()
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("saved", [False, True])
-def test_a_coworker_renames_a_new_file_after_a_lost_reply(
-    desk: Mounted, killed: bool, saved: bool
-) -> None:
-    """The file gets the coworker's name and is not created again, also below their version."""
-    with lost_upload(desk, "new.txt", b"by alice\n"):
-        if saved:
-            desk.zone.write("new.txt", b"by bob, later\n")
-        desk.zone.move("new.txt", "renamed.txt")
-        if killed:
-            desk.kill()
-            desk.mount()
-    settled_as(desk, "renamed.txt", b"by bob, later\n" if saved else b"by alice\n", 1 + saved)
-
-
-@pytest.mark.parametrize("change", ["edit", "rename", "remove"])
-def test_a_changed_file_that_a_coworker_renames_after_a_lost_reply(
-    desk: Mounted, change: str
-) -> None:
-    """The later local change applies to the coworker's file."""
-    path = desk.root / "new.txt"
-    with lost_upload(desk, "new.txt", b"by alice\n"):
-        desk.zone.move("new.txt", "renamed.txt")
-        if change == "edit":
-            path.write_bytes(b"edited\n")
-        elif change == "rename":
-            path.rename(desk.root / "mine.txt")
-        else:
-            path.unlink()
-    if change == "remove":
-        assert set(both(desk)) == set(desk.zone.tree())
-        assert set(desk.zone.listing()) == SEEDED
-    elif change == "rename":
-        settled_as(desk, "mine.txt", b"by alice\n", 1)
-    else:
-        settled_as(desk, "renamed.txt", b"edited\n", 2)
-
-
-@pytest.mark.parametrize(
-    ("author", "content"),
-    [(ALICE, b"BY ALICE\n"), (ALICE, b"longer than that\n"), (BOB, b"by alice\n")],
-)
-@pytest.mark.parametrize("protected", [False, True])
-def test_another_new_file_is_not_taken_for_a_renamed_one(
-    desk: Mounted, author: str, content: bytes, protected: bool
-) -> None:
-    """The file has other bytes or another author, and perhaps cannot be read: both are kept."""
-    desk.allow(*LOG)
-    world = virtual(desk).deployment.world
-    with desk.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
-        (desk.root / "new.txt").write_bytes(b"by alice\n")
-        time.sleep(1)
-        Coworker(world, author, desk.zone.id).write("other.txt", content)
-        if protected:
-            world.protect(desk.zone.id, desk.zone.entry_id("other.txt"), readProtected=True)
-    desk.sync()
-    time.sleep(15)
-    assert set(desk.names(desk.root)) == SEEDED | {"new.txt", "other.txt"}
-    assert (desk.zone.read("new.txt"), desk.zone.read("other.txt")) == (b"by alice\n", content)
-    assert not desk.conflicts()
-
-
-def test_a_coworker_renames_a_conflict_copy_after_a_lost_reply(desk: Mounted) -> None:
-    """The copy gets the coworker's name and is not created again."""
-    desk.allow(*LOG, "coworker")
-    desk.names(desk.root)
-    desk.command("pause")
-    (desk.root / "notes.txt").write_bytes(b"by alice\n")
-    desk.zone.write("notes.txt", b"by bob, later\n")
-    with unanswered(
-        desk,
-        lambda: set(desk.zone.listing()) - SEEDED,
-        method="POST",
-        path="^/api/zones/",
-    ):
-        desk.command("resume")
-    (copy,) = set(desk.zone.listing()) - SEEDED
-    desk.zone.move(copy, "mine.txt")
-    desk.deployment.heal()
-    settled_as(desk, "mine.txt", b"by alice\n", 1)
-    assert desk.zone.read("notes.txt") == b"by bob, later\n"

@@ -16,7 +16,7 @@ from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, RawListing, fields_of
-from zonedrive.state.names import folded, is_aside, local_name, shows
+from zonedrive.state.names import is_aside, local_name, shows
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,6 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
         )
         if bytes_go:
             state.same_bytes(inode, entry.revision)
-        if is_unified(request, entry) and folded(entry.name) != folded(request.name):
-            end_conflict_if_renamed(state, inode, entry.name)
         _identify(state, inode, request, entry, **({"generation": 0} if bytes_go else {}))
         if request.remote_id is None:
             _take_name(state, inode, request)

@@ -62,7 +62,7 @@ After any other error, the request had no effect.
 # Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
 # hardly longer than a request.
 COMPARED = 1 << 20
-LOOK_BACK = 6  # newest versions of a file, or files of a folder, among which one is searched
+LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
 
@@ -266,8 +266,6 @@ class Reconciler:
             entries = await self._entries(request)
             named = [each for each in entries if each.name == request.name]
             named = named or [one for one in entries if self._may_have_replaced(request, one)]
-            if not named and not inode.is_folder:
-                return await self._find_renamed(inode, request, entries)
             if len(named) != 1:
                 return None
             found = named[0]
@@ -278,50 +276,15 @@ class Reconciler:
                 return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder:
             return None
-        if inode.is_folder:
-            return found if state.is_own(found.modified_by) else None
-        return await self._as_sent(request, found)
-
-    async def _find_renamed(
-        self, inode: Inode, request: PendingRequest, entries: list[Entry]
-    ) -> Entry | None:
-        """Return the file that the request created if a coworker has renamed the file, else None.
-
-        `entries` are the entries of the request's folder. Only the newest files without an inode
-        are compared, because the others were there before the request. Empty files are not
-        compared, because they are all equal.
-        """
-        state, intent = self._state, self._state.intents.get(inode.ino)
-        if not request.size:
-            return None
-        known = state.inodes.by_remotes(request.zone, [each.id for each in entries])
-        taken = state.requests.names_in(request.folder)  # files of other requests
-        strangers = [each for each in entries if each.id not in known and each.name not in taken]
-        files = [each for each in strangers if not (each.folder or each.unsure)]
-        for each in sorted(files, key=lambda one: one.modified_ns, reverse=True)[:LOOK_BACK]:
-            try:
-                found = await self._as_sent(request, each)
-            except (Changed, RemoteError, StoreError) as wrong:
-                if intent is not None and not await self.is_unreadable(intent, each, wrong):
-                    raise
-                continue
-            if found is not None:
-                log.info("inode %d: renamed by a coworker after the upload", inode.ino)
-                return found
-        return None
-
-    async def _as_sent(self, request: PendingRequest, found: Entry) -> Entry | None:
-        """Return the file `found` as it was after the request, or None.
-
-        The result is None if none of the file's newest versions has the sent bytes.
-        """
-        is_own = self._state.is_own(found.modified_by)
-        if is_own and await self._has_sent(request, found.size, found.id):
+        is_own = state.is_own(found.modified_by)
+        if is_own and (inode.is_folder or await self._has_sent(request, found.size, found.id)):
             return found
-        if request.remote_id is not None:
+        if inode.is_folder or request.remote_id is not None:
             return None
         below = await self._version_below(request, found.id)
-        return None if below is None else self._as_it_was(request, found, below)
+        if below is None:
+            return None
+        return self._as_it_was(request, found, below)
 
     def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
         """Return the entry of a new file as it was when `version` was its newest version."""

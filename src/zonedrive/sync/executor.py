@@ -123,7 +123,7 @@ class Executor:
             try:
                 await materialize(state, self._service, parked)
             except NotFound as missing:
-                await require_deletion(state, self._service, parked.zone, parked.entry_id, missing)
+                await require_deletion(self._service, parked.zone, missing)
                 self._accept_deletion(parked)
                 return
         if planned.is_current and parked.ino in state.moved_parked:
@@ -159,9 +159,9 @@ class Executor:
         try:
             if (stays or read_on) and not old.generation:
                 await materialize(state, self._service, old)
-            there = stays or bool(await current_entry(state, self._service, old.zone, old.entry_id))
+            there = stays or bool(await current_entry(self._service, old.zone, old.entry_id))
         except NotFound as missing:
-            await require_deletion(state, self._service, old.zone, old.entry_id, missing)
+            await require_deletion(self._service, old.zone, missing)
             there = False
         if not planned.is_current:
             state.revert_to_remote(old)

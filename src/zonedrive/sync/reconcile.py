@@ -66,48 +66,24 @@ LOOK_BACK = 6  # newest versions of a file among which a sent version is searche
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
 
-async def current_entry(
-    state: LocalState, service: Service, zone: str, remote_id: str
-) -> Entry | None:
+async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
     """Return the service's current state of an entry, or None if it was deleted."""
     try:
         entry = await service.entry(zone, remote_id)
     except NotFound as missing:
-        await require_deletion(state, service, zone, remote_id, missing)
+        await require_deletion(service, zone, missing)
         return None
     return None if entry.deleted else entry
 
 
-async def require_deletion(
-    state: LocalState, service: Service, zone: str, remote_id: str, missing: NotFound
-) -> None:
-    """Raise Unavailable unless the service has deleted the entry that `missing` is about.
+async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
+    """Raise Unavailable unless `missing` shows that an entry of the zone was deleted.
 
-    A single response is not sufficient, because a server of the service may lag behind the others.
-    The entry is deleted if the listing of its last known folder lacks it, or if that folder is
-    deleted. If the service does not know the zone, the list of zones decides: the entry is deleted
-    if the list lacks the zone. Raises the errors of these requests.
+    If the service does not know the zone, the list of zones decides: the entry is deleted if the
+    list lacks the zone.
     """
-    passed: set[str] = set()  # the last known places may form a cycle
-    while missing.code != "UNKNOWN_ZONE":
-        passed.add(remote_id)
-        inode = state.inodes.by_remote(zone, remote_id)
-        above = None if inode is None else inode.remote_parent
-        if not above or above in passed:
-            return
-        try:
-            listing = await service.listed(zone, above)
-        except NotFound as gone:
-            missing, remote_id = gone, above
-            continue
-        found = [number for number, each in enumerate(listing.ids) if each == remote_id]
-        if listing.complete and not any(map(listing.entry, found)):
-            return
-        raise Unavailable(
-            "the service lists the entry, but answers that it does not exist",
-            status=missing.status,
-            code=missing.code,
-        ) from missing
+    if missing.code != "UNKNOWN_ZONE":
+        return
     try:
         listed = await service.listed_zones()
     except (Forbidden, Rejected) as wrong:
@@ -239,18 +215,14 @@ class Reconciler:
         return True
 
     async def _entry(self, request: PendingRequest) -> Entry | None:
-        return await current_entry(
-            self._state, self._service, request.zone, request.remote_id or ""
-        )
+        return await current_entry(self._service, request.zone, request.remote_id or "")
 
     async def _entries(self, request: PendingRequest) -> list[Entry]:
         """Return the entries of the request's folder, or [] if the folder was deleted meanwhile."""
         try:
             return await self._service.listing(request.zone, request.folder)
         except NotFound as missing:
-            await require_deletion(
-                self._state, self._service, request.zone, request.folder, missing
-            )
+            await require_deletion(self._service, request.zone, missing)
             return []
 
     async def _find(self, inode: Inode, request: PendingRequest) -> Entry | None:
@@ -386,7 +358,7 @@ class Reconciler:
             return True
         if intent.attempts < COMPARISONS:
             return False
-        await current_entry(self._state, self._service, found.zone_id, found.id)
+        await current_entry(self._service, found.zone_id, found.id)
         return True
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:

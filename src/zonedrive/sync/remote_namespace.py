@@ -155,7 +155,7 @@ class RemoteNamespace:
                 await self._reconciler.make_durable()
                 return
         except NotFound as missing:
-            await require_deletion(state, self._service, inode.zone, inode.entry_id, missing)
+            await require_deletion(self._service, inode.zone, missing)
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
@@ -181,7 +181,7 @@ class RemoteNamespace:
             request, entry = await self._relocate(inode, above, aside_name(inode.ino, intent.seq))
             reached(Place.ASIDE_DONE)
         except NotFound as missing:
-            await require_deletion(state, self._service, inode.zone, inode.entry_id, missing)
+            await require_deletion(self._service, inode.zone, missing)
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
@@ -272,7 +272,7 @@ class RemoteNamespace:
         try:
             await self._service.listed(zone, folder)
         except NotFound as missing:
-            await require_deletion(self._state, self._service, zone, folder, missing)
+            await require_deletion(self._service, zone, missing)
             return False
         return True
 
@@ -291,10 +291,7 @@ class RemoteNamespace:
     async def _is_there(self, inode: Inode) -> bool:
         """Return True if the service still has the entry, or if the service rejects the query."""
         try:
-            return (
-                await current_entry(self._state, self._service, inode.zone, inode.entry_id)
-                is not None
-            )
+            return await current_entry(self._service, inode.zone, inode.entry_id) is not None
         except FOR_GOOD:
             return True
 
@@ -316,7 +313,7 @@ class RemoteNamespace:
             entry = await self._name_again(inode)
             is_copy = conflict_copies.is_copy_name(inode.remote_name or "", inode.name)
             if is_copy and entry is None:  # renamed before the client was restarted
-                entry = await current_entry(self._state, self._service, inode.zone, inode.entry_id)
+                entry = await current_entry(self._service, inode.zone, inode.entry_id)
             if planned.is_current:
                 self._rollback.keep(inode, entry if is_copy else None)
             return
@@ -388,7 +385,7 @@ class RemoteNamespace:
 
         The author does not matter, because the user may have saved it on another machine.
         """
-        entry = await current_entry(self._state, self._service, inode.zone, inode.entry_id)
+        entry = await current_entry(self._service, inode.zone, inode.entry_id)
         if entry is None or entry.revision in (inode.revision, intent.base):
             return False
         return not await self._reconciler.is_known(inode, inode.revision, entry)
@@ -419,7 +416,7 @@ class RemoteNamespace:
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound as missing:
-            await require_deletion(state, self._service, folder.zone, folder.entry_id, missing)
+            await require_deletion(self._service, folder.zone, missing)
             return False
         if not listed.complete:
             return True

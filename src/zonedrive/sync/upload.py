@@ -324,7 +324,7 @@ class Uploader:
         possible, return `entry`; a later save is then compared with the cached version.
         """
         try:
-            found = await current_entry(self._state, self._service, request.zone, entry.id)
+            found = await current_entry(self._service, request.zone, entry.id)
             if found is None or not differ_in_precision(entry.revision, found.revision):
                 return entry
             if not await self._reconciler.same_bytes(file, found.size, request.zone, entry.id):
@@ -434,7 +434,7 @@ class Uploader:
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
-        return await current_entry(self._state, self._service, inode.zone, inode.entry_id)
+        return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
         """Find the service's entry of a file whose inode has a wrong id; return the entry or None.

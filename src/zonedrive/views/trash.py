@@ -208,7 +208,7 @@ class TrashOperations:
         try:
             return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
         except (*MAY_HAVE_ARRIVED, Rejected):
-            present = await current_entry(self._state, self._service, entry.zone_id, entry.id)
+            present = await current_entry(self._service, entry.zone_id, entry.id)
             if present is None:
                 raise
             return present

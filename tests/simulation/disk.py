@@ -260,7 +260,7 @@ def instrument() -> Iterator[None]:
         setattr(os, name, wrapped(name, grows=False))
     os.fsync, os.statvfs = fsync, statvfs  # type: ignore[assignment]
     Database._commit = committed  # type: ignore[method-assign,assignment]
-    Database.open = classmethod(opened)  # type: ignore[method-assign,assignment]
+    Database.open = classmethod(opened)  # type: ignore[method-assign,assignment,arg-type]
     try:
         yield
     finally:

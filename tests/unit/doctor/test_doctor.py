@@ -266,6 +266,7 @@ def test_outgoing_bytes_beside_a_database_without_rows(home: Any, content: bytes
         outbox, database = mount.outbox(home), folders.database(home)
         assert outbox is not None and outbox.ok == (not is_used)
         assert (database is None or database.ok) == (not is_used)
+    assert outbox is not None
     assert outbox.detail == "1 file in lost+found is only on this machine"
     assert "zonedrive mount" in outbox.remedy
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.state.disk import Disk, read, saved, store, zone_of
+from zonedrive import failpoint
 from zonedrive.db import Database
+from zonedrive.failpoint import Place
 from zonedrive.model import Revision
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Kind
@@ -96,8 +98,18 @@ def test_missing_bytes_are_named_and_stop_nothing(
     assert again.inodes.find(lost.ino) is None or again.inodes.get(lost.ino).parent == 0
 
 
-def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(disk: Disk) -> None:
-    """The name is free for the service's file, and the bytes that were sent are in lost+found."""
+class Killed(BaseException):
+    """Kill at a place of the recovery."""
+
+
+@pytest.mark.parametrize("place", [None, Place.LOST_LINKED, Place.LOST_FOUND])
+def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(
+    disk: Disk, place: Place | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is free for the service's file, and the bytes that were sent are in lost+found.
+
+    A kill meanwhile changes nothing.
+    """
     state = disk.start()
     inode = saved(state, "new.txt", b"sent")
     sent = PendingRequest(
@@ -109,6 +121,16 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(disk: Disk) -> No
         state.inodes.update(inode, generation=lost, size=4)
         state.intents.content(inode.ino, lost, 4, base=None, held=False, due_ns=1 << 62)
     state.spool.delete(inode.ino, lost)
+    if place is not None:
+
+        def die(place: Place) -> None:
+            raise Killed
+
+        monkeypatch.setattr(failpoint, "_die", die)
+        failpoint.arm({failpoint.VARIABLE: place})
+        with pytest.raises(Killed):
+            recover(disk.start())
+        failpoint.arm({})
     again = disk.start()
     recover(again)
     assert again.requests.all() == []
@@ -119,6 +141,7 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(disk: Disk) -> No
     rescued = again.inodes.child(folder.ino, name)
     assert rescued is not None
     assert read(again, rescued.ino) == b"sent"
+    assert again.spool.stored() == [(rescued.ino, rescued.generation)]
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])

@@ -1,6 +1,7 @@
 """Names that change while an operation on them waits for the service."""
 
 import errno
+import os
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -149,3 +150,16 @@ async def test_two_large_folders_read_at_once_are_loaded_once(state: LocalState)
     with state.transaction():
         state.inodes.unlink(state.inodes.get(state.inodes.numbers_in(folders[0].ino)[0]))
     assert [name for name, _, _ in names.readdir(handles[0], 2)][:2] == [b"1", b"2"]
+
+
+async def test_a_folder_that_arrives_before_a_creation_is_not_opened(tmp_path: Path) -> None:
+    """The kernel looked the name up before a coworker made the folder, and creates a file."""
+    account = Account(tmp_path, refresh="600")
+    account.bob.make_folder("plans")
+    async with account.running():
+        folders, dispatcher = account.folders, cast(Dispatcher, None)
+        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+        names = Namespace(account.state, account.service, folders, files, dispatcher)
+        with pytest.raises(IsADirectoryError):
+            await names.create(account.zone.ino, b"plans", 0o600, os.O_WRONLY | os.O_TRUNC)
+        assert account.left() == {}

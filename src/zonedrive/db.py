@@ -186,16 +186,17 @@ class Database:
             step()
 
     def _mark_log(self) -> None:
-        """Create the marker file if the log has commits; if this fails, a later commit retries.
+        """Create the marker file if the log has commits; without success, there is no marker.
 
         The log is synced first, so that a power cut does not leave the marker beside an empty log.
         """
         log = self._descriptors[0]
+        if not os.fstat(log).st_size:
+            return
+        self._is_log_marked = True  # also after a failure: a sync for each commit takes long
         with suppress(OSError):
-            if os.fstat(log).st_size:
-                os.fsync(log)
-                os.close(os.open(_log_mark(self.path), os.O_WRONLY | os.O_CREAT, 0o600))
-                self._is_log_marked = True
+            os.fsync(log)
+            os.close(os.open(_log_mark(self.path), os.O_WRONLY | os.O_CREAT, 0o600))
 
     def _roll_back(self, wrong: BaseException | None) -> None:
         """Undo all changes of the transaction, in the file and in memory.
@@ -211,10 +212,8 @@ class Database:
         finally:
             self._undo = None
         if isinstance(wrong, OSError) and wrong.errno in (errno.ENOSPC, errno.EFBIG):
-            self._is_log_marked = False
-            # Frees space for the next transaction.
-            with suppress(sqlite3.Error, OSError):
-                _log_mark(self.path).unlink(missing_ok=True)
+            self._unmark_log()
+            with suppress(sqlite3.Error):  # frees space for the next transaction
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
@@ -326,8 +325,19 @@ class Database:
         return sqlite3.connect(uri, uri=True, isolation_level=None)
 
     def close(self) -> None:
-        """Copy the write-ahead log into the file and close the file."""
+        """Copy the write-ahead log into the file and close the file.
+
+        The marker is deleted first: a kill between the end of the log and that of the marker would
+        look like a loss of the log.
+        """
+        self._unmark_log()
         self._resources.close()
+
+    def _unmark_log(self) -> None:
+        if self._is_log_marked:
+            self._is_log_marked = False
+            with suppress(OSError):
+                _log_mark(self.path).unlink(missing_ok=True)
 
 
 class Transaction:

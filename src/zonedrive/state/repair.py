@@ -252,6 +252,7 @@ def _finish(path: Path) -> None:
     for suffix in _SUFFIXES[1:]:  # they belong to the old database
         with contextlib.suppress(FileNotFoundError):
             sibling(path, suffix).rename(path.with_name(damaged_name(path) + suffix))
+    drop_log_mark(path)
     with contextlib.suppress(FileNotFoundError):
         _new(path).rename(path)
     sync_folder(path.parent)

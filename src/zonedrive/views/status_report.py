@@ -390,6 +390,9 @@ class StatusReport:
         def is_leaving(inode: Inode | None) -> bool:
             return inode is not None and is_former(inode.zone, inode.remote_parent)
 
+        moved = [inodes.find(intent.ino) for intent in intents if intent.place]
+        # A move waits for the creation of its new folder.
+        above |= {each.ino for one in filter(is_leaving, moved) for each in inodes.and_above(one)}
         return [
             intent
             for intent in intents

@@ -35,6 +35,10 @@ class BadOption(ConfigError):
     """Error for an option or argument of a command that is not usable."""
 
 
+class SignOnNotOffered(ConfigError):
+    """Error for a requested sign-on method that the service does not offer."""
+
+
 class NoHomeDirectory(ConfigError):
     """Error for a user who has no usable home folder for zonedrive's files."""
 

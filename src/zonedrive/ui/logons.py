@@ -16,7 +16,13 @@ import trio
 
 from zonedrive.cli import control_client
 from zonedrive.daemon import local_data
-from zonedrive.errors import CredentialsRefused, OtherHost, Untrusted, ZonedriveError
+from zonedrive.errors import (
+    CredentialsRefused,
+    OtherHost,
+    SignOnNotOffered,
+    Untrusted,
+    ZonedriveError,
+)
 from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
@@ -36,9 +42,16 @@ MOST = 20  # logons that are remembered
 def problem_of(wrong: Exception) -> Problem:
     """Return the problem that the logon page shows for an error.
 
-    For an untrusted certificate, the remedy names the page's field for a certificate file.
+    For an untrusted certificate, the remedy names the page's field for a certificate file; for a
+    sign-on method that the service does not offer, the fields for the method.
     """
     found = replace(problems.of(wrong), buttons=())
+    if isinstance(wrong, SignOnNotOffered):
+        remedy = _(
+            "Leave “Identity provider” and “Personal identification” under “More choices” empty, or"
+            " enter what the service offers."
+        )
+        return replace(found, remedy=remedy)
     if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
         remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
         return replace(found, remedy=remedy)
@@ -108,6 +121,9 @@ class Dialogue:
     def _work(self) -> None:
         try:
             done, error = self._log_on(), None
+        except SignOnNotOffered as wrong:
+            self.requested = None  # another attempt does not begin with it
+            done, error = "", problem_of(wrong)
         except Exception as wrong:
             done, error = "", problem_of(wrong)
         finally:

@@ -319,13 +319,22 @@ class Window:
         name = given["account"] or DEFAULT_ACCOUNT
         if not pem and (failed := self._logons.get(given["attempt"])):
             pem = failed.certificates
+        elif pem:
+            given["attempt"] = ""  # the file of an earlier attempt is not used instead
         again = accounts.view(name) if name in accounts.names() and form.get("again") else None
+        ways = [Offer("idp", given["idp"]), Offer("personal-id", given["personal_id"])]
+        ways = [way for way in ways if way.name]
+        if len(ways) > 1 and again is not None and again.account is not None:
+            ways = [way for way in ways if way.option != again.account.sign_on]
         error: Problem | None = None
         if name_remedy(name):
             said = translated(
                 "The name of an account has at most {n} lower-case letters, digits and hyphens."
             )
             error = Problem(said.format(n=LONGEST_NAME))
+        elif len(ways) > 1:
+            text = translated("Enter an identity provider or a personal identification, not both.")
+            error = Problem(text)
         shared = config.organization(name)
         url = again.base_url if again else given["url"] or shared.base_url or ""
         if url and "://" not in url:
@@ -339,9 +348,7 @@ class Window:
                 profile=given["profile"] or None,
                 save_password=bool(given["save"]),
             )
-            provider, document = given["idp"], given["personal_id"]
-            way = Offer("idp", provider) if provider else None
-            way = Offer("personal-id", document) if document else way
+            way = ways[0] if ways else None
             try:
                 shared.check_logon(
                     ca_file=options.ca_file,

@@ -29,6 +29,7 @@ from zonedrive.errors import ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.secrets import Secret
+from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.wire.error_mapping import refusal
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
@@ -172,7 +173,7 @@ def test_an_error_has_its_remedy_once() -> None:
     """The page's own remedy comes first, else that of the error; the message is a detail."""
     found = problems.of(errors.Rejected("uploading: a bad name", remedy="rename it here"))
     assert (found.remedy, found.reason) == ("Rename it here", "uploading: a bad name")
-    found = problems.of(errors.ConfigError("line 3", remedy="correct that line, or move it"))
+    found = problems.of(errors.SignOnNotOffered("line 3", remedy="correct that line, or move it"))
     assert found.buttons == ("edit-settings",)
     for number, words, said in (
         (errno.ENETUNREACH, "Network is unreachable", "The service cannot be reached."),
@@ -524,3 +525,70 @@ async def test_a_failed_logon_keeps_its_input(
         await client.get((await client.post("/logon", data=given)).headers["location"])
     assert [pem for _, pem in begun] == [b"PEM", b"PEM"]
     assert not any(Path(path or "/").is_file() for path, _ in begun)
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_sign_on_that_is_not_offered_does_not_return(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page for the next attempt has empty fields for the method, and says what to do."""
+    account = Account(
+        name="work", base_url="https://service.example", username="a", sign_on=("--idp", "gone")
+    )
+    account.save(AccountPaths("work"))
+
+    def log_on(dialogue: Dialogue) -> str:
+        raise errors.SignOnNotOffered("the service offers no identity provider 'gone'")
+
+    monkeypatch.setattr(Dialogue, "_log_on", log_on)
+    window = pages.Window(nullcontext)
+    given = {"again": "1", "account": "work", "idp": "gone"}
+    dialogue = (await answered(window, "/logon", given)).headers["location"]
+    again = (await answered(window, dialogue)).headers["location"]
+    text = (await answered(window, again)).text
+    assert "under “More choices” empty, or enter what the service offers." in text
+    assert re.search(r'name="idp"[^>]* value=""', text)
+
+
+@pytest.mark.usefixtures("work")
+@pytest.mark.parametrize(
+    ("idp", "personal_id", "way"),
+    [
+        ("corp", "eid", Offer("idp", "corp")),
+        ("", "eid", Offer("personal-id", "eid")),
+        ("corp", "other", None),
+    ],
+)
+async def test_one_of_two_ways_to_sign_on(
+    monkeypatch: pytest.MonkeyPatch, idp: str, personal_id: str, way: Offer | None
+) -> None:
+    """What the user entered counts, not the prefilled way; two new ways are refused."""
+    account = Account(
+        name="work", base_url="https://service.example", username="a",
+        sign_on=("--personal-id", "eid"),
+    )  # fmt: skip
+    account.save(AccountPaths("work"))
+    requested = list[Offer | None]()
+    monkeypatch.setattr(Dialogue, "begin", lambda dialogue: requested.append(dialogue.requested))
+    given = {"again": "1", "account": "work", "idp": idp, "personal_id": personal_id}
+    response = await answered(pages.Window(nullcontext), "/logon", given)
+    assert requested == ([way] if way else [])
+    if not way:
+        assert response.status_code == 400 and "not both." in response.text
+
+
+async def test_a_refused_page_does_not_return_to_the_former_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a page with another certificate file is refused, the file before it is not used again."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(Dialogue, "begin", lambda dialogue: None)
+    transport = httpx.ASGITransport(app=pages.Window(nullcontext).app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://window") as client:
+        form = {"url": "https://service.example", "account": "work"}
+        response = await client.post("/logon", data=form, files={"certificates": ("a.pem", b"A")})
+        form |= {"url": "ftp://x", "attempt": response.headers["location"].rpartition("/")[2]}
+        assert 'name="attempt"' in (await client.post("/logon", data=form)).text
+        response = await client.post("/logon", data=form, files={"certificates": ("b.pem", b"B")})
+        assert response.status_code == 400
+        assert 'name="attempt"' not in response.text

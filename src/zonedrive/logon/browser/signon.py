@@ -16,9 +16,9 @@ import trio
 
 from zonedrive.errors import (
     BadAnswer,
-    ConfigError,
     CredentialsRefused,
     NotSupported,
+    SignOnNotOffered,
     ZonedriveError,
 )
 from zonedrive.logon import wire
@@ -115,7 +115,7 @@ class Browser:
         """Return the requested or required sign-on method; None for user name and password.
 
         If the user name is unknown (`named` is False) and the service requires no password, ask the
-        user to choose. Raises ConfigError if the service does not offer the requested method.
+        user to choose. Raises SignOnNotOffered for a requested method that is missing.
         """
         if requested := self.person.requested:
             return _offered(requested, needs)
@@ -212,8 +212,8 @@ def _offered(requested: Offer, needs: Requirements) -> Offer:
     others = ", ".join(offer.name for offer in alike)
     missing = f"the service offers no {what} {requested.name!r}"
     if others:
-        raise ConfigError(f"{missing}; there is {others}")
-    raise ConfigError(missing, remedy="log on with user name and password")
+        raise SignOnNotOffered(f"{missing}; there is {others}")
+    raise SignOnNotOffered(missing, remedy="log on with user name and password")
 
 
 def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields:

@@ -212,9 +212,9 @@ async def test_a_code_may_follow(desk: Desk) -> None:
     ("change", "kind", "words"),
     [
         ({"way": None}, errors.NotSupported, "does not define the answer"),
-        ({"requested": Offer("idp", "x")}, errors.ConfigError, "'x'; there is corp, other"),
-        ({"requested": Offer("personal-id", "corp")}, errors.ConfigError, "there is eid"),
-        ({"offers": ()}, errors.ConfigError, "user name and password"),
+        ({"requested": Offer("idp", "x")}, errors.SignOnNotOffered, "'x'; there is corp, other"),
+        ({"requested": Offer("personal-id", "corp")}, errors.SignOnNotOffered, "there is eid"),
+        ({"offers": ()}, errors.SignOnNotOffered, "user name and password"),
         ({"organization": ""}, errors.BadAnswer, "does not name its organization"),
         ({"answer": "error=CANCELLED"}, errors.CredentialsRefused, "without success (CANCELLED)"),
         ({"answer": "error=%1b%5b2J%0a" + "x" * 999}, errors.CredentialsRefused, "(?[2J?xxx"),

@@ -263,6 +263,8 @@ class PinFetcher:
 
         def found(ino: int) -> None:
             if self._is_here(ino, progress):
+                if ino in self._reasons:  # a program has read it after a failed attempt
+                    self._note_arrival(ino)
                 return
             self._pins.content_changes.notify(ino)
             last = late if ino in self._try_last else missing
@@ -387,13 +389,17 @@ class PinFetcher:
             progress.here += 1
             progress.here_bytes += size
             progress.note_success()
-            self._pins.content_changes.notify(ino)
-            self._try_last.discard(ino)
-            self._reasons.pop(ino, None)
-            self._too_large.pop(ino, None)
+            self._note_arrival(ino)
             return
         if inode is not None:
             self._give_up(inode, marked("it keeps changing on the service"), progress)
+
+    def _note_arrival(self, ino: int) -> None:
+        """Forget the failures of a file whose content is on this machine, and report the file."""
+        self._pins.content_changes.notify(ino)
+        self._try_last.discard(ino)
+        self._reasons.pop(ino, None)
+        self._too_large.pop(ino, None)
 
     def _is_too_large(self, ino: int) -> bool:
         """Return True if the current version of a file did not fit into the cache."""

@@ -106,6 +106,23 @@ async def test_failed_files_are_not_tried_with_every_listing(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_failed_file_that_a_program_reads_is_reported(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """If a program downloads a file after a failed attempt, the next round reports it, once."""
+    inode, arrived = office.file("a"), list[int]()
+    office.pins.add(office.zone)
+    office.shelf.errors = [Forbidden("not now")]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(1)
+        office.pins.content_changes.add(arrived.append)
+        office.shelf.complete_now.add((inode.ino, "1"))
+        await trio.sleep(3 * PASS_S)
+        assert arrived == [inode.ino]
+        nursery.cancel_scope.cancel()
+
+
 async def test_missing_files_are_fetched_when_the_service_is_back(
     office: Office, autojump_clock: MockClock
 ) -> None:

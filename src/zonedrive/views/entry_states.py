@@ -47,6 +47,8 @@ class Unsynced(msgspec.Struct, frozen=True):
 
     def changed_since(self, before: "Unsynced") -> list[int]:
         """Return the inodes whose states differ from those in `before`."""
+        if self.states is before.states:  # only pinned content has changed
+            return []
         return [ino for ino, _ in set(self.states.items()) ^ set(before.states.items())]
 
 

@@ -154,6 +154,9 @@ def _rows() -> list[Row]:
         (r"'zonedrive status', and try again", _("Try again."), (AGAIN,)),
         (r"'zonedrive status'( for which.*)?$",
          _("The overview shows which and why."), (OVERVIEW,)),
+        (r"'zonedrive status', or write to another file$",
+         _("The overview shows why it is not uploaded yet. If the service refuses it, save a copy"
+           " of the version, or keep both."), (OVERVIEW,)),
         (_command("status|sync|send"), _("The overview shows more."), (OVERVIEW,)),
         (r"'zonedrive doctor --report",
          _("Save a report, and send it to your support."), (REPORT,)),

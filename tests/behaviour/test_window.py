@@ -490,7 +490,7 @@ def test_an_unsent_edit_is_not_replaced(mounted: Mounted, window: Window) -> Non
         window.go(f"/a/default/{page}")
         window.chromium.click(f"form button{button}")
         window.chromium.until("has content that is only on this computer and would be lost")
-        window.chromium.until("The overview shows more.")
+        window.chromium.until("save a copy of the version, or keep both.")
         assert path.read_bytes() == b"unsent\n"
     assert (mounted.path / copy["path"]).read_bytes() == b"mine\n"
     mounted.machine.done("resume")

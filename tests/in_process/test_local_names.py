@@ -273,3 +273,12 @@ def test_a_forbidden_name_is_renamed_and_renamed_back(desk: Mounted, forbidden: 
     desk.sync()
     assert desk.zone.entry_id("todo~") == forbidden
     assert desk.xattr(desk.root / "todo~", "user.zonedrive.state") != "local"
+
+
+def test_only_files_that_are_to_be_uploaded_are_only_here(desk: Mounted) -> None:
+    """A file that is never uploaded counts as replaceable, a new one for the service does not."""
+    found = []
+    for name in ("a~", "new.txt"):
+        (desk.root / name).write_bytes(b"x")
+        found.append(virtual(desk).command("place", path=f"Zone 01/{name}")["only_here"])
+    assert found == [False, True]

@@ -130,16 +130,20 @@ def versions(
 def require_replaceable(path: str, *, is_copied: bool = False) -> None:
     """Raise ZonedriveError if replacing the file at `path` would lose content.
 
-    That is the case for a file in a mount whose content is only on this machine, unless `is_copied`
-    is true, or which a program has open for writing. Any other path is accepted.
+    That is the case for a file in a mount whose content is only on this machine until it is
+    uploaded, unless `is_copied` is true, for a file in `lost+found`, and for one that a program has
+    open for writing. Any other path is accepted.
     """
     target = mountpoint.absolute(path)
     mount = mountpoint.holding(target)
     paths = control_client.serving(mount.path) if mount else None
     if paths is None or not target.is_file():
         return
+    try:
+        place = control_client.ask(paths, {"command": "place", "path": os.fspath(target)})
+    except control_client.EarlierDaemon:
+        return
     # A daemon of an earlier version does not send `only_here` and `written`.
-    place = control_client.ask(paths, {"command": "place", "path": os.fspath(target)})
     if place.get("only_here") and not is_copied:
         raise ZonedriveError(
             f"{path} has content that is only on this computer and would be lost",

@@ -31,7 +31,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
-from zonedrive.state.status import staying
+from zonedrive.state.status import LOST_FOUND, staying
 from zonedrive.sync.dispatcher import CALM
 from zonedrive.translation import marked
 from zonedrive.views.status_report import NOT_YET, Place
@@ -224,9 +224,9 @@ class Commands:
         is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
         of the zone at the beginning of the path. `waits` is True if the file's latest change has
         not been uploaded yet, and `stays` if the entry is never uploaded. `only_here` is True if
-        the file's content is only on this machine, and `written` if a program has the file open for
-        writing. `virtual` is True if the path is in `.versions`, and therefore not the entry's own
-        path.
+        the file's content is only on this machine until it is uploaded, or the file is in
+        `lost+found`, and `written` if a program has the file open for writing. `virtual` is True if
+        the path is in `.versions`, and therefore not the entry's own path.
         """
         try:
             place = await self._place(request.path)
@@ -242,8 +242,11 @@ class Commands:
         is_file = inode.kind is Kind.FILE
         opened = self._parts.state.opened.get(inode.ino)
         session = None if opened is None else opened.session
+        path = self._parts.state.inodes.path(inode.ino)
+        is_local = bool(place.stays) and not path.startswith(f"{LOST_FOUND}/")
+        is_dirty = bool(inode.generation) or (session is not None and session.dirty)
         return {
-            "path": self._parts.state.inodes.path(inode.ino),
+            "path": path,
             "zone": inode.zone,
             "id": inode.remote_id or "",
             "folder": inode.is_folder,
@@ -252,7 +255,7 @@ class Commands:
             "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
             "waits": is_file and self._report.state(inode.ino) in WAITING,
-            "only_here": bool(inode.generation) or (session is not None and session.dirty),
+            "only_here": is_dirty and not is_local,
             "written": opened is not None and opened.writers > 0,
         }
 

@@ -10,6 +10,7 @@ from tests.unit.cli.stand_in import DONE, STATUS, URL, ZONES, StandIn, daemon, l
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import errors
 from zonedrive.cipher import Clear
+from zonedrive.cli.files import require_replaceable
 from zonedrive.db import Database
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.secrets import open_store
@@ -245,3 +246,15 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
             assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
         finally:
             served.stop()
+
+
+def test_a_daemon_of_an_earlier_version_prevents_no_version(tmp_path: Path) -> None:
+    """A version is written to a file in a mount whose daemon cannot say whether it is uploaded."""
+    (tmp_path / "mnt").mkdir()
+    served = MemoryMount(tmp_path / "mnt")
+    try:
+        (served.path / "a").write_bytes(b"x")
+        with daemon(log_on(), served.path):
+            require_replaceable(str(served.path / "a"))
+    finally:
+        served.stop()

@@ -101,11 +101,13 @@ def of_check(check: Mapping[str, str]) -> Problem:
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
     """Return the problem that prevents an upload, or None if the upload has no error."""
-    error = upload["error"] or ""
+    error, cause = upload["error"] or "", upload.get("cause") or ""
     refused = _("The service refuses it.")
     if error.endswith(REFUSAL_REMEDY):
         refused = _("The service refuses it. Another name or folder may help.")
-    elif remedy := next((one for one in REFUSAL_REMEDIES if error.endswith(f"; {one}")), ""):
+    elif cause == "refused" and (
+        remedy := next((one for one in REFUSAL_REMEDIES if error.endswith(f"; {one}")), "")
+    ):
         error = error.removesuffix(f"; {remedy}")
         advice = translated_line(remedy)
         refused = f"{refused} {advice[0].upper()}{advice[1:]}."
@@ -117,7 +119,7 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
         "unexpected": _(
             "An error in zonedrive keeps it from being sent. Save a report under Help."
         ),
-    }.get(upload.get("cause") or "", "")
+    }.get(cause, "")
     reason = message_in_window(error)
     return Problem(said or reason, reason=reason if said else "") if reason else None
 

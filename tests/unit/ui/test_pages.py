@@ -132,6 +132,15 @@ def test_a_refused_upload_has_the_remedy_of_its_error(status: int, code: str, ad
     assert advice[1:-1] not in shown.reason or status == 400
 
 
+@pytest.mark.parametrize("cause", ["unclear", None])
+def test_an_upload_with_another_cause_keeps_the_remedy_of_its_error(cause: str | None) -> None:
+    """The remedy stays with the reason if the page does not show it as advice."""
+    locked = line_of(refusal(409, b'{"error": "LOCKED"}', "uploading"))
+    shown = problems.of_upload({"error": locked, "cause": cause})
+    assert shown is not None
+    assert f"{shown.text} {shown.reason}".count("wait until the lock is released") == 1
+
+
 def test_every_setting_has_a_meaning() -> None:
     """The settings page explains each setting and each of its values, and only existing ones."""
     assert set(pages.meanings()) == set(config.NAMES)

@@ -162,6 +162,16 @@ def test_a_line_with_values_is_translated(german: dict[str, str]) -> None:
         ("uploading: the name is taken (HTTP 409 X: exists); use another name here or there",
          "Hochladen: der Name ist vergeben (HTTP 409 X: exists); verwenden Sie hier oder dort einen"
          " anderen Namen"),
+        ("the service offers no identity provider 'x'; there is corp, other",
+         "der Dienst bietet den Identitätsanbieter 'x' nicht an; es gibt corp, other"),
+        ("logging on: the service asks again for the one-time code",
+         "Anmelden: der Dienst verlangt noch einmal den Einmalcode"),
+        ("the browser signed on as a user whom the service does not name, not as bob, which was not"
+         " confirmed",
+         "der Browser hat sich angemeldet als jemand, dessen Namen der Dienst nicht nennt, nicht"
+         " als bob, und das wurde nicht bestätigt"),
+        ("a second signal (SIGTERM) ended it before it was unmounted",
+         "ein zweites Signal (SIGTERM) beendete ihn vor dem Aushängen"),
         ("2 of 5 pending changes failed: 1 refused by the service, 1 failed",
          "5 nicht gesendete Änderungen, davon 2 fehlgeschlagen: 1 vom Dienst abgelehnt, 1"
          " fehlgeschlagen"),

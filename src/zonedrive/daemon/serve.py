@@ -42,6 +42,7 @@ from zonedrive.logon.secrets import KeyringLocked
 from zonedrive.paths import NO_ROOM, AccountPaths, config_file
 from zonedrive.state.inode import ROOT
 from zonedrive.supervisor import Task
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +273,8 @@ class Daemon:
             if number == LISTEN:
                 self._restore_socket()
             elif self._is_ending:
-                self._record.died(f"a second signal ({name}) ended it before it was unmounted")
+                why = marked(f"a second signal ({name}) ended it before it was unmounted")
+                self._record.died(why)
                 os._exit(128 + number)
             else:
                 self._is_ending = True

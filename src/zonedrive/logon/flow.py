@@ -189,8 +189,9 @@ class Flow:
             raise BadAnswer("logging on: the service asks for something unknown")
         if wanted in self._sent:
             raise CredentialsRefused(
-                "logging on: the service asks again for the "
-                + ("password" if wanted == PASSWORD else "one-time code")
+                "logging on: the service asks again for the password"
+                if wanted == PASSWORD
+                else "logging on: the service asks again for the one-time code"
             )
         # From here on use the service's own name for the user, if known.
         self._user_id = outcome.user_id or self._user_id
@@ -334,12 +335,16 @@ class Flow:
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
-    whom = f"{found or 'a user whom the service does not name'}, not as {expected}"
+    found = found or marked("a user whom the service does not name")
     if asked:
-        why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
-    else:
-        why, remedy = "", "sign off there first, or log on in a terminal, which asks"
-    return CredentialsRefused(f"the browser signed on as {whom}{why}", remedy=remedy)
+        return CredentialsRefused(
+            f"the browser signed on as {found}, not as {expected}, which was not confirmed",
+            remedy="sign off there first, and sign on as yourself",
+        )
+    return CredentialsRefused(
+        f"the browser signed on as {found}, not as {expected}",
+        remedy="sign off there first, or log on in a terminal, which asks",
+    )
 
 
 async def require_accepted(access: LogonApi) -> None:

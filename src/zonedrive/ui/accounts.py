@@ -94,7 +94,7 @@ class AccountView:
             if died["exact"]:
                 said = translated("zonedrive ended unexpectedly at {time}: {why}.")
             why, time = translated_line(died["why"]), text_output.when(died["at"])
-            notices.append(Problem(said.format(time=time, why=why)))
+            notices.append(Problem(said.format(time=time, why=why.removesuffix("."))))
         return notices
 
     @property

@@ -74,9 +74,9 @@ async def test_a_mount_that_died_has_its_reason() -> None:
     assert re.search(r"zonedrive ended unexpectedly after .*: it was killed \(SIGKILL\)\.", shown)
     run = last_run.Run(paths)
     run.begin(Path("/mnt"))
-    run.died("it has no memory left")
+    run.died("it has no memory left.")
     shown = (await answered(pages.Window(nullcontext), "/")).text
-    assert re.search(r"zonedrive ended unexpectedly at .*: it has no memory left\.", shown)
+    assert re.search(r"zonedrive ended unexpectedly at .*: it has no memory left\.<", shown)
 
 
 @pytest.mark.usefixtures("work")

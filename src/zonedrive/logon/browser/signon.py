@@ -208,9 +208,11 @@ def _offered(requested: Offer, needs: Requirements) -> Offer:
     for offer in alike:
         if offer.name == requested.name:
             return offer
-    what = {"idp": "identity provider", "personal-id": "personal identification"}[requested.kind]
     others = ", ".join(offer.name for offer in alike)
-    missing = f"the service offers no {what} {requested.name!r}"
+    if requested.kind == "idp":
+        missing = f"the service offers no identity provider {requested.name!r}"
+    else:
+        missing = f"the service offers no personal identification {requested.name!r}"
     if others:
         raise SignOnNotOffered(f"{missing}; there is {others}")
     raise SignOnNotOffered(missing, remedy="log on with user name and password")

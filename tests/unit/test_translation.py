@@ -21,6 +21,7 @@ from babel.messages import mofile, pofile
 
 from zonedrive import translation
 from zonedrive.daemon import control_server
+from zonedrive.logon.browser import signon
 from zonedrive.remedies import message_in_window, remedy_in_window, replaced
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.error_mapping import broken
@@ -182,6 +183,15 @@ def test_a_line_of_several_texts_is_translated(
 ) -> None:
     """Each part that the catalogue has is translated; names and other texts stay."""
     assert translation.translated_line(line) == said
+
+
+def test_the_page_after_a_sign_on_is_german(german: dict[str, str]) -> None:
+    """A reason that the catalogue has with its context is translated, and shown without it."""
+    said = signon._sentence("logging on: the service refuses, without a reason")
+    assert (
+        f"Anmelden: {said[0].lower()}{said[1:-1]}"
+        == german["logging on: the service refuses, without a reason"]
+    )
 
 
 def test_a_long_line_takes_little_time(german: dict[str, str]) -> None:

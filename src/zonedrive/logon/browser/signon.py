@@ -243,5 +243,7 @@ def _good(outcome: Outcome) -> Verdict:
 
 
 def _sentence(message: str) -> str:
-    message = message_in_window(message.removeprefix("logging on: "))
-    return message[:1].upper() + message[1:] + "."
+    said = message_in_window(message)
+    if message.startswith("logging on: "):  # the page shows that already
+        said = said.partition(": ")[2]
+    return said[:1].upper() + said[1:] + "."

@@ -29,7 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from zonedrive.content import cache_index
-from zonedrive.db import Database, Migration
+from zonedrive.db import LOG_MARK, Database, Migration
 
 BLOCK = 4096
 PAGE = 1024  # bytes, of a database whose disk notes nothing
@@ -211,7 +211,8 @@ def instrument() -> Iterator[None]:
 
     def wrapped(name: str, *, grows: bool) -> Callable[..., Any]:
         def call(first: Any, *args: Any, **options: Any) -> Any:
-            if (disk := _of(first)) is not None:
+            is_log_mark = str(first).endswith(LOG_MARK)  # it goes with the log, as one step
+            if (disk := _of(first)) is not None and not is_log_mark:
                 disk.before(name, grows=grows)
             return real[name](first, *args, **options)
 

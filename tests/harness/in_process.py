@@ -367,12 +367,7 @@ class Client:
             except BaseException:
                 if not self.died_at:
                     raise
-            try:
-                state.database.close()
-            except BaseException:  # at the step that deletes the marker of the log
-                if not self.died_at:
-                    raise
-                state.database.close()
+            state.database.close()
             if self._kept is not None:
                 self._bury()
             self._ended.set()

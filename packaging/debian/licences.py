@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def paragraph(folder: Path, one: Distribution) -> str:
-    """Who made it, and under which licence, in its own words; its metadata are in `folder`."""
+    """Return the paragraph of a library: its authors and licence, as its metadata name them.
+
+    `folder` is the folder of the metadata.
+    """
     about = one.metadata
     who = about.get("Author") or about.get("Author-email") or f"the authors of {one.name}"
     kinds = [

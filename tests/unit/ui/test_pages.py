@@ -572,7 +572,7 @@ async def test_a_sign_on_that_is_not_offered_does_not_return(
 async def test_one_of_two_ways_to_sign_on(
     monkeypatch: pytest.MonkeyPatch, idp: str, personal_id: str, way: Offer | None
 ) -> None:
-    """What the user entered counts, not the prefilled way; two new ways are refused."""
+    """The way that the user entered counts, not the prefilled one; two new ways are refused."""
     account = Account(
         name="work", base_url="https://service.example", username="a",
         sign_on=("--personal-id", "eid"),

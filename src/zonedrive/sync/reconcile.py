@@ -62,6 +62,9 @@ After any other error, the request had no effect.
 # Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
 # hardly longer than a request.
 COMPARED = 1 << 20
+# Seconds after a connection broke in which the service may still perform a request. A check in this
+# time could miss the new version, and take it for a coworker's afterwards.
+LATE_S = 1.0
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
@@ -115,6 +118,10 @@ class Reconciler:
         # Separate threads for comparisons, so that other work does not wait for the service.
         self._threads = trio.CapacityLimiter(state.settings.transfers)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
+        # Times of `time.monotonic` at which requests failed with unknown effect, by ino. A request
+        # of a former process failed before this time.
+        self._failed_s: dict[int, float] = {}
+        self._began_s = time.monotonic()
 
     # ---- one request at a time per folder and name ----
 
@@ -147,6 +154,8 @@ class Reconciler:
         except MAY_HAVE_ARRIVED as wrong:
             if isinstance(wrong, Unavailable) and wrong.unprocessed:
                 self._without_effect(request)
+            else:
+                self._failed_s[request.ino] = time.monotonic()
             raise
         except Exception:
             self._without_effect(request)
@@ -175,7 +184,8 @@ class Reconciler:
     async def settle(self, ino: int) -> bool:
         """Determine the outcome of the inode's pending request, if there is one.
 
-        Return True if the steps of the inode must be planned again.
+        First wait until LATE_S after the request failed. Return True if the steps of the inode must
+        be planned again.
         """
         state = self._state
         request = state.requests.get(ino)
@@ -183,6 +193,9 @@ class Reconciler:
             return False
         pending = state.requests.snapshot(request)
         await self.wait_for(request.folder, request.name)
+        failed_s = self._failed_s.get(ino, self._began_s)
+        await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
+        self._failed_s.pop(ino, None)
         inode = state.inodes.find(ino)
         if not pending.is_current:
             return True

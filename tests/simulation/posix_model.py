@@ -257,7 +257,7 @@ class Model:
             is_sent = file.id or trio.current_time() > file.made_s + self._settle_s
             file.id = former.id if former.is_known and not is_sent else EITHER
             self._left |= {one: file for one, node in self._left.items() if node is former}
-        elif file is not None:
+        if file is not None:
             self._left[old] = file
 
     def _unlink(self, _none: None, path: str) -> None:

@@ -289,13 +289,19 @@ class SimulatedProgram(Program):
             self._note_ids(other)
 
     def _note_ids(self, *paths: str) -> None:
+        ids = []
         for path in paths:
             try:
                 found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
+                ids.append(found.decode())
                 for each in paths:
-                    self._claims.took(found.decode(), each)
+                    self._claims.took(ids[-1], each)
             except OSError as wrong:
                 self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
+        if len(ids) == 2 and (moved := self.world.nodes.get(ids[0])) is not None and moved.versions:
+            # One file replaces another. A coworker may have given it its name, so that the claims
+            # do not know what it contains.
+            self._claims.copied |= {head(moved.versions[-1].data)} - {None}
 
     def _saved(self, path: str, token: str, number: int = 0) -> None:
         self._stored.add(token)

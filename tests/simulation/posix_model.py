@@ -139,7 +139,7 @@ class Model:
             elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
                 self.findings.append(f"{ALONE}{path} has lost its history")
         for path, node in sorted(self._required.items()):
-            if node.is_known and (path not in there or ids[path] != node.id):
+            if node.is_known and (path not in there or node.id not in (EITHER, ids[path])):
                 self.findings.append(f"{ALONE}{path} is gone, though its file is a backup")
         for path in sorted(there.keys() - self._names.keys()):
             if path in self._kept or self._is_stray(path):

@@ -259,9 +259,10 @@ class CacheIndex:
         """Return the rows of all stored revisions of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
-    def inos(self) -> list[int]:
-        """Return the numbers of all inodes that have a row."""
-        return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
+    def inos(self, first: int = 0) -> list[int]:
+        """Return the numbers of all inodes from `first` on that have a row."""
+        found = self._read("SELECT DISTINCT ino FROM entries WHERE ino >= ?", (first,))
+        return [int(str(ino)) for (ino,) in found]
 
     def all_rows(self) -> list[Row]:
         """Return all rows."""

@@ -87,6 +87,11 @@ class Inodes:
             inodes._next_ino = max(inodes._next_ino, ROOT + 1)
         return inodes
 
+    @property
+    def next_ino(self) -> int:
+        """Number of the next new inode."""
+        return self._next_ino
+
     # ---- reading ----
 
     def find(self, ino: int) -> Inode | None:

@@ -65,6 +65,7 @@ def recover(state: LocalState) -> None:
     row_upgrade.names(state.inodes)
     row_upgrade.local_files(state.inodes)
     _suspect_after_power_cut(state)
+    state.cache.drop_from(state.inodes.next_ino)
     stored = set(state.spool.stored())
     with state.transaction():
         for intent in state.intents.all():

@@ -285,3 +285,15 @@ def test_bytes_from_before_a_restart_of_the_machine_are_checked(
         recover(state)
         assert state.unverified_after_crash == (waiting if checked else set())
         assert note.read_bytes() == (noted if checked else boot())
+
+
+def test_content_of_lost_inodes_is_not_that_of_new_ones(disk: Disk) -> None:
+    """A database from a backup gives numbers again; the cache drops what it has under them."""
+    state = disk.start()
+    kept = saved(state, "kept", b"content")
+    state.cache.put(kept.ino, Revision("r"), b"known")
+    state.cache.put(kept.ino + 1, Revision("r"), b"of a lost inode")
+    state.cache.put(kept.ino + 9, Revision("r"), b"of another")
+    again = disk.start()
+    recover(again)
+    assert again.cache.inos() == [kept.ino]

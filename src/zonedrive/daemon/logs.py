@@ -17,6 +17,7 @@ import io
 import logging
 import logging.handlers
 import os
+import select
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -134,6 +135,21 @@ class AnonymousFile(PrivateFile):
         pass
 
 
+class Terminal(logging.StreamHandler[io.TextIOBase]):
+    """Standard error, whose reader must not delay the mount.
+
+    A message is dropped if the pipe is full, or if the terminal was stopped with Ctrl-S.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            writable = select.select([], [self.stream], [], 0)[1]
+        except (OSError, ValueError):  # closed
+            return
+        if writable:
+            super().emit(record)
+
+
 def anonymous(path: Path) -> Path:
     """Return the path of the anonymized log beside the log file `path`."""
     return path.with_name("anonymous.log")
@@ -159,7 +175,7 @@ def to_stderr(fields: Mapping[str, str], *, debug: bool = False) -> None:
     if journal.is_journal():
         _install(journal.JournalHandler(fields), _Lines("%(name)s: %(message)s"), debug)
     else:
-        _install(logging.StreamHandler(), _Lines(_FORMAT), debug)
+        _install(Terminal(), _Lines(_FORMAT), debug)
 
 
 def append(path: Path, text: str) -> None:

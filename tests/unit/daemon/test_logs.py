@@ -4,6 +4,7 @@ import ast
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,20 @@ def test_messages_are_constant_texts() -> None:
                     texts = [text.body, text.orelse] if isinstance(text, ast.IfExp) else [text]
                     place = f"{path}:{node.lineno}"
                     assert all(isinstance(each, ast.Constant) for each in texts), place
+
+
+def test_a_full_pipe_does_not_delay_the_daemon(root: logging.Logger) -> None:
+    """Messages are dropped while nobody reads them, and come again afterwards."""
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb", 0) as reader, os.fdopen(sink, "w") as stream:
+        root.addHandler(handler := logs.Terminal(stream))
+        os.set_blocking(sink, False)
+        with suppress(BlockingIOError):
+            while os.write(sink, b"x" * 4096):
+                pass
+        os.set_blocking(sink, True)
+        root.error("dropped")
+        reader.read(1 << 20)
+        root.error("written")
+        assert reader.read(1 << 20) == b"written\n"
+        root.removeHandler(handler)

@@ -301,7 +301,7 @@ class SimulatedProgram(Program):
         if len(ids) == 2 and (moved := self.world.nodes.get(ids[0])) is not None and moved.versions:
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.
-            self._claims.copied |= {head(moved.versions[-1].data)} - {None}
+            self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
 
     def _saved(self, path: str, token: str, number: int = 0) -> None:
         self._stored.add(token)

@@ -22,29 +22,9 @@ class Failed(Exception):
     """Error for an action that failed; the text is for the user."""
 
 
-def keep(paths: list[str]) -> None:
-    """Pin files and folders, so that their content is fetched and kept on this machine."""
-    _report(_each({"command": "pin"}, paths))
-
-
-def stop_keeping(paths: list[str]) -> None:
-    """Unpin files and folders, so that their content may be evicted from this machine."""
-    _report(_each({"command": "unpin"}, paths))
-
-
-def send(paths: list[str]) -> None:
-    """Upload pending and failed changes of these paths now, even while uploads are paused."""
-    _report(_each({"command": "send", "timeout": SEND_SECONDS}, paths))
-
-
-def pause(paths: list[str]) -> None:
-    """Pause the uploads of the mounts that contain these paths."""
-    _report(_each({"command": "pause"}, paths))
-
-
-def resume(paths: list[str]) -> None:
-    """Resume the uploads of the mounts that contain these paths."""
-    _report(_each({"command": "resume"}, paths))
+def ask(command: str, **values: object) -> Callable[[list[str]], None]:
+    """Return the action that sends `command`, with `values`, to the daemons of the paths."""
+    return lambda paths: _report(_each({"command": command, **values}, paths))
 
 
 def copy_link(paths: list[str]) -> None:
@@ -81,16 +61,16 @@ def show(page: str) -> Callable[[list[str]], None]:
 
 
 ACTIONS: dict[str, Callable[[list[str]], None]] = {
-    "keep": keep,
-    "stop-keeping": stop_keeping,
-    "send": send,
+    "keep": ask("pin"),
+    "stop-keeping": ask("unpin"),
+    "send": ask("send", timeout=SEND_SECONDS),
     "versions": show("versions"),
     "log": show("log"),
     "conflict": show("conflicts"),
     "link": copy_link,
     "share": show("share"),
-    "pause": pause,
-    "resume": resume,
+    "pause": ask("pause"),
+    "resume": ask("resume"),
     "overview": show("overview"),
 }
 

@@ -129,7 +129,7 @@ class Group(msgspec.Struct, frozen=True):
     may_assign_rights: bool = False
 
 
-class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Restrictions of a token, in addition to the restrictions of the token's user."""
 
     name: str = ""  # SCIM limits the token to users and groups

@@ -6,7 +6,6 @@ documents scopes only for SCIM.
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -314,12 +313,8 @@ def _read(path: Path) -> "Scope":
             raise ConfigError(
                 f"{path} is longer than {LONGEST} bytes", remedy="is it the right file?"
             )
-        value = json.loads(data)
-        unknown = set(value) - set(Scope.__struct_fields__) if isinstance(value, dict) else set()
-        if unknown:
-            raise ValueError(f"unknown field {min(unknown)!r}")
-        return msgspec.convert(value, Scope)
+        return msgspec.json.decode(data, type=Scope)
     except OSError as wrong:
         raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
-    except (ValueError, RecursionError, msgspec.ValidationError) as wrong:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
         raise ConfigError(f"{path} is not a scope ({wrong})", remedy="fix the file") from wrong

@@ -8,14 +8,12 @@ service blocks the user, no renewal is attempted.
 """
 
 import hashlib
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -24,7 +22,7 @@ from zonedrive import config
 from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
-from zonedrive.logon.secrets import PASSWORD, SecretStore
+from zonedrive.logon.secrets import PASSWORD, SecretStore, credential
 from zonedrive.paths import AccountPaths
 
 SECONDS = 25.0  # maximum duration of a renewal, with the wait for another process's renewal
@@ -90,8 +88,7 @@ class Renewal:
         """
         if not config.organization(self._paths.account).allows_saved_password:
             return False
-        folder = os.environ.get("CREDENTIALS_DIRECTORY")
-        if folder and (Path(folder) / f"zonedrive.{self._paths.account}.{PASSWORD}").exists():
+        if credential(self._paths.account, PASSWORD):
             return True
         try:
             return Account.load(self._paths).keeps_password

@@ -185,20 +185,21 @@ class CredentialsStore(SecretStore):
 
     kind: Kind = "credentials"
 
-    def __init__(self, folder: Path, account: str, beside: SecretStore) -> None:
-        self._folder, self._account, self._beside = folder, account, beside
+    def __init__(self, account: str, beside: SecretStore) -> None:
+        self._account, self._beside = account, beside
 
     def gives(self, name: str) -> bool:
         """Return True if systemd provides this secret."""
-        return self._path(name).exists()
+        return credential(self._account, name) is not None
 
     def get(self, name: str) -> Secret | None:
-        try:
-            return Secret(self._path(name).read_text("utf-8").strip("\r\n"))
-        except FileNotFoundError:
+        path = credential(self._account, name)
+        if path is None:
             return self._beside.get(name)
+        try:
+            return Secret(path.read_text("utf-8").strip("\r\n"))
         except (OSError, UnicodeDecodeError):
-            raise StoreError(f"the credential {self._path(name)} cannot be read") from None
+            raise StoreError(f"the credential {path.name} cannot be read") from None
 
     def set(self, name: str, value: Secret) -> None:
         if self.gives(name):
@@ -211,8 +212,12 @@ class CredentialsStore(SecretStore):
     def delete(self, name: str) -> None:
         self._beside.delete(name)  # one that systemd provides cannot be deleted
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"zonedrive.{self._account}.{name}"
+
+def credential(account: str, name: str) -> Path | None:
+    """Return the file in which systemd passes the secret `name`, or None if there is none."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    path = Path(folder or "", f"zonedrive.{account}.{name}")
+    return path if folder and path.exists() else None
 
 
 class KeyringStore(SecretStore):
@@ -341,12 +346,8 @@ def open_store(
     returns a keyring that responds, or None; the default is `desktop_keyring`.
     """
     own = _own_store(paths, find_keyring or desktop_keyring)
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and any(
-        (Path(folder) / f"zonedrive.{paths.account}.{name}").exists() for name in GIVEN
-    ):
-        return CredentialsStore(Path(folder), paths.account, own)
-    return own
+    is_given = any(credential(paths.account, name) for name in GIVEN)
+    return CredentialsStore(paths.account, own) if is_given else own
 
 
 def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) -> SecretStore:

@@ -572,12 +572,14 @@ async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: 
         await office.log_on()
 
 
-async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path) -> None:
+async def test_a_token_of_systemd_is_not_replaced(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error comes before a password is typed."""
-
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     credential = tmp_path / "zonedrive.work.bearer"
     credential.write_text("x")
-    office.store = CredentialsStore(tmp_path, "work", office.store)
+    office.store = CredentialsStore("work", office.store)
     with pytest.raises(errors.StoreError, match="systemd"):
         await office.log_on()
     assert office.person.wanted == []

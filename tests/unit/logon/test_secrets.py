@@ -67,14 +67,15 @@ def test_a_secret_does_not_show_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["file", "keyring", "credentials"])
 def test_every_store_keeps_replaces_and_destroys(
-    kind: str, paths: AccountPaths, tmp_path: Path
+    kind: str, paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each store keeps secrets by name, and separate for each account."""
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     beside = FileStore(paths.secrets_file)
     stores: dict[str, SecretStore] = {
         "file": beside,
         "keyring": KeyringStore(Ring(), "work", paths.keyring_mark),
-        "credentials": CredentialsStore(tmp_path, "work", beside),
+        "credentials": CredentialsStore("work", beside),
     }
     store = stores[kind]
     assert store.kind == kind

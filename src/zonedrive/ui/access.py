@@ -10,11 +10,11 @@ INVARIANT: a one-time URL works once, and no URL that stays in the browser conta
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from cachetools import TTLCache
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from zonedrive.logon.browser.request_check import is_own_page, is_this_user
 
 START_SECONDS = 120.0  # validity of a one-time URL
+MOST_STARTS = 100  # valid one-time URLs
 START = "/start/"
 
 POLICY = (
@@ -70,13 +71,12 @@ class Keys:
 
     def __init__(self) -> None:
         self.session = secrets.token_urlsafe(32)  # stored in the session cookie
-        self._starts: dict[str, tuple[float, str]] = {}  # expiry (monotonic), page
+        self._starts: TTLCache[str, str] = TTLCache(MOST_STARTS, START_SECONDS)  # page by token
 
     def start(self, page: str) -> str:
         """Return the path of a new one-time URL for `page`, valid for START_SECONDS seconds."""
-        token, now = secrets.token_urlsafe(32), time.monotonic()
-        self._starts = {each: start for each, start in self._starts.items() if start[0] > now}
-        self._starts[token] = now + START_SECONDS, page
+        token = secrets.token_urlsafe(32)
+        self._starts[token] = page
         return START + token
 
     def take(self, token: str) -> str | None:
@@ -84,8 +84,7 @@ class Keys:
 
         Return None if the URL is not valid.
         """
-        end, page = self._starts.pop(token, (0.0, ""))
-        return page if time.monotonic() < end else None
+        return self._starts.pop(token, None)
 
     def knows(self, secret: str) -> bool:
         """Return True if `secret`, the value of a cookie, is the session secret."""

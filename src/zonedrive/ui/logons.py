@@ -28,7 +28,6 @@ from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders, require_moved
 from zonedrive.remedies import message_in_window
-from zonedrive.service_address import base_url
 from zonedrive.translation import translated as _
 from zonedrive.translation import translated_line
 from zonedrive.ui import problems, session_start
@@ -36,7 +35,6 @@ from zonedrive.ui.problems import Problem
 
 ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
 SIGN_ON_SECONDS = 300.0
-MOST = 20  # logons that are remembered
 
 
 def problem_of(wrong: Exception) -> Problem:
@@ -253,34 +251,6 @@ class Dialogue:
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         """Raise CredentialsRefused. This method is never needed, because `here` is True."""
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
-
-
-class Logons:
-    """Logons of the web interface by id, limited to the newest MOST logons."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Dialogue] = {}
-
-    def begin(
-        self,
-        account: str,
-        request: LogonRequest,
-        way: Offer | None,
-        certificate: Path | None,
-        pem: bytes,
-    ) -> Dialogue:
-        """Start a logon and return its dialogue. Raises ConfigError for an invalid service URL."""
-        base_url(request.url)
-        dialogue = Dialogue(account, request, way, certificate, pem)
-        while len(self._known) >= MOST:
-            del self._known[next(iter(self._known))]
-        self._known[dialogue.id] = dialogue
-        dialogue.begin()
-        return dialogue
-
-    def get(self, key: str) -> Dialogue | None:
-        """Return the logon with the id `key`, or None."""
-        return self._known.get(key)
 
 
 def _described(offer: Offer) -> str:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 import anyio
+from cachetools import FIFOCache
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.datastructures import FormData, UploadFile
@@ -42,11 +43,13 @@ from zonedrive.remedies import message_in_window
 from zonedrive.translation import translated, translated_count, translated_line
 from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
 from zonedrive.ui.accounts import AccountView
-from zonedrive.ui.logons import Logons
+from zonedrive.ui.logons import Dialogue
 from zonedrive.ui.problems import Problem
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
+MOST_LOGONS = 20  # logons that are remembered
+MOST_MESSAGES = 50
 MOST_STREAMS = 4  # a browser opens at most six connections to a server
 MOST_ENTRIES = 1000  # maximum number of entries shown of one folder
 MOST_CHANGES = 100  # maximum number of changes shown, until older ones are requested
@@ -71,9 +74,9 @@ class Window:
     def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
         """Create the pages; `present` returns a context manager to enter while a page is open."""
         self._present = present
-        self._logons = Logons()
+        self._logons: FIFOCache[str, Dialogue] = FIFOCache(MOST_LOGONS)  # by id
         self._at_login: set[str] = set()  # accounts that are mounted at login, at the last overview
-        self._said: dict[str, str | Problem] = {}
+        self._said: FIFOCache[str, str | Problem] = FIFOCache(MOST_MESSAGES)  # shown once
         self._streams: list[object] = []  # one object for each open stream of events
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
@@ -150,8 +153,6 @@ class Window:
         if said:
             key = secrets.token_urlsafe(8)
             self._said[key] = said
-            while len(self._said) > 50:
-                del self._said[next(iter(self._said))]
             path += ("&" if "?" in path else "?") + f"said={key}"
         return RedirectResponse(path, 303)
 
@@ -356,7 +357,9 @@ class Window:
                     save_password=options.save_password,
                 )
                 shared.check_service(options.url)
-                dialogue = self._logons.begin(name, options.within(shared), way, certificate, pem)
+                dialogue = Dialogue(name, options.within(shared), way, certificate, pem)
+                dialogue.begin()
+                self._logons[dialogue.id] = dialogue
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
                 error = logons.problem_of(wrong)

@@ -21,7 +21,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import trio
@@ -98,54 +97,53 @@ class Inhibitor:
 
     async def run(self) -> None:
         while True:
-            if (address := system_bus()) is not None:
-                try:
-                    await self._attend(address)
-                except Exception as wrong:
-                    # An error of the bus must not affect the mount.
-                    log.debug("logind cannot be reached: %s", type(wrong).__name__)
-                finally:
-                    self._release()
+            try:
+                await self._attend()
+            except Exception as wrong:
+                # An error of the bus, or its absence, must not affect the mount.
+                log.debug("logind cannot be reached: %s", type(wrong).__name__)
+            finally:
+                self._release()
             await trio.sleep(RETRY_SECONDS)
 
-    async def _attend(self, address: str) -> None:
+    async def _attend(self) -> None:
         """Hold the locks and handle the signals of logind until the connection to the bus ends.
 
         Each method call uses a separate connection, because the library fails on cancellation if
         one connection is used for signals and calls.
         """
-        async with await open_dbus_connection(address) as bus:
+        async with await open_dbus_connection("SYSTEM") as bus:
             rule = MatchRule(type="signal", interface=MANAGER.interface, path=MANAGER.object_path)
             with trio.fail_after(SECONDS):
                 await bus.send(message_bus.AddMatch(FROM_LOGIND))
                 while (await bus.receive()).header.message_type is not MessageType.method_return:
                     pass  # the greeting signal of the bus
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._hold, address)
+                nursery.start_soon(self._hold)
                 with contextlib.suppress(trio.EndOfChannel):
                     while True:
                         message = await bus.receive()
                         if rule.matches(message):
-                            await self._handle_signal(message, address)
+                            await self._handle_signal(message)
                 nursery.cancel_scope.cancel()
 
-    async def _asked(self, address: str, call: Message) -> Message | None:
+    async def _asked(self, call: Message) -> Message | None:
         """Return the reply of logind to `call`, or None if no reply arrives within SECONDS.
 
         A cancellation takes effect only after the reply, because the reply may contain a lock,
         which must be released.
         """
         with trio.move_on_after(SECONDS, shield=True):
-            async with open_dbus_router(address, enable_fds=True) as bus:
+            async with open_dbus_router("SYSTEM", enable_fds=True) as bus:
                 return await bus.send_and_get_reply(call)
         return None
 
     # ---- signals of logind ----
 
-    async def _handle_signal(self, message: Message, address: str) -> None:
+    async def _handle_signal(self, message: Message) -> None:
         match message.header.fields.get(HeaderFields.member), message.body:
             case "PrepareForShutdown", (True,):
-                await self._end(address)
+                await self._end()
             case "PrepareForShutdown", (False,):
                 self._ending = self._is_over = False
                 self._pause.cancel()
@@ -153,13 +151,13 @@ class Inhibitor:
                 before, self._suspended = self._suspended, suspended_seconds()
                 await self._woken(self._suspended - before >= DEAD_SECONDS)
 
-    async def _end(self, address: str) -> None:
+    async def _end(self) -> None:
         """Upload pending changes before the delay of the shutdown ends, then release the locks."""
         self._ending = True
         work = self._report.work()
         if self._helps(work):
             log.info("the computer is shutting down: %s; sending changes now", _why(work))
-            reply = await self._asked(address, Properties(MANAGER).get("InhibitDelayMaxUSec"))
+            reply = await self._asked(Properties(MANAGER).get("InhibitDelayMaxUSec"))
             seconds = SHUTDOWN_SECONDS
             if reply is not None and _is_granted(reply):
                 seconds = reply.body[0][1] / 1e6
@@ -169,16 +167,16 @@ class Inhibitor:
 
     # ---- locks ----
 
-    async def _hold(self, address: str) -> None:
+    async def _hold(self) -> None:
         while True:
             changed, self._pause = self._report.changed, trio.CancelScope()
-            if await self._adjust(address):
+            if await self._adjust():
                 self._pause.deadline = trio.current_time() + REWORD_SECONDS
             with self._pause:
                 await changed.wait()
             await trio.sleep(CALM_SECONDS)
 
-    async def _adjust(self, address: str) -> bool:
+    async def _adjust(self) -> bool:
         """Take the locks that are needed now, and release the others.
 
         Return True if a lock is still missing or has an outdated reason.
@@ -192,7 +190,7 @@ class Inhibitor:
         for mode in self._locks.keys() - wanted:
             self._locks.pop(mode).release()
         for mode in wanted:
-            await self._take(address, mode, why)
+            await self._take(mode, why)
         due = wanted - self._refused
         return any(mode not in self._locks or self._locks[mode].why != why for mode in due)
 
@@ -201,7 +199,7 @@ class Inhibitor:
         is_sending = self._link.state == "online" and not work["paused"]
         return is_sending and work["files"] > work["failed"] + work["open"]
 
-    async def _take(self, address: str, mode: Mode, why: str) -> None:
+    async def _take(self, mode: Mode, why: str) -> None:
         """Take the lock with this mode, or replace a held lock if its reason has changed.
 
         A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is not
@@ -214,7 +212,7 @@ class Inhibitor:
         ):
             return
         call = new_method_call(MANAGER, "Inhibit", "ssss", ("shutdown", "zonedrive", why, mode))
-        reply = await self._asked(address, call)
+        reply = await self._asked(call)
         if reply is None:
             return  # logind was too slow; the next `_adjust` tries again
         if not _is_granted(reply):
@@ -233,13 +231,6 @@ class Inhibitor:
         for lock in self._locks.values():
             lock.release()
         self._locks.clear()
-
-
-def system_bus() -> str | None:
-    if address := os.environ.get("DBUS_SYSTEM_BUS_ADDRESS"):
-        return address
-    path = Path("/run/dbus/system_bus_socket")
-    return f"unix:path={path}" if path.is_socket() else None
 
 
 def _is_granted(reply: Message) -> bool:

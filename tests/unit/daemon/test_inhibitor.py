@@ -184,8 +184,8 @@ async def test_a_lock_granted_after_the_release_is_released(
     """A lock is released at once if it is granted after the release of all others."""
     come, read_on, asked = trio.Event(), trio.Event(), Inhibitor._asked
 
-    async def late(self: Inhibitor, address: str, call: Message) -> Message | None:
-        reply = await asked(self, address, call)
+    async def late(self: Inhibitor, call: Message) -> Message | None:
+        reply = await asked(self, call)
         come.set()
         if not read_on.is_set():  # a cancellation here would lose the descriptor in the reply
             await read_on.wait()

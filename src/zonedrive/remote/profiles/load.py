@@ -9,7 +9,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -167,10 +167,7 @@ def _sign_on(table: object) -> SignOn:
     if not isinstance(table, dict):
         raise WrongTable("sign_on must be a table such as [sign_on]", "sign_on")
     with _inside("sign_on"):
-        for key in table:
-            if key not in _SIGN_ON_KEYS:
-                keys = ", ".join(_SIGN_ON_KEYS)
-                raise WrongTable(f"unknown key {key!r}, the keys are {keys}", key)
+        _require_known(table, _SIGN_ON_KEYS)
         response = table.get("response", "form")
         if response not in ("form", "fragment"):
             raise WrongTable("response must be one of form, fragment", "response")
@@ -180,6 +177,12 @@ def _sign_on(table: object) -> SignOn:
             response == "fragment",
             _name(table, "redirect"),
         )
+
+
+def _require_known(table: Table, keys: Sequence[str]) -> None:
+    for key in table:
+        if key not in keys:
+            raise WrongTable(f"unknown key {key!r}", key, remedy=f"the keys are {', '.join(keys)}")
 
 
 def _name(table: Table, key: str) -> str:
@@ -268,9 +271,7 @@ def _operation(name: str, table: Table) -> Operation:
         return _shown(kind, table)
     keys = (*_KEYS, "fields") if name in FIELDS else _KEYS
     keys = (*keys, "link") if name == "share" else keys
-    for key in table:
-        if key not in keys:
-            raise WrongTable(f"unknown key {key!r}", key, remedy=f"the keys are {', '.join(keys)}")
+    _require_known(table, keys)
     methods = ("GET",) if name == "version_content" else METHODS
     method = table.get("method", "GET" if reads else None)
     if method not in methods:
@@ -308,9 +309,7 @@ def _with_link(found: Operation, link: object) -> Operation:
 
 
 def _shown(kind: Kind, table: Table) -> Operation:
-    for key in table:
-        if key != "link":
-            raise WrongTable(f"unknown key {key!r}", key, remedy="the only key is link")
+    _require_known(table, ("link",))
     link = table.get("link")
     if not isinstance(link, str):
         raise WrongTable("link must be a text", "link")

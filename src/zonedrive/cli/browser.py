@@ -18,16 +18,17 @@ import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+import trio
 
 from zonedrive.cli.text_output import asking, clean, complain, say, word
 from zonedrive.errors import NoHomeDirectory
+from zonedrive.logon.browser.signon import Person
+from zonedrive.logon.session_bus import own_environment
+from zonedrive.logon.wire import Offer
 from zonedrive.paths import home, is_private, private_dir, runtime_dir
-
-if TYPE_CHECKING:
-    from zonedrive.logon.wire import Offer
 
 PREFIX: Final = "zonedrive-sign-on-"
 PIECE: Final = 4096  # bytes
@@ -36,11 +37,11 @@ YES: Final = ("y", "yes")
 LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
-class BrowserPrompt:
-    """Terminal dialog for a sign-on in a browser; implements the protocol `signon.Person`."""
+class BrowserPrompt(Person):
+    """Terminal dialog for a sign-on in a browser."""
 
     def __init__(
-        self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
+        self, requested: Offer | None, *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
         """Prepare the dialog.
 
@@ -48,17 +49,16 @@ class BrowserPrompt:
         browser may be opened on this machine. `seconds` is the time limit for the sign-on.
         `username` asks the user for the user name and returns it.
         """
-        self.requested, self.seconds, self.username = requested, seconds, username
+        self.requested, self.seconds, self._username = requested, seconds, username
         self._commands = browser_commands(os.environ) if here else []
-        self.here = bool(self._commands)  # True if a browser can be opened on this machine
+        self.here = bool(self._commands)
         self._wanted_here = here
         self.asked = False  # True after the user was asked to use a browser
 
-    def choose(self, offers: "Sequence[Offer]") -> "Offer":
-        """Let the user choose one of `offers` by number, and return the chosen offer.
+    def username(self) -> str:
+        return self._username()
 
-        Raises UsageError if standard input is not a terminal.
-        """
+    def choose(self, offers: Sequence[Offer]) -> Offer:
         ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
             raise click.UsageError(
@@ -67,12 +67,7 @@ class BrowserPrompt:
             )
         return offers[_number([_described(offer) for offer in offers])]
 
-    def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
-        """Let the user choose one of `offers`, or user name and password instead.
-
-        Returns the chosen offer. Returns None for user name and password, or if standard input is
-        not a terminal.
-        """
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
         if not sys.stdin.isatty():
             return None
         chosen = _number(["user name and password", *map(_described, offers)])
@@ -80,18 +75,12 @@ class BrowserPrompt:
 
     @property
     def can_confirm(self) -> bool:
-        """True if standard input is a terminal, so that `confirm` can ask the user."""
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to accept a sign-on as `user` instead of `expected`; return True for yes.
-
-        `user` is "" if the service does not name the user. Input that was typed before the question
-        is discarded.
-        """
         found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
-        termios.tcflush(descriptor, termios.TCIFLUSH)
+        termios.tcflush(descriptor, termios.TCIFLUSH)  # what was typed before the question
         question = (
             f"The browser signed on as {found}, not as {word(expected)}. Keep this logon? [y/N]: "
         )
@@ -100,15 +89,9 @@ class BrowserPrompt:
         return (answer or "").casefold() in YES
 
     def warn(self, text: str) -> None:
-        """Print the warning `text` as one line on stderr."""
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open the URL `start` in a browser on this machine, and wait until `led` returns.
-
-        `name` is the display name of the sign-on method. `led` waits until a browser has requested
-        `start`. If no browser starts, ask the user to open `start`.
-        """
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
         with leading_to(start) as page:
@@ -119,12 +102,6 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open the URL `address`, and pass each pasted line to `take`.
-
-        Return when `take` has accepted a line, or at the end of input. `take` returns "" for an
-        accepted line, otherwise the reason for the rejection. `name` is the display name of the
-        sign-on method. `back` is the beginning of the URL of the last redirect of the sign-on.
-        """
         self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
@@ -167,7 +144,7 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     return []
 
 
-def _described(offer: "Offer") -> str:
+def _described(offer: Offer) -> str:
     return offer.name + (f" ({offer.description})" if offer.description else "")
 
 
@@ -183,10 +160,6 @@ def _number(ways: Sequence[str]) -> int:
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
     """Call `opened_by` in a worker thread, so that the browser's requests are served meanwhile."""
-    import trio
-
-    from zonedrive.logon.session_bus import own_environment
-
     return await trio.to_thread.run_sync(opened_by, commands, address, own_environment())
 
 
@@ -240,8 +213,6 @@ class RawLineReader:
 
     async def next(self) -> str | None:
         """Return the next line without surrounding white space, or None at the end of input."""
-        import trio
-
         text = bytearray()
         while len(text) < LONGEST:
             piece, self._rest = self._rest, b""

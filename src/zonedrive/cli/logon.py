@@ -26,6 +26,7 @@ from zonedrive.cli.options import LocalPath, Text, account_option, timeout_optio
 from zonedrive.daemon import local_data
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, ZonedriveError
+from zonedrive.logon.flow import CredentialPrompt
 from zonedrive.logon.logon import Logon, LogonRequest, read_certificates
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
@@ -290,7 +291,7 @@ def _arrange_logins(given: LogonOptions) -> None:
     text_output.say(f"the account is mounted at each login on {text_output.clean(str(folder))}")
 
 
-class Terminal:
+class Terminal(CredentialPrompt):
     """Source of the credentials for a logon, from prompts, options and standard input."""
 
     def __init__(self, password_stdin: bool, code: str | None) -> None:

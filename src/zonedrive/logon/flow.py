@@ -82,6 +82,7 @@ class CredentialPrompt(Protocol):
 
     def given_code(self, kind: str) -> Secret | None:
         """Return a one-time code of `kind` that was given before the logon, or None."""
+        return None
 
 
 class PasswordChange(NamedTuple):

@@ -48,6 +48,7 @@ from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer, token_name
 from zonedrive.logon.flow import (
+    CredentialPrompt,
     Flow,
     LoggedOn,
     dismiss,
@@ -90,23 +91,17 @@ class _Replaced(Exception):
     """Error for a stored logon that a logon or a logoff has changed since the renewal began."""
 
 
-class StoredPasswordPrompt:
+class StoredPasswordPrompt(CredentialPrompt):
     """Credential prompt that returns the stored password and never asks a user."""
 
     def __init__(self, password: Secret) -> None:
         self._password = password
 
     def password(self) -> Secret:
-        """Return the stored password."""
         return self._password
 
     def code(self, kind: str) -> Secret:
-        """Raise CredentialsRefused, because only the user has a one-time code."""
         raise CredentialsRefused("renewing the logon: the service wants a one-time code")
-
-    def given_code(self, kind: str) -> Secret | None:
-        """Return None, because no one-time code is stored."""
-        return None
 
 
 class Renewer:
@@ -271,7 +266,8 @@ class Renewer:
     async def _end_unstored(self, access: LogonApi, account: Account) -> None:
         """Invalidate the new bearer tokens that are not stored, the newest first; never raise."""
         while self._unstored:
-            await dismiss(access, account.profile, self._unstored.pop(), _say_nothing, "")
+            unstored = self._unstored.pop()  # a renewal shows nothing to the user
+            await dismiss(access, account.profile, unstored, lambda _line: None, "")
 
     def _refused(
         self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account
@@ -342,10 +338,6 @@ def _blocked(mark: RefusalRecord) -> Outcome:
     left = max(1.0, mark.until - time.time())
     at = time.strftime("%H:%M", time.localtime(mark.until))
     return Outcome("blocked", f"{mark.message}; the next attempt is not before {at}", seconds=left)
-
-
-def _say_nothing(line: str) -> None:
-    """Ignore `line`, because a renewal shows nothing to the user."""
 
 
 def _days(bearer: Bearer | None) -> int:

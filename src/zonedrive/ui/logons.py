@@ -1,8 +1,4 @@
-"""Logons in the web interface; each one runs in a thread and prompts for credentials on a page.
-
-Like the terminal, `Dialogue` implements `logon.flow.CredentialPrompt` and
-`logon.browser.signon.Person`.
-"""
+"""Logons in the web interface; each one runs in a thread and prompts for credentials on a page."""
 
 import contextlib
 import queue
@@ -23,6 +19,8 @@ from zonedrive.errors import (
     Untrusted,
     ZonedriveError,
 )
+from zonedrive.logon.browser.signon import Person
+from zonedrive.logon.flow import CredentialPrompt
 from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
@@ -68,7 +66,7 @@ class Question:
 
 
 @dataclass(eq=False)
-class Dialogue:
+class Dialogue(CredentialPrompt, Person):
     """Logon that runs in a thread, with its current question to the user and its result."""
 
     seconds = SIGN_ON_SECONDS
@@ -172,18 +170,12 @@ class Dialogue:
     # ---- CredentialPrompt ----
 
     def password(self) -> Secret:
-        """Ask the user for the password, and return the password."""
         return Secret(self._ask(Question("password", _("Password"))).get("password", ""))
 
     def code(self, kind: str) -> Secret:
-        """Ask the user for a one-time code of the type `kind`, and return the code."""
         text = _("One-time code, sent to you by mail") if kind == "ServiceMail" else ""
         answer = self._ask(Question("code", text or _("One-time code from your device")))
         return Secret(answer.get("code", "").strip())
-
-    def given_code(self, kind: str) -> Secret | None:
-        """Return None, because the user types codes on a page."""
-        return None
 
     def new_password(self) -> Secret:
         """Ask the user for a new password, and return the password.
@@ -198,27 +190,21 @@ class Dialogue:
     # ---- Person ----
 
     def username(self) -> str:
-        """Prompt for the user name and return it."""
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """Ask the user to choose one of the sign-on methods `offers`, and return the choice.
-
-        Raises CredentialsRefused if the user chooses no method.
-        """
         return offers[self._chosen([_described(offer) for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask the user to choose one of `offers` or user name and password; return the choice.
-
-        Return None for user name and password. Raises CredentialsRefused if the user chooses no
-        method.
-        """
         ways = [_("User name and password"), *map(_described, offers)]
         chosen = self._chosen(ways)
         return offers[chosen - 1] if chosen else None
 
     def _chosen(self, ways: Sequence[str]) -> int:
+        """Ask the user to choose one of `ways`, and return the index of the choice.
+
+        Raises CredentialsRefused if the user chooses none.
+        """
         answer = self._ask(Question("choice", _("How do you want to sign on?"), ways)).get(
             "choice", ""
         )
@@ -227,7 +213,6 @@ class Dialogue:
         return int(answer)
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask the user whether to keep a logon as `user` instead of `expected`; True means yes."""
         text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
             found=user or "?", expected=expected
         )
@@ -235,11 +220,9 @@ class Dialogue:
         return bool((await trio.to_thread.run_sync(self._ask, question)).get("yes"))
 
     def warn(self, text: str) -> None:
-        """Add the warning `text` to the notes that the page shows."""
         self.notes.append(message_in_window(text))
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Show the sign-on URL `start` as a link on the page, until `led` returns."""
         with self._changed:
             self.question = Question("sign-on", name, address=start)
             self._changed.notify_all()
@@ -249,7 +232,7 @@ class Dialogue:
             self._changed.notify_all()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Raise CredentialsRefused. This method is never needed, because `here` is True."""
+        # Never needed, because `here` is True.
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
 
 

@@ -47,17 +47,9 @@ Returns "" if the URL is accepted, else an error message.
 class Person(Protocol):
     """Interface to the user, who may have a terminal, and a browser on this or another machine."""
 
-    @property
-    def seconds(self) -> float:
-        """Maximum wait for the sign-on, in seconds."""
-
-    @property
-    def requested(self) -> Offer | None:
-        """Sign-on method that the user requested, or None; its description may be empty."""
-
-    @property
-    def here(self) -> bool:
-        """True if a browser can be opened on this machine."""
+    seconds: float  # maximum wait for the sign-on
+    requested: Offer | None  # by the user; its description may be empty
+    here: bool  # a browser can be opened on this machine
 
     def username(self) -> str:
         """Ask the user for the user name, and return it.

@@ -65,12 +65,12 @@ class BrowserPrompt(Person):
                 "The service has several ways to sign on in a browser: choose with"
                 f" {', '.join(ways[:-1])} or {ways[-1]}."
             )
-        return offers[_number([_described(offer) for offer in offers])]
+        return offers[_number([offer.title for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
         if not sys.stdin.isatty():
             return None
-        chosen = _number(["user name and password", *map(_described, offers)])
+        chosen = _number(["user name and password", *(offer.title for offer in offers)])
         return offers[chosen - 1] if chosen else None
 
     @property
@@ -142,10 +142,6 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
         return [[found] for name in ("xdg-open", "gio") if (found := shutil.which(name))]
     return []
-
-
-def _described(offer: Offer) -> str:
-    return offer.name + (f" ({offer.description})" if offer.description else "")
 
 
 def _number(ways: Sequence[str]) -> int:

@@ -30,6 +30,11 @@ class Offer(msgspec.Struct, frozen=True):
         """Command-line option that selects this method."""
         return (f"--{self.kind}", self.name)
 
+    @property
+    def title(self) -> str:
+        """Display name, with the description if there is one."""
+        return f"{self.name} ({self.description})" if self.description else self.name
+
 
 class Requirements(msgspec.Struct, frozen=True):
     """The organization's requirements for a logon."""

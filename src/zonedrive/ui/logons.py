@@ -193,10 +193,10 @@ class Dialogue(CredentialPrompt, Person):
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        return offers[self._chosen([_described(offer) for offer in offers])]
+        return offers[self._chosen([offer.title for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        ways = [_("User name and password"), *map(_described, offers)]
+        ways = [_("User name and password"), *(offer.title for offer in offers)]
         chosen = self._chosen(ways)
         return offers[chosen - 1] if chosen else None
 
@@ -234,7 +234,3 @@ class Dialogue(CredentialPrompt, Person):
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         # Never needed, because `here` is True.
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
-
-
-def _described(offer: Offer) -> str:
-    return f"{offer.name} ({offer.description})" if offer.description else offer.name

@@ -9,12 +9,14 @@ take precedence over the variables.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import functools
 import os
 import re
 import shlex
 import stat
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -442,6 +444,25 @@ def sync_file_system(folder: Path) -> None:
     try:
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(folder))
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def lock_file(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Lock the file `path`, which is created if necessary, while the `with` block runs.
+
+    If another process holds the lock, wait until the lock is free or, if `wait` is False, yield
+    False. Otherwise, yield True. Raises OSError if the folder of the file is missing.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
     finally:
         os.close(descriptor)
 

@@ -17,7 +17,6 @@ is stored. A new bearer token that is not stored is invalidated.
 """
 
 import argparse
-import fcntl
 import hashlib
 import os
 import secrets
@@ -25,7 +24,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -59,7 +57,7 @@ from zonedrive.logon.flow import (
 )
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
-from zonedrive.paths import AccountPaths, require_room
+from zonedrive.paths import AccountPaths, lock_file, require_room
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
@@ -350,20 +348,6 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
     return hashlib.scrypt(password.reveal().encode(), salt=salt, n=COST, r=8, p=1)
 
 
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold the lock file `path` while the `with` block runs; wait until the lock is free.
-
-    Raises OSError if the folder is missing: a logoff has deleted it.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def main() -> int:
     """Execute the RenewalRequest on standard input, and write the Outcome to standard output.
 
@@ -377,7 +361,7 @@ def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=RenewalRequest)
     began = time.monotonic()
     try:
-        with _alone(paths.renewal_lock):
+        with lock_file(paths.renewal_lock, wait=True):
             waited = time.monotonic() - began
             outcome = trio.run(Renewer(paths, open_store(paths)).run, order, waited)
     except ZonedriveError as wrong:

@@ -6,7 +6,6 @@ Each user has at most one such process. A second `zonedrive ui` requests a one-t
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -26,7 +25,7 @@ from zonedrive.cli import text_output
 from zonedrive.cli.browser import browser_commands, leading_to, opened_by
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.session_bus import own_environment
-from zonedrive.paths import private_dir, runtime_dir
+from zonedrive.paths import lock_file, private_dir, runtime_dir
 from zonedrive.ui.access import Guard, Keys, OwnProtocol
 from zonedrive.ui.pages import Window
 
@@ -50,28 +49,13 @@ def run(page: str, *, browser: bool) -> str:
     """
     folder = runtime_dir()
     private_dir(folder)
-    with _alone(folder / "ui.lock") as first:
+    with lock_file(folder / "ui.lock", wait=False) as first:
         if first:
             _serve(folder / SOCKET, page, browser)
             return ""
     address = _asked(folder / SOCKET, page)
     _open(address, browser, threading.Event(), wait=5.0)
     return "the window is open already"
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path` in the `with` block; yield False if another process holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
 
 
 def _asked(path: Path, page: str) -> str:

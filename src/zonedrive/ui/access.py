@@ -11,7 +11,6 @@ INVARIANT: a one-time URL works once, and no URL that stays in the browser conta
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from cachetools import TTLCache
@@ -119,7 +118,7 @@ class Guard:
         path = request.url.path
         if path.startswith(START):
             return self._started(request, path.removeprefix(START))
-        if not self._keys.knows(self._given(request)):
+        if not self._keys.knows(request.cookies.get(self._cookie, "")):
             return _plain(403, "This page is closed. Open the window again from the menu: Zones.")
         changes = request.method not in ("GET", "HEAD")
         if changes and not is_own_page(dict(request.headers.raw), self._host):
@@ -142,14 +141,6 @@ class Guard:
         answer = HTMLResponse(text, headers=HEADERS)
         answer.set_cookie(self._cookie, self._keys.session, httponly=True, samesite="strict")
         return answer
-
-    def _given(self, request: Request) -> str:
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(request.headers.get("cookie", ""))
-        except CookieError:
-            return ""
-        return cookies[self._cookie].value if self._cookie in cookies else ""
 
 
 def _plain(status: int, text: str) -> Response:

@@ -140,8 +140,13 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
                 commands.append(shlex.split(part))
         return [command for command in commands if command and shutil.which(command[0])]
     if environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"):
-        return [[found] for name in ("xdg-open", "gio") if (found := shutil.which(name))]
+        return desktop_openers()
     return []
+
+
+def desktop_openers() -> list[list[str]]:
+    """Return the desktop's commands that can open a URL or a path, best first."""
+    return [[found] for name in ("xdg-open", "gio") if (found := shutil.which(name))]
 
 
 def _number(ways: Sequence[str]) -> int:

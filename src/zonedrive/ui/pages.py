@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import tempfile
 import time
 import unicodedata
@@ -31,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
+from zonedrive.cli.browser import desktop_openers, opened_by
 from zonedrive.cli.files import require_replaceable
 from zonedrive.cli.members import LEVELS
 from zonedrive.errors import ZonedriveError
@@ -270,15 +270,9 @@ class Window:
         return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, path: Path) -> Response:
-        opener = shutil.which("xdg-open") or shutil.which("gio")
-        if opener is None:
-            return self._to("/", Problem(translated("No file manager was found.")))
-        words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(path)]
-        subprocess.Popen(  # noqa: S603
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True, env=own_environment(),
-        )  # fmt: skip
-        return Response(status_code=204)
+        if opened_by(desktop_openers(), os.fspath(path), own_environment()):
+            return Response(status_code=204)
+        return self._to("/", Problem(translated("No file manager was found.")))
 
     # ---- logging on and off ----
 

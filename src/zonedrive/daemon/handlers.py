@@ -308,7 +308,9 @@ class Commands:
         parts = self._parts
         trash = Trash(parts.service, parts.paths.option, request.zone, parts.files.trash)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_say_changed, trash, say)
+            nursery.start_soon(
+                _say_repeatedly, say, lambda: {"finished": trash.finished, "total": trash.total}
+            )
             answer = await trash.do(request.command, request.entries)
             nursery.cancel_scope.cancel()
         return answer
@@ -512,7 +514,7 @@ class Commands:
         pins.add(*inodes.values())
         tallies = {path: PinProgress() for path in inodes}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_say_pinned, list(tallies.values()), say)
+            nursery.start_soon(_say_repeatedly, say, lambda: _counts([*tallies.values()]))
             try:
                 for path, inode in inodes.items():
                     await keeping.fetch(inode, tallies[path])
@@ -652,13 +654,8 @@ def _counts(tallies: list[PinProgress]) -> dict[str, int]:
     return {name: sum(getattr(tally, name) for tally in tallies) for name in names}
 
 
-async def _say_pinned(tallies: list[PinProgress], say: Say) -> None:
+async def _say_repeatedly(say: Say, progress: Callable[[], Message]) -> None:
+    """Send a progress line every SAY_SECONDS seconds until cancelled."""
     while True:
         await trio.sleep(SAY_SECONDS)
-        await say(_counts(tallies))
-
-
-async def _say_changed(trash: Trash, say: Say) -> None:
-    while True:
-        await trio.sleep(SAY_SECONDS)
-        await say({"finished": trash.finished, "total": trash.total})
+        await say(progress())

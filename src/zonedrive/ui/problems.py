@@ -46,9 +46,9 @@ class Problem:
 
     text: str
     remedy: str = ""
-    reason: str = ""  # the message of the error, if `text` has other words
     buttons: tuple[str, ...] = ()
     status: int = 500  # HTTP status of the page
+    reason: str = ""  # the message of the error, if `text` has other words
     account: str = ""  # account that the buttons concern; "": the account of the page
 
 
@@ -126,28 +126,28 @@ def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
 
 def _known() -> Mapping[type[Exception], Problem]:
     kept = _("What you have saved is kept on this computer.")
-    ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", "", (LOG_ON,), 403)
+    ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", (LOG_ON,), 403)
     unreachable = Problem(
         _("The service cannot be reached."),
-        _("Check the network connection, then try again.") + f" {kept}", "", (AGAIN, HELP), 503,
+        _("Check the network connection, then try again.") + f" {kept}", (AGAIN, HELP), 503,
     )  # fmt: skip
     unavailable = Problem(
-        _("The service cannot answer at the moment."), _("Try again later.") + f" {kept}", "",
+        _("The service cannot answer at the moment."), _("Try again later.") + f" {kept}",
         (AGAIN,), 503,
     )  # fmt: skip
     not_mounted = Problem(
-        _("This account is not mounted."), _("Mount it to see your files."), "", (MOUNT,), 409
+        _("This account is not mounted."), _("Mount it to see your files."), (MOUNT,), 409
     )
     silent = Problem(
-        _("zonedrive does not answer for this account."), _("Start it again.") + f" {kept}", "",
+        _("zonedrive does not answer for this account."), _("Start it again.") + f" {kept}",
         (RESTART,), 503,
     )  # fmt: skip
     busy = Problem(
-        _("zonedrive is busy and has not answered yet."), _("Try again later."), "", (AGAIN,), 503
+        _("zonedrive is busy and has not answered yet."), _("Try again later."), (AGAIN,), 503
     )
     earlier = Problem(
         _("zonedrive was updated, and this account still runs the former version."),
-        _("Start it again.") + f" {kept}", "", (RESTART,), 409,
+        _("Start it again.") + f" {kept}", (RESTART,), 409,
     )  # fmt: skip
     try_again = _("Check the address and the network, then try again.")
     return {
@@ -155,14 +155,12 @@ def _known() -> Mapping[type[Exception], Problem]:
         errors.CredentialsRefused: Problem(
             _("The service did not accept the logon."),
             _("Check user name, password and code."),
-            "",
             (LOG_ON,),
             403,
         ),
         errors.PasswordChangeRequired: Problem(
             _("The service wants a new password first."),
             _("Change it in the web application of the service, then log on again."),
-            "",
             (LOG_ON,),
             403,
         ),
@@ -170,22 +168,20 @@ def _known() -> Mapping[type[Exception], Problem]:
         errors.Untrusted: Problem(
             _("This computer does not trust the certificate of the service."),
             _("Check the clock of this computer, and ask your IT department."),
-            "",
             (AGAIN, HELP),
             502,
         ),
         errors.OtherHost: Problem(
-            _("The certificate is for another service."), try_again, "", (AGAIN, HELP), 502
+            _("The certificate is for another service."), try_again, (AGAIN, HELP), 502
         ),
         errors.ProxyFailed: Problem(
             _("The proxy of this computer does not lead to the service."),
             _("Ask your IT department."),
-            "",
             (AGAIN, HELP),
             502,
         ),
         errors.NoTls: Problem(
-            _("The server does not answer in a secure way."), try_again, "", (AGAIN, HELP), 502
+            _("The server does not answer in a secure way."), try_again, (AGAIN, HELP), 502
         ),
         errors.Unavailable: unavailable,
         errors.NotSupported: Problem(
@@ -201,7 +197,6 @@ def _known() -> Mapping[type[Exception], Problem]:
         errors.Locked: Problem(
             _("Somebody else has locked it."),
             _("Wait until the lock is released."),
-            "",
             (AGAIN,),
             409,
         ),
@@ -212,16 +207,14 @@ def _known() -> Mapping[type[Exception], Problem]:
         ),
         errors.Rejected: Problem(_("The service refuses it."), status=400),
         errors.BadAnswer: Problem(
-            _("The service gave no clear answer."), try_again, "", (AGAIN, HELP), 502
+            _("The service gave no clear answer."), try_again, (AGAIN, HELP), 502
         ),
         errors.ConfigError: Problem(_("What was entered or set cannot be used."), status=400),
-        errors.MountError: Problem(_("The account cannot be mounted there."), "", "", (HELP,), 409),
+        errors.MountError: Problem(_("The account cannot be mounted there."), "", (HELP,), 409),
         errors.AlreadyRunning: Problem(
-            _("Another command works with this account."), _("Try again later."), "", (AGAIN,), 409
+            _("Another command works with this account."), _("Try again later."), (AGAIN,), 409
         ),
-        errors.StoreError: Problem(
-            _("The data on this computer cannot be used."), kept, "", (HELP,)
-        ),
+        errors.StoreError: Problem(_("The data on this computer cannot be used."), kept, (HELP,)),
         NotMounted: not_mounted,
         control_client.NoDaemon: not_mounted,
         control_client.NotResponding: silent,
@@ -251,7 +244,7 @@ def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem
     """
     full = Problem(_("The disk is full."), _("Free room on it, then try again."))
     denied = Problem(
-        _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."), "",
+        _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."),
         (HELP,), 403,
     )  # fmt: skip
     unreachable = known[errors.Unreachable]
@@ -261,7 +254,7 @@ def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem
         **dict.fromkeys((errno.ENETUNREACH, errno.ETIMEDOUT), unreachable),
         errno.EREMOTEIO: known[errors.Unavailable],
         errno.ENOENT: Problem(_("This file or folder does not exist any more."), status=404),
-        errno.EIO: Problem(_("It cannot be read or written."), "", "", (HELP,)),
+        errno.EIO: Problem(_("It cannot be read or written."), "", (HELP,)),
         errno.ENOTCONN: known[control_client.NotResponding],
     }
 

@@ -146,13 +146,12 @@ def parse_profile(text: str, name: str, source: str) -> Profile:
 
 
 def _profile(document: Table, name: str) -> Profile:
-    description, way = "", None
+    way = None
     operations: dict[str, Operation] = {}
     for key, value in document.items():
         if key == "description":
             if not isinstance(value, str):
                 raise WrongTable("description must be a text", key)
-            description = value
         elif key == "sign_on":
             way = _sign_on(value)
         elif key in OPERATIONS:
@@ -160,7 +159,7 @@ def _profile(document: Table, name: str) -> Profile:
         else:
             remedy = f"the operations are {', '.join(OPERATIONS)}"
             raise WrongTable(f"unknown operation {key!r}", key, remedy=remedy)
-    return Profile(name, description, operations, way)
+    return Profile(name, operations, way)
 
 
 def _sign_on(table: object) -> SignOn:

@@ -203,7 +203,6 @@ class Profile:
     """
 
     name: str
-    description: str
     operations: Mapping[str, Operation]
     sign_on: SignOn | None = None
     wrong: ProfileError | None = None  # error of the profile file that this profile replaces

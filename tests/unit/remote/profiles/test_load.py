@@ -145,7 +145,7 @@ def test_a_name_that_no_installed_profile_has(
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "ours.toml").write_text('description = "Ours."', "utf-8")
     require_profile("ours")
-    assert load_profile("ours").description == "Ours."
+    assert load_profile("ours").name == "ours"
     for function in (load_profile, require_profile):
         with pytest.raises(ProfileError, match="there is no profile"):
             function(name)

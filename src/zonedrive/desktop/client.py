@@ -34,7 +34,6 @@ class Entry(NamedTuple):
     state: str
     folder: bool
     kept: bool
-    read_only: bool
     missing: bool = False  # True for a kept file whose content is not on this machine yet
 
 

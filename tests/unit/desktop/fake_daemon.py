@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MOUNT = "/home/me/My Zones"
-SYNCED = {"state": "synced", "folder": False, "kept": False, "read_only": False}
+SYNCED = {"state": "synced", "folder": False, "kept": False}
 
 
 class StepLoop:

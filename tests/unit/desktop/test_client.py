@@ -85,7 +85,7 @@ def test_a_folder_is_asked_for_in_few_questions(desk: Desk) -> None:
     desk.ask(*paths)
     assert desk.batches() == [500, 500]
     assert sorted(set(desk.changed) - {MOUNT}) == sorted(paths)
-    assert {desk.client.entry(path) for path in paths} == {Entry("synced", False, False, False)}
+    assert {desk.client.entry(path) for path in paths} == {Entry("synced", False, False)}
     desk.settle(1)
     assert len(desk.batches()) == 2
 

@@ -10,8 +10,8 @@ from zonedrive.desktop.client import Entry
 
 EMBLEMS = Path(__file__).parents[3] / "packaging" / "desktop" / "emblems"
 EVERYTHING = ("versions", "zone_log", "member_link", "share")
-FILE = Entry("synced", False, False, False)
-FOLDER = Entry("synced", True, False, False)
+FILE = Entry("synced", False, False)
+FOLDER = Entry("synced", True, False)
 
 
 def actions(*entries: Entry, can: tuple[str, ...] = EVERYTHING) -> list[str]:

@@ -26,7 +26,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -92,8 +92,9 @@ class Cache:
         self._facts: dict[str, str] = {}
         self._adding: set[str] = set()  # names of files that will have a row
         self._index = CacheIndex(directory / NAME, key, self._rows_lost)
-        self._quota = Quota(directory, limit, self._index)
-        self._small = SmallContents(self._index, self._quota, key)
+        self.quota = Quota(directory, limit, self._index)
+        self.allow = self.quota.allow
+        self._small = SmallContents(self._index, self.quota, key)
         self._budget = MemoryBudget()
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
@@ -116,33 +117,6 @@ class Cache:
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
     # -- state
-
-    @property
-    def limit(self) -> int:
-        """Maximum disk usage of the cache in bytes."""
-        return self._quota.limit
-
-    @property
-    def ceiling(self) -> int:
-        """Current maximum disk usage in bytes: `limit`, or less if the disk is nearly full."""
-        return self._quota.ceiling
-
-    @property
-    def pinned(self) -> Container[int]:
-        """Numbers of the inodes whose content is never evicted; see `Quota.pinned`."""
-        return self._quota.pinned
-
-    @pinned.setter
-    def pinned(self, inos: Container[int]) -> None:
-        self._quota.pinned = inos
-
-    def usage(self) -> int:
-        """Return the disk usage of the cache in bytes, including space granted for writing."""
-        return self._quota.usage()
-
-    async def room(self) -> int:
-        """Return how many new bytes the cache could store; see `Quota.room`."""
-        return await self._quota.room()
 
     def inos(self) -> list[int]:
         """Return the numbers of all inodes with content that is cached or waits to be written."""
@@ -302,7 +276,7 @@ class Cache:
         """Wait GATHER_S seconds, then write the small files that were added until then."""
         try:
             await trio.sleep(GATHER_S)
-            await self._quota.shrink(self._small.need)  # in steps, unlike `write`
+            await self.quota.shrink(self._small.need)  # in steps, unlike `write`
         finally:
             self._gathering = False
         self._small.write(self._in_use)
@@ -327,10 +301,10 @@ class Cache:
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
-        granted = await self._quota.claim(taken, taken) if taken else 0
+        granted = await self.quota.claim(taken, taken) if taken else 0
         name = self._new_name(ino)
         target = self._directory / name
-        self._quota.leaving += granted  # until the row counts
+        self.quota.leaving += granted  # until the row counts
         self._adding.add(name)
         try:
             if granted and not _renamed(path, target):
@@ -339,7 +313,7 @@ class Cache:
             self.failed(wrong)
             taken = 0
         finally:
-            self._quota.leaving -= granted
+            self.quota.leaving -= granted
         row = Row(
             ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
         )
@@ -349,7 +323,7 @@ class Cache:
         is_kept = granted and taken and is_free and self._index.put(row)
         self._adding.discard(name)
         if is_kept:
-            self._quota.idle += taken
+            self.quota.idle += taken
             remove([path])
         else:
             remove([path, target])
@@ -383,7 +357,7 @@ class Cache:
         """Evict content down to the size limit, then run downloads until `aclose` is called."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
-            await self._quota.shrink()
+            await self.quota.shrink()
             task_status.started()
             try:
                 await self._closing.wait()
@@ -400,7 +374,7 @@ class Cache:
         for entry, fetcher in list(self._active.values()):
             fetcher.stop(StoreError("the cache is closed"))
             self._release(entry)
-        for entry in list(self._quota.entries):
+        for entry in list(self.quota.entries):
             self._release(entry)
         self._small.write(self._in_use)
         if self._key is not None or await self._is_synced():
@@ -424,10 +398,6 @@ class Cache:
         return False
 
     # -- called by entries
-
-    def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
-        """Grant disk space to `entry`; see `Quota.allow`."""
-        return self._quota.allow(entry, need, want)
 
     def failed(self, error: OSError) -> None:
         """Log the first disk error; ignore later disk errors."""
@@ -461,7 +431,7 @@ class Cache:
         entry = CacheEntry(ino, stamp, size, path, self._key, self._budget, self)
         if row is not None and self._index.epoch == epoch:
             self._revive(entry, row)
-        self._quota.entries.add(entry)
+        self.quota.entries.add(entry)
         return entry
 
     def _revive(self, entry: CacheEntry, row: Row) -> None:
@@ -492,7 +462,7 @@ class Cache:
         entry.adopt(file, present)
         entry.indexed = entry.complete
         entry.recount()
-        self._quota.idle -= row.taken
+        self.quota.idle -= row.taken
 
     def _is_bound(self, manifest: bytes) -> bool:
         """Return True if `manifest` is not empty, or if the cache has no key.
@@ -502,7 +472,7 @@ class Cache:
         return bool(manifest) or self._key is None
 
     def _in_use(self, ino: int) -> bool:
-        return any(entry.ino == ino and not entry.unlinked for entry in self._quota.entries)
+        return any(entry.ino == ino and not entry.unlinked for entry in self.quota.entries)
 
     def _new_name(self, ino: int) -> str:
         # Never the name of an earlier file, because that file may still be removed in a thread.
@@ -524,7 +494,7 @@ class Cache:
 
     def _release(self, entry: CacheEntry) -> None:
         """Close an entry; delete its file if the entry is unlinked or cannot be indexed."""
-        if entry not in self._quota.entries:
+        if entry not in self.quota.entries:
             return
         if not entry.unlinked:
             del self._active[entry.ino, entry.stamp]
@@ -532,11 +502,11 @@ class Cache:
         if not entry.unlinked:
             # Still in `entries`: a restart of the index removes all files that are not known.
             if kept and entry.on_disk and self._index.put(_row(entry)):
-                self._quota.entries.discard(entry)
-                self._quota.idle += entry.held
+                self.quota.entries.discard(entry)
+                self.quota.idle += entry.held
                 return
             self._index.delete([entry.path.name])
-        self._quota.entries.discard(entry)
+        self.quota.entries.discard(entry)
         self._discard([entry.path], entry.held)
 
     def _unlink(self, entry: CacheEntry) -> None:
@@ -560,10 +530,10 @@ class Cache:
         self._drop_rows(self._index.rows_of(ino))
 
     def _drop_rows(self, rows: Iterable[Row]) -> None:
-        active = {entry.path.name for entry in self._quota.entries}
+        active = {entry.path.name for entry in self.quota.entries}
         idle = [row for row in rows if row.name not in active]
         taken = sum(row.taken for row in idle)
-        self._quota.idle -= taken  # first: a restart of the index sets it to 0
+        self.quota.idle -= taken  # first: a restart of the index sets it to 0
         self._index.delete(row.name for row in idle)
         self._discard([self._directory / row.name for row in idle if not row.in_index], taken)
 
@@ -571,7 +541,7 @@ class Cache:
         """Delete the files `paths`; if their total size `taken` is large, do so in a thread."""
         nursery = self._engine.nursery
         if nursery is not None and taken > _BIG:
-            self._quota.leaving += taken
+            self.quota.leaving += taken
             nursery.start_soon(self._supervisor.job, Task.CACHE_REMOVAL, self._remove, paths, taken)
         else:
             remove(paths)
@@ -580,7 +550,7 @@ class Cache:
         try:
             await trio.to_thread.run_sync(remove, paths)
         finally:
-            self._quota.leaving -= taken
+            self.quota.leaving -= taken
 
     # -- the folder
 
@@ -604,7 +574,7 @@ class Cache:
         if not clean:
             for row in rows:
                 self._measure(row)
-        self._quota.idle = sum(row.taken for row in rows)
+        self.quota.idle = sum(row.taken for row in rows)
         self._facts = {"identity": identity, "boot": boot, "clean": "0"}
         self._write_facts()
 
@@ -638,8 +608,8 @@ class Cache:
     def _rows_lost(self) -> None:
         """Remove files whose index rows were lost; restore the disk usage and the metadata."""
         rows = self._index.all_rows()
-        active = {entry.path.name for entry in self._quota.entries}
-        self._quota.idle = sum(row.taken for row in rows if row.name not in active)
+        active = {entry.path.name for entry in self.quota.entries}
+        self.quota.idle = sum(row.taken for row in rows if row.name not in active)
         self._sweep(active | self._adding | {row.name for row in rows})
         self._write_facts()
 

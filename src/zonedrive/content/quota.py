@@ -41,7 +41,8 @@ class Quota:
         The usage is 0 until the caller sets `idle` to the disk usage of all rows of the index.
         """
         self.limit = limit
-        self._pinned: Container[int] = ()
+        self.pinned: Container[int] = ()
+        """Numbers of the inodes that are never evicted; call `examine_again` after each change."""
         self.idle = 0  # bytes of entries that are not in use
         self.leaving = 0  # bytes of files that are about to be removed
         self.entries: set[CacheEntry] = set()  # entries in use
@@ -50,17 +51,7 @@ class Quota:
         self._said_s = -SAID_S  # time of the last warning about a full cache
         self._examined_s = 0.0  # time since which `CacheIndex.passed` counts
 
-    @property
-    def pinned(self) -> Container[int]:
-        """Numbers of the inodes that are never evicted; set it again after each change."""
-        return self._pinned
-
-    @pinned.setter
-    def pinned(self, inos: Container[int]) -> None:
-        self._pinned = inos
-        self._examine_again()
-
-    def _examine_again(self) -> None:
+    def examine_again(self) -> None:
         """Make the next claim examine all rows, even those that could not be evicted before."""
         self._index.passed, self._examined_s = FIRST, time.monotonic()
 
@@ -129,7 +120,7 @@ class Quota:
         The result is negative if the usage would still exceed the limit. Nothing is evicted; other
         tasks run between two batches of rows.
         """
-        self._examine_again()  # a claim for this room must find the same rows
+        self.examine_again()  # a claim for this room must find the same rows
         evictable, after = 0, FIRST
         while rows := self._index.oldest(_BATCH, after):
             busy = {entry.path.name for entry in self.entries}
@@ -161,7 +152,7 @@ class Quota:
         seconds have passed. An entry in use gets a new place in the index when it is closed.
         """
         if time.monotonic() - self._examined_s >= EXAMINE_S:
-            self._examine_again()
+            self.examine_again()
         self._index.delete(())  # rows that an earlier call could not delete
         # Computed once, because the disk space of evicted content becomes free later.
         most, evicted = self._most(), 0

@@ -169,11 +169,11 @@ class Commands:
         `cache` is in bytes. `logon_end`, the expiry of the logon, is in seconds since the epoch,
         and is missing if the expiry is unknown.
         """
-        bearer, cache = self._parts.auth.last, self._parts.state.cache
+        bearer, quota = self._parts.auth.last, self._parts.state.cache.quota
         ends = {"logon_end": bearer.expires_ns / 1e9} if bearer and bearer.expires_ns else {}
         return {
             "state": self._parts.service.link.state,
-            "cache": {"bytes": cache.usage(), "limit": cache.ceiling},
+            "cache": {"bytes": quota.usage(), "limit": quota.ceiling},
             "failing": len(self._parts.state.supervisor.failing()),
             "requests": self._parts.service.link.times.json(),
             **ends,

@@ -377,7 +377,7 @@ class PinFetcher:
                 return
             revision, size = inode.revision, inode.size
             try:
-                if size > state.cache.limit:
+                if size > state.cache.quota.limit:
                     raise OSError(errno.ENOSPC, marked("larger than the cache"))
                 await state.cache.complete(ino, revision, size, state.source(inode))
             except Changed:
@@ -418,7 +418,7 @@ class PinFetcher:
             if progress.away is not None:
                 return
             if room is None:
-                room = await cache.room()
+                room = await cache.quota.room()
             inode = self._state.inodes.find(ino)
             if inode is None:
                 continue
@@ -429,7 +429,7 @@ class PinFetcher:
             if cache.is_complete(ino, inode.revision):
                 room -= inode.size
                 continue
-            room = await cache.room()
+            room = await cache.quota.room()
             if self._is_too_large(ino):
                 revision, needed = self._too_large[ino]
                 self._too_large[ino] = revision, max(needed, room + 1)

@@ -366,7 +366,7 @@ class FilePrefetch:
 
         Return True if all files of the folder were requested, and False if a limit prevented this.
         """
-        state, most = self._state, min(self._bytes, self._state.cache.limit // 8)
+        state, most = self._state, min(self._bytes, self._state.cache.quota.limit // 8)
         while part.next < len(part.order):
             if sequence.all_ahead >= sequence.window or self._spare() <= 0:
                 return False

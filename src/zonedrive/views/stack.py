@@ -62,8 +62,8 @@ class FileSystem:
         self._folders = DirectoryCache(state, service)
         self._executor = Executor(state, service, self._folders)
         self.pins = Pins(state)
-        self._protect_pinned()
-        self.pins.changes.add(self._protect_pinned)
+        state.cache.quota.pinned = self.pins
+        self.pins.changes.add(state.cache.quota.examine_again)
         self.keeping = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content use separate connection pools; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
@@ -95,10 +95,6 @@ class FileSystem:
         )
         self.entry_states = EntryStates(state, self._dispatcher, self.pins)
         self.invalidations = state.invalidations.receive
-
-    def _protect_pinned(self) -> None:
-        """Tell the cache which content is pinned, now and after each change of the pins."""
-        self._state.cache.pinned = self.pins
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:

@@ -87,12 +87,12 @@ class StatusReport:
         `under` limits the uploads to these inodes, everything below them and conflict copies of
         these files; `most` limits the list of uploads to the most urgent ones.
         """
-        state = self._state
+        quota = self._state.cache.quota
         return self._status.answer(
             self._below(under),
             most,
             state=self._service.link.state,
-            cache=(state.cache.usage(), state.cache.ceiling),
+            cache=(quota.usage(), quota.ceiling),
             notices=(
                 self._damage(),
                 self._taken_back(),

@@ -25,8 +25,8 @@ def content(size: int, seed: int = 0) -> bytes:
 
 def limit(cache: Cache, size: int) -> None:
     """Set the limit of a cache, and evict what is above it, as its start does."""
-    cache._quota.limit = size
-    remove(cache._quota.claim_at_once(0)[1])
+    cache.quota.limit = size
+    remove(cache.quota.claim_at_once(0)[1])
 
 
 async def until(condition: Callable[[], object]) -> None:

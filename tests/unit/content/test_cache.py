@@ -70,7 +70,7 @@ async def counted(cache: Cache, folder: Path) -> None:
 
     A file system may give a file more blocks when it writes the file later.
     """
-    await until(lambda: abs(cache.usage() - taken(folder)) <= LATER)
+    await until(lambda: abs(cache.quota.usage() - taken(folder)) <= LATER)
 
 
 def fill(disk: Path) -> None:
@@ -174,7 +174,7 @@ async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) ->
 
             source.pace = measure
             assert await fetched(cache, ino, source) == source.data
-            assert max(most, taken(tmp_path), cache.usage()) <= limit
+            assert max(most, taken(tmp_path), cache.quota.usage()) <= limit
             assert cache.is_complete(0, "r")
             cache.open(0, "r", MIB - 5000, source).close()  # used all the time, so it stays
         assert cache.is_complete(11, "r")
@@ -189,7 +189,7 @@ async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
         await fetched(cache, 1, first)
         reader = cache.open(1, "r", MIB, Offline(0))
         await fetched(cache, 2, second)
-        cache.pinned = {2}
+        cache.quota.pinned = {2}
         for ino in range(3, 12):
             await fetched(cache, ino, Script(content(MIB, ino)))
         assert cache.is_complete(2, "r")
@@ -273,7 +273,7 @@ async def test_reads_continue_on_a_full_disk(
             for ino in range(3, 9):
                 other = Script(content(MIB, ino))
                 assert await fetched(cache, ino, other) == other.data
-            assert cache.usage() <= 4 * MIB
+            assert cache.quota.usage() <= 4 * MIB
         assert 0 < len(caplog.records) <= 3
 
 
@@ -289,7 +289,7 @@ async def test_the_limit_holds_after_evictions_on_a_full_disk(
             fill(disk)
             for most in (4 * MIB, 3 * MIB):
                 limit(cache, most)
-                assert 0 < cache.usage() <= most
+                assert 0 < cache.quota.usage() <= most
                 await counted(cache, folder)
             assert not cache.is_complete(0, "r")
             assert cache.is_complete(5, "r")
@@ -338,16 +338,16 @@ async def test_the_limit_depends_on_the_free_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:
             await fetched(cache, 3, Script(content(MIB, 3)))
-            before = cache.ceiling
+            before = cache.quota.ceiling
             assert 0.9 * 16 * MIB < before <= 0.95 * 16 * MIB
             (disk / "somebody").write_bytes(bytes(4 * MIB))
-            assert abs(before - cache.ceiling - 4 * MIB) <= MIB / 8
+            assert abs(before - cache.quota.ceiling - 4 * MIB) <= MIB / 8
             limit(cache, 3 * MIB)
-            assert cache.ceiling == 3 * MIB
+            assert cache.quota.ceiling == 3 * MIB
             fill(disk)
             limit(cache, MIB // 2)
-            assert cache.ceiling <= MIB // 2
-            assert cache.ceiling >= 0
+            assert cache.quota.ceiling <= MIB // 2
+            assert cache.quota.ceiling >= 0
 
 
 async def test_enospc_in_the_middle_of_a_file(
@@ -412,7 +412,7 @@ async def test_bytes_cached_after_the_folder_was_deleted_are_kept(
         await until(is_stored.is_set)
         reader.close()
         assert taken(folder) >= MIB // 2
-        assert cache.usage() == taken(folder)
+        assert cache.quota.usage() == taken(folder)
         source.error = Unreachable("offline")
         reader = cache.open(1, "r", 2 * MIB, source)
         assert await reader.read(0, 100) == source.data[:100]
@@ -431,7 +431,7 @@ async def test_a_file_that_is_added_after_the_folder_was_deleted_is_kept(
         file.close()
         shutil.rmtree(folder)
         await cache.add_file(path, 7, "new", 250_000, file.manifest())
-        assert cache.usage() == taken(folder) > 0
+        assert cache.quota.usage() == taken(folder) > 0
         assert await fetched(cache, 7, Offline(250_000), "new") == b"saved" * 50_000
 
 
@@ -778,7 +778,7 @@ async def test_a_thread_that_ends_after_the_cache(
         await fetched(cache, 1, source)
         reader = cache.open(2, "r", MIB, other)
         await reader.read(0, 10)
-        (entry,) = cache._quota.entries
+        (entry,) = cache.quota.entries
     with pytest.raises(Stopped):
         await trio.to_thread.run_sync(entry.store, 0, bytes(MIB), lambda: None)
     async with running(tmp_path) as cache:

@@ -129,4 +129,4 @@ async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int, eager: int)
     with trio.fail_after(60):
         while any(version.source.open_now for version in disorder.versions.values()):  # noqa: ASYNC110
             await trio.sleep(0.001)
-    assert cache._quota.entries == set()
+    assert cache.quota.entries == set()

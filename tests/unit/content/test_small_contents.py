@@ -58,12 +58,12 @@ async def test_small_contents_are_written_in_batches(tmp_path: Path) -> None:
     async with running(tmp_path / "cache") as cache:
         for ino in range(1, 11):
             assert cache.put(ino, "r", small(ino))
-        assert cache.usage() == 0
-        await until(lambda: cache.usage())
-        assert cache.usage() == 10 * cost(4 * KIB + 28)
+        assert cache.quota.usage() == 0
+        await until(lambda: cache.quota.usage())
+        assert cache.quota.usage() == 10 * cost(4 * KIB + 28)
         shutil.copytree(tmp_path / "cache", tmp_path / "killed")
         assert cache.put(11, "r", small(11))  # the task starts again
-        await until(lambda: cache.usage() > 10 * cost(4 * KIB + 28))
+        await until(lambda: cache.quota.usage() > 10 * cost(4 * KIB + 28))
     async with running(tmp_path / "killed") as cache:
         assert await fetched(cache, 10, Offline(4 * KIB)) == small(10)
 
@@ -81,7 +81,7 @@ async def test_a_failed_write_loses_only_the_cached_copy(
         monkeypatch.setattr(cache._index, "put_contents", written)
         assert cache.put(2, "r", small(2))
         await until(lambda: not failing())
-        assert cache.usage() == cost(4 * KIB + 28)
+        assert cache.quota.usage() == cost(4 * KIB + 28)
         assert await fetched(cache, 1, Script(small(1))) == small(1)
     caplog.clear()
 
@@ -162,9 +162,9 @@ async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
     assert cache.put(1, "c", small(4))
     assert cache.put(1, "d", small(5))
     assert not cache.is_complete(1, "c")
-    assert cache.usage() == cost(4 * KIB + 28)
+    assert cache.quota.usage() == cost(4 * KIB + 28)
     cache.drop(1)
-    assert cache.usage() == 0
+    assert cache.quota.usage() == 0
     with rows(tmp_path) as index:
         assert not index.execute("SELECT * FROM contents").fetchall()
 
@@ -191,10 +191,10 @@ async def test_unused_contents_are_evicted_first(tmp_path: Path) -> None:
     """The limit holds, and pinned small contents are never evicted."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 100 * each).start()
-    cache.pinned = {1}
+    cache.quota.pinned = {1}
     for ino in range(1, 301):
         assert cache.put(ino, "r", small(ino))
-        assert cache.usage() <= cache.limit
+        assert cache.quota.usage() <= cache.quota.limit
     assert len(cache.inos()) == 100
     assert cache.is_complete(1, "r")
     assert cache.is_complete(300, "r")
@@ -203,7 +203,7 @@ async def test_unused_contents_are_evicted_first(tmp_path: Path) -> None:
         await nursery.start(cache.run)
         large = Script(content(300 * KIB))
         await fetched(cache, 1000, large)
-        assert cache.usage() <= cache.limit
+        assert cache.quota.usage() <= cache.quota.limit
         assert cache.is_complete(1000, "r")
         assert cache.is_complete(1, "r")
         assert len(cache.inos()) < 40
@@ -219,9 +219,9 @@ def test_only_contents_that_fit_are_kept(tmp_path: Path) -> None:
     small_contents = cache._small
     for ino in range(1, 6):
         small_contents.put(ino, cache.stamp("r"), small(ino))
-    cache.pinned = range(1, 4)
+    cache.quota.pinned = range(1, 4)
     small_contents.write(lambda _ino: False)
-    assert cache.usage() == 3 * each
+    assert cache.quota.usage() == 3 * each
     assert cache.inos() == [1, 2, 3]
 
 
@@ -277,16 +277,16 @@ async def test_contents_that_a_full_disk_keeps_are_counted(tmp_path: Path) -> No
         async with running(disk / "cache") as cache:
             for ino in range(1, 101):
                 assert cache.put(ino, "r", small(ino))
-            await until(lambda: cache.usage())
-            before = cache.usage()
+            await until(lambda: cache.quota.usage())
+            before = cache.quota.usage()
             fill(disk)
             for _ in range(2):
                 limit(cache, before // 2)
-                assert cache.usage() == before
+                assert cache.quota.usage() == before
                 assert sum(cache.is_complete(ino, "r") for ino in range(1, 101)) == 99
             (disk / "others").unlink()
             limit(cache, before // 2)
-            assert cache.usage() == before // 2
+            assert cache.quota.usage() == before // 2
             assert sum(cache.is_complete(ino, "r") for ino in range(1, 101)) == 50
 
 
@@ -321,7 +321,7 @@ def test_many_contents_are_evicted_in_few_transactions(tmp_path: Path) -> None:
     statements: list[str] = []
     assert cache._index._db is not None
     cache._index._db._connection.set_trace_callback(statements.append)
-    limit(cache, cache.usage() // 2)
+    limit(cache, cache.quota.usage() // 2)
     assert len(cache.inos()) == 200
     assert statements.count("BEGIN IMMEDIATE") == statements.count("COMMIT") == 4
 
@@ -336,7 +336,7 @@ async def test_other_tasks_run_between_two_batches(tmp_path: Path, by: str) -> N
     async with trio.open_nursery() as nursery:
         if by == "download":
             await nursery.start(cache.run)
-        cache._quota.limit = 40 * each
+        cache.quota.limit = 40 * each
         async with trio.open_nursery() as download:
             if by == "start":
                 nursery.start_soon(cache.run)
@@ -355,11 +355,11 @@ async def test_few_contents_are_evicted_for_a_large_file(tmp_path: Path) -> None
     cache = Cache(tmp_path, KEY, 1 << 30).start()
     for ino in range(1, 401):
         assert cache.put(ino, "r", small(ino))
-    cache._quota.limit = cache.usage()
+    cache.quota.limit = cache.quota.usage()
     each = cost(4 * KIB + 28)
-    assert await cache._quota.claim(each, 50 * each) == 50 * each
+    assert await cache.quota.claim(each, 50 * each) == 50 * each
     assert len(cache.inos()) == 350
-    granted = await cache._quota.claim(51 * each, 400 * each)
+    granted = await cache.quota.claim(51 * each, 400 * each)
     assert 51 * each <= granted < 150 * each
     assert len(cache.inos()) == 400 - granted // each
 
@@ -373,17 +373,17 @@ async def test_contents_are_evicted_on_a_nearly_full_disk(tmp_path: Path) -> Non
         fill(disk)
         os.truncate(disk / "others", (disk / "others").stat().st_size - 200 * KIB)
         cache = Cache(disk / "cache", KEY, 1 << 30).start()
-        each = cache.usage() // 100
+        each = cache.quota.usage() // 100
         limit(cache, 50 * each)
         left = sum(cache.is_complete(ino, "r") for ino in range(1, 101))
         assert 50 < left < 99
-        assert left <= cache.usage() // each <= left + 1
+        assert left <= cache.quota.usage() // each <= left + 1
 
 
 def full_of_pins(folder: Path, count: int) -> Cache:
     """Return a cache that has only pinned contents, 1 to `count`, and no room for another one."""
     cache = Cache(folder, KEY, count * cost(4 * KIB + 28)).start()
-    cache.pinned = range(1, count + 1)
+    cache.quota.pinned = range(1, count + 1)
     for ino in range(1, count + 1):
         assert cache.put(ino, "r", small(ino))
     assert len(cache.inos()) == count
@@ -435,20 +435,21 @@ def test_contents_that_can_be_evicted_now_are_found(
 ) -> None:
     """They make room for others although nothing could be evicted before."""
     cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))
-    cache.pinned = pinned
-    cache._quota.limit += 2 * each
-    assert cache._quota.claim_at_once(3 * each) == (0, [])
+    cache.quota.pinned = pinned
+    cache.quota.limit += 2 * each
+    assert cache.quota.claim_at_once(3 * each) == (0, [])
     if how == "unpinned":
-        cache.pinned = pinned - {5}
+        cache.quota.pinned = pinned - {5}
+        cache.quota.examine_again()
     elif how == "moved":  # out of a pinned folder
         pinned.remove(5)
-        assert cache._quota.claim_at_once(3 * each) == (0, [])
-        cache._quota._examined_s -= EXAMINE_S
+        assert cache.quota.claim_at_once(3 * each) == (0, [])
+        cache.quota._examined_s -= EXAMINE_S
     else:
         if how == "clock":  # is set back
             monkeypatch.setattr("time.time_ns", lambda: 1)
         assert cache.put(11, "r", small(11))
-    assert cache._quota.claim_at_once(count * each) == (count * each, [])
+    assert cache.quota.claim_at_once(count * each) == (count * each, [])
     assert len(cache.inos()) == (10 if count == 2 else 9)
 
 
@@ -458,19 +459,19 @@ async def test_the_room_that_is_told_is_granted(tmp_path: Path) -> None:
     A claim before had found that no content can be evicted.
     """
     cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))
-    cache.pinned = pinned
-    assert await cache._quota.claim(each, each) == 0
+    cache.quota.pinned = pinned
+    assert await cache.quota.claim(each, each) == 0
     pinned.remove(5)
-    assert await cache._quota.room() == each
-    assert await cache._quota.claim(each, each) == each
+    assert await cache.quota.room() == each
+    assert await cache.quota.claim(each, each) == each
 
 
 def test_a_claim_at_once_examines_some_rows(tmp_path: Path) -> None:
     """Claims in a row together find content behind many pinned ones."""
     count = 2 * AT_ONCE * 64
     cache, each = full_of_pins(tmp_path, count), cost(4 * KIB + 28)
-    cache.pinned = range(1, count)
-    granted = [cache._quota.claim_at_once(each)[0] for _ in range(3)]
+    cache.quota.pinned = range(1, count)
+    granted = [cache.quota.claim_at_once(each)[0] for _ in range(3)]
     assert granted == [0, 0, each] or granted == [0, each, each]
     assert count not in cache.inos()
 
@@ -481,7 +482,7 @@ async def test_a_file_that_was_closed_makes_room(tmp_path: Path) -> None:
     async with running(tmp_path, limit=4 * each) as cache:
         reader = cache.open(1, "r", each, Script(content(each)))
         await reader.fill()
-        assert await cache._quota.claim(3 * each, 3 * each) == 0
+        assert await cache.quota.claim(3 * each, 3 * each) == 0
         reader.close()
-        assert await cache._quota.claim(3 * each, 3 * each) == 3 * each
+        assert await cache.quota.claim(3 * each, 3 * each) == 3 * each
         assert cache.inos() == []

@@ -23,6 +23,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.free = self.limit  # bytes for new content
+        self.quota = self
         self.looks = 0  # number of look-ups of the free space
         self.looked = trio.Event()  # at which a look-up of the free space ends
         self.looked.set()
@@ -36,7 +37,7 @@ class Shelf:
         return (ino, revision) in self.complete_now
 
     async def room(self) -> int:
-        """Simulate `Cache.room`."""
+        """Simulate `Quota.room`."""
         self.looks += 1
         await self.looked.wait()
         return self.free

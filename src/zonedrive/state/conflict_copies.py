@@ -60,7 +60,7 @@ def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
 
     The inode's pending changes become due at once.
     """
-    state.inodes.move(inode, parent, copy_name(state, inode, parent))
+    _move(state, inode, parent, copy_name(state, inode, parent))
     intent, now = state.intents.get(inode.ino), time.time_ns()
     if intent is None or inode.local:
         return
@@ -77,12 +77,16 @@ def remove_mark(state: LocalState, inode: Inode) -> None:
     If the name without the suffix is taken, the inode gets a conflict-copy name instead. Call
     within a transaction.
     """
-    parent, old = inode.parent, inode.name
     name = safe(state.remote_name(inode))
-    if old == name or not fits(name) or parent == NOWHERE:
+    if inode.name == name or not fits(name) or inode.parent == NOWHERE:
         return
-    if state.inodes.has_name(parent, name):
+    if state.inodes.has_name(inode.parent, name):
         name = copy_name(state, inode)
+    _move(state, inode, inode.parent, name)
+
+
+def _move(state: LocalState, inode: Inode, parent: int, name: str) -> None:
+    """Move the inode, and invalidate the former and the new name in the kernel's cache."""
+    state.invalidations.put(EntryChanged(inode.parent, inode.name.encode()))
     state.inodes.move(inode, parent, name)
-    for changed in (old, name):
-        state.invalidations.put(EntryChanged(parent, changed.encode()))
+    state.invalidations.put(EntryChanged(parent, name.encode()))

@@ -19,11 +19,11 @@ from zonedrive.state.conflict_copies import (
     remove_mark,
     rename_to_copy,
 )
-from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.inode import NOWHERE, Inode, Kind, Local
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Local, fields_of
+from zonedrive.state.merge import fields_of
 from zonedrive.state.names import safe
 from zonedrive.state.pending_requests import PendingRequest
 
@@ -123,8 +123,6 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
         record_conflict(state, inode.ino, other, found.modified_by)
     reached(Place.WAY_GIVEN)
     state.listing_outdated.notify(parent)
-    for changed in (old, inode.name):
-        state.invalidations.put(EntryChanged(parent, changed.encode()))
 
 
 def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:

@@ -1,6 +1,6 @@
 """Inode: place in the tree, state on the service, and the attributes that programs see."""
 
-from enum import IntEnum
+from enum import Flag, IntEnum, auto
 
 import msgspec
 
@@ -26,6 +26,17 @@ class Kind(IntEnum):
     ZONE = 1
     FOLDER = 2
     FILE = 3
+
+
+class Local(Flag):
+    """Local changes of an inode that the service does not have yet."""
+
+    NOTHING = 0
+    CONTENT = auto()
+    PLACE = auto()
+    GONE = auto()
+    PARKED = auto()  # with PLACE: the name is local-only, and the entry stays where it is
+    OPENING = auto()  # a program is about to write: its session is being prepared
 
 
 class Inode(msgspec.Struct, eq=False, weakref=True):

@@ -24,12 +24,11 @@ from zonedrive.errors import StoreError
 from zonedrive.model import Entry, Revision
 from zonedrive.observers import Observers
 from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
-from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable, due_in
-from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
+from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidations
 from zonedrive.state.leaving_entries import LeavingEntries
-from zonedrive.state.merge import Local, Merged, is_kept
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
 from zonedrive.state.pause import PauseSwitch
@@ -143,7 +142,7 @@ class LocalState:
 
         The folder was deleted on the service, and is created again when such a change is sent.
         """
-        return is_kept(inode, self.local)
+        return inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
 
     def is_readable_offline(self, file: Inode) -> bool:
         """Return True if the whole content of a file is on this machine."""
@@ -420,26 +419,6 @@ class LocalState:
         if failed := self.intents.failed():
             for ino, _ in self.inodes.rows.among(folder, failed):
                 self.intents.expedite(ino, time.time_ns())
-
-    def queue_invalidations(self, merged: Merged) -> None:
-        """Queue invalidations for a listing's changes; delete local copies of replaced versions.
-
-        New names are not reported, because the kernel does not cache missing names. A renamed
-        folder is not reported as removed, because programs that work in it would then get errors.
-        """
-        for parent, name, ino in merged.gone:
-            self.invalidations.put(EntryGone(parent, name.encode(), ino))
-        for parent, name in merged.moved:
-            self.invalidations.put(EntryChanged(parent, name.encode()))
-        for ino in merged.content:
-            if (inode := self.inodes.find(ino)) is not None:
-                self.content_changed(inode)
-        for ino, generation in merged.copies:
-            # After a rollback of the merge, the inode refers to the copy again.
-            if (inode := self.inodes.find(ino)) is None or inode.generation != generation:
-                self.drop_bytes(ino, generation)
-        for ino in merged.attributes:
-            self.invalidations.put(InodeChanged(ino, attr_only=True))
 
     def named_bytes(self) -> set[tuple[int, int]]:
         """Return (ino, generation) of all bytes in the spool that a database row refers to."""

@@ -14,31 +14,24 @@ differs.
 import heapq
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from enum import Flag, auto
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 
+from zonedrive.errors import Changed, StoreError
 from zonedrive.model import Entry, Revision, Zone
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.conflict_copies import end_conflict_if_renamed, remove_mark, rename_to_copy
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind, Local
 from zonedrive.state.inode_table import batches
 from zonedrive.state.inodes import Inodes
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, folded, is_aside, local_name, safe, shows, zone_name
+from zonedrive.state.remote_binding import unite
 
 SORTED = 5000  # entries sorted in one step
 STEP = 500  # entries of one transaction: about ten milliseconds
-
-
-class Local(Flag):
-    """Local changes of an inode that the service does not have yet."""
-
-    NOTHING = 0
-    CONTENT = auto()
-    PLACE = auto()
-    GONE = auto()
-    PARKED = auto()  # with PLACE: the name is local-only, and the entry stays where it is
-    OPENING = auto()  # a program is about to write: its session is being prepared
 
 
 class RawListing(Protocol):
@@ -88,55 +81,93 @@ class Merged(msgspec.Struct, eq=False):
         return bool(self.gone or self.moved or self.appeared or self.attributes)
 
 
-class LocalView(Protocol):
-    """Interface to the local changes that the service does not have yet."""
+class LocalChanges:
+    """Local changes that the service does not have yet, and their adaptation to a listing.
 
-    def local(self, ino: int) -> Local:
-        """Return the local changes of the inode with the given number."""
+    A parked file has a local-only name, such as the name of a backup file, while its entry on the
+    service keeps the former name.
+    """
+
+    def __init__(self, state: LocalState, can_make_folders: Callable[[], bool]) -> None:
+        """Use the changes in `state`; `can_make_folders` tells whether the service can do that."""
+        self._state = state
+        self._can_make_folders = can_make_folders
+        self.local = state.local
+        self.is_kept = state.is_kept
 
     def with_local_changes(self) -> Iterable[int]:
         """Return the numbers of all inodes for which `local` may return a change."""
+        state = self._state
+        return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
     def pending_names(self, remote_id: str) -> Collection[str]:
         """Return names under which pending requests may have created entries in a remote folder."""
+        return self._state.requests.names_in(remote_id)
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Record whether a coworker has moved the entry of `inode`, a parked file.
 
-        A parked file has a local-only name, while its entry on the service keeps the former name.
         The listing shows the entry as `name` in the folder with the remote id `folder`.
         """
+        if (folder, name) == (inode.remote_parent, inode.remote_name):
+            self._state.moved_parked.discard(inode.ino)
+        elif inode.ino not in self._state.moved_parked:
+            self._state.moved_parked.add(inode.ino)
+            self._state.intents.changes.notify()
 
     def renamed(self, inode: Inode, name: str) -> None:
-        """Record that a coworker has renamed or moved the entry of `inode`; its name is `name`.
+        """End the conflict of a conflict copy whose entry a coworker has renamed to `name`.
 
-        Called in a transaction, before the change of the inode.
+        Call within a transaction, before the change of the inode.
         """
+        end_conflict_if_renamed(self._state, inode, name)
 
     def left(self, folder: Inode) -> None:
-        """Record that `folder` no longer represents a remote folder. Called in a transaction."""
+        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
+
+        The folder has left the tree, so programs save no new files in it. If a coworker has moved
+        the folder, a later listing gives the folder another inode, and contains the entries again.
+        Call within a transaction.
+        """
+        state, place = self._state, (folder.zone, folder.remote_id)
+        for intent in state.intents.parked():
+            inode = state.inodes.find(intent.ino)
+            if inode is not None and (inode.zone, inode.remote_parent) == place:
+                state.inodes.update(inode, remote_parent=None)
 
     def unbind(self, folder: Inode) -> None:
-        """Prepare `folder` to lose its remote entry. Called in a transaction.
+        """End the pending move of `folder`, whose entry was deleted on the service.
 
-        The entry was deleted on the service, but the folder has local changes below it.
+        Also remove the hash suffix (see `names`) from its name. The folder is kept for a local
+        change below it, and is created again if the change is sent. Call within a transaction.
         """
+        intent = self._state.intents.get(folder.ino)
+        if intent is not None:
+            self._state.intents.done(intent, place=True)
+        remove_mark(self._state, folder)
 
     def give_way(self, folder: Inode, *, to_folder: bool) -> None:
         """Make `folder` give up its name, which another entry has on the service.
 
         `folder` exists only because of local changes below it. If the other entry is not a folder,
-        rename `folder` locally. Otherwise schedule the creation of `folder`, if the service can
-        create folders: the service rejects the creation, because the name is taken, and then the
-        two folders are united. Called in a transaction.
+        rename `folder` to a conflict-copy name. Otherwise schedule the creation of `folder`, if the
+        service can create folders: the service rejects the creation, because the name is taken, and
+        then the two folders are united. Call within a transaction.
         """
+        if not to_folder:
+            rename_to_copy(self._state, folder, folder.parent)
+        elif self._can_make_folders():
+            self._state.intents.place(folder.ino, self._state.due())
 
     def unite(self, folder: Inode, other: Inode) -> None:
         """Give `folder` the entry and the content of the folder `other`, and drop `other`.
 
-        `folder` exists only because of local changes below it, and the service cannot create it.
-        Does nothing if `other` is in use or `folder` is below it. Called in a transaction.
+        `folder` exists only because of local changes below it, and the service cannot create it. If
+        `other` has local changes, or `folder` is below it, a later listing tries again. Call within
+        a transaction.
         """
+        with suppress(StoreError, Changed):
+            unite(self._state, folder, other)
 
 
 class Merge:
@@ -146,7 +177,7 @@ class Merge:
     listing. Such an inode may be in another folder, because a program may have moved it there.
     """
 
-    def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
+    def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalChanges) -> None:
         """Prepare a merge into `folder`.
 
         `asked_ns` is the time of the request (monotonic clock), and `ours` provides the local
@@ -305,7 +336,7 @@ class Merge:
         rows = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         present = {inode.ino: inode for inode in inodes.get_all(row[0] for row in rows.values())}
         new = [] if empty else list(inodes.new_in(folder.ino))
-        kept = {child.name: child for child in new if is_kept(child, self._ours.local)}
+        kept = {child.name: child for child in new if self._ours.is_kept(child)}
         ours = {child.remote_name or child.name for child in new if child.name not in kept}
         pending_names = self._ours.pending_names(folder.remote_id or "")
         unanswered = {folded(name) for name in pending_names}
@@ -450,7 +481,7 @@ class Merge:
         """If a folder that is kept for local changes has the display name `name`, free the name.
 
         An entry on the service needs the name; `to_folder` tells whether this entry is a folder.
-        See `LocalView.give_way`.
+        See `LocalChanges.give_way`.
         """
         if (kept := self._kept(name)) is not None:
             self._ours.give_way(kept, to_folder=to_folder)
@@ -458,7 +489,7 @@ class Merge:
     def _kept(self, name: str) -> Inode | None:
         """Return the folder with the display name `name` that is kept for local changes, if any."""
         holder = self._inodes.child(self._folder.ino, name)
-        return holder if holder is not None and is_kept(holder, self._ours.local) else None
+        return holder if holder is not None and self._ours.is_kept(holder) else None
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)
@@ -535,7 +566,7 @@ class Merge:
         Return False for inodes that were created, moved or changed by this client since the listing
         was requested.
         """
-        if is_kept(child, self._ours.local):
+        if self._ours.is_kept(child):
             return child.parent == self._folder.ino
         return not (
             child.is_new
@@ -720,15 +751,6 @@ class _Names(Container[str]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.given or self._inodes.has_name(self._folder, str(name))
-
-
-def is_kept(inode: Inode, local: Callable[[int], Local]) -> bool:
-    """Return True if the inode is a folder that exists only because of local changes inside it.
-
-    The folder was deleted on the service, see `Merge`. `local` returns the local changes of an
-    inode.
-    """
-    return inode.is_folder and inode.is_new and not (inode.local or local(inode.ino))
 
 
 def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:

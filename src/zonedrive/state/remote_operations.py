@@ -13,9 +13,9 @@ from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.conflict_copies import UNKNOWN, end_conflict_if_renamed, record_conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
-from zonedrive.state.invalidation import EntryChanged, EntryGone
+from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge, RawListing, fields_of
+from zonedrive.state.merge import Merge, Merged, RawListing, fields_of
 from zonedrive.state.names import is_aside, local_name, shows
 from zonedrive.state.pending_requests import PendingRequest
 
@@ -392,3 +392,24 @@ def merge_listings(state: LocalState, merges: Sequence[tuple[Merge, RawListing]]
         for merge, answer in merges:
             for _ in merge.entries(answer):
                 pass
+
+
+def queue_invalidations(state: LocalState, merged: Merged) -> None:
+    """Queue invalidations for a listing's changes; delete local copies of replaced versions.
+
+    New names are not reported, because the kernel does not cache missing names. A renamed
+    folder is not reported as removed, because programs that work in it would then get errors.
+    """
+    for parent, name, ino in merged.gone:
+        state.invalidations.put(EntryGone(parent, name.encode(), ino))
+    for parent, name in merged.moved:
+        state.invalidations.put(EntryChanged(parent, name.encode()))
+    for ino in merged.content:
+        if (inode := state.inodes.find(ino)) is not None:
+            state.content_changed(inode)
+    for ino, generation in merged.copies:
+        # After a rollback of the merge, the inode refers to the copy again.
+        if (inode := state.inodes.find(ino)) is None or inode.generation != generation:
+            state.drop_bytes(ino, generation)
+    for ino in merged.attributes:
+        state.invalidations.put(InodeChanged(ino, attr_only=True))

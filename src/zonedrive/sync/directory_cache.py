@@ -39,10 +39,10 @@ from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merged
+from zonedrive.state.merge import LocalChanges, Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
-from zonedrive.sync.listing_batches import ListingBatches, LocalChanges
+from zonedrive.sync.listing_batches import ListingBatches
 from zonedrive.sync.moved_files import MovedFiles
 from zonedrive.translation import marked
 
@@ -91,7 +91,8 @@ class DirectoryCache:
         self._unshown: dict[int, int] = {}  # by ino: number of entries that are not shown
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
-        self._merging = ListingBatches(state, LocalChanges(state, service), self._tell)
+        changes = LocalChanges(state, lambda: service.can("make_folder"))
+        self._merging = ListingBatches(state, changes, self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
@@ -474,7 +475,7 @@ class DirectoryCache:
         _store(self._unsure, folder, merged.unsure)
         _store(self._unshown, folder, merged.unshown)
         _store(self._hidden, folder, merged.hidden)
-        state.queue_invalidations(merged)
+        remote_operations.queue_invalidations(state, merged)
         if merged.changed:
             state.retry_failed_in(folder)
         for _, _, ino in merged.gone:

@@ -6,117 +6,27 @@ listing that no program is waiting for is therefore collected with others, until
 transaction or GATHER_S seconds have passed. When a program needs one of these listings, all of them
 are merged at once (`merge_waiting`).
 
-A parked file was renamed locally to a name that is never uploaded, such as the name of a backup
-file, while its entry on the service keeps the previous name.
-
 INVARIANT: a listing that cannot be merged does not block other listings: after an error, each
 listing gets its own transaction.
 """
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 import trio
 
-from zonedrive.errors import Changed, StoreError
 from zonedrive.model import Zone
-from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
-from zonedrive.state.conflict_copies import end_conflict_if_renamed, remove_mark, rename_to_copy
 from zonedrive.state.inode import Inode
-from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge, Merged, RawListing
-from zonedrive.state.remote_binding import unite
+from zonedrive.state.merge import LocalChanges, Merge, Merged, RawListing
 
 log = logging.getLogger(__name__)
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
 GATHER_S = 0.02
 ROWS = 500  # rows changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
-
-
-class LocalChanges:
-    """Local changes that the service does not know yet, for the merge of a listing."""
-
-    def __init__(self, state: LocalState, service: Service) -> None:
-        self._state = state
-        self._service = service
-        self.local = state.local
-
-    def with_local_changes(self) -> Iterable[int]:
-        """Return the inode numbers for which `local` may return changes."""
-        state = self._state
-        return [*(intent.ino for intent in state.intents.all()), *state.opened]
-
-    def pending_names(self, remote_id: str) -> Collection[str]:
-        """Return names under which pending requests may have created entries in a remote folder."""
-        return self._state.requests.names_in(remote_id)
-
-    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record whether a coworker has moved the entry of a parked file.
-
-        `folder` (remote id) and `name` are the entry's folder and name in a listing.
-        """
-        if (folder, name) == (inode.remote_parent, inode.remote_name):
-            self._state.moved_parked.discard(inode.ino)
-        elif inode.ino not in self._state.moved_parked:
-            self._state.moved_parked.add(inode.ino)
-            self._state.intents.changes.notify()
-
-    def renamed(self, inode: Inode, name: str) -> None:
-        """End the conflict of a conflict copy that a coworker has renamed, within a transaction."""
-        end_conflict_if_renamed(self._state, inode, name)
-
-    def left(self, folder: Inode) -> None:
-        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
-
-        The folder has left the tree, so programs save no new files in it. If a coworker has moved
-        the folder, a later listing gives the folder another inode, and contains the entries again.
-        Call within a transaction.
-        """
-        state, place = self._state, (folder.zone, folder.remote_id)
-        for intent in state.intents.parked():
-            inode = state.inodes.find(intent.ino)
-            if inode is not None and (inode.zone, inode.remote_parent) == place:
-                state.inodes.update(inode, remote_parent=None)
-
-    def unbind(self, folder: Inode) -> None:
-        """End the pending move of `folder`, whose entry was deleted on the service.
-
-        Also remove the suffix `~` and hash from its name (see `state.names`). The folder is kept
-        for a local change below it, and is created again if the change is sent.
-        """
-        intent = self._state.intents.get(folder.ino)
-        if intent is not None:
-            self._state.intents.done(intent, place=True)
-        remove_mark(self._state, folder)
-
-    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
-        """Resolve the conflict of a local `folder` with an entry of the same name on the service.
-
-        If the entry is not a folder, rename `folder` to a conflict-copy name. If the entry is a
-        folder, schedule the creation of `folder`, which then adopts the entry; do nothing if the
-        service cannot create folders. Call within a transaction.
-        """
-        state, parent, old = self._state, folder.parent, folder.name
-        if not to_folder:
-            rename_to_copy(state, folder, parent)
-            for changed in (old, folder.name):
-                state.invalidations.put(EntryChanged(parent, changed.encode()))
-        elif self._service.can("make_folder"):
-            state.intents.place(folder.ino, state.due())
-
-    def unite(self, folder: Inode, other: Inode) -> None:
-        """Give `folder` the entry and the content of the folder `other`, and drop `other`.
-
-        If `other` has local changes, or `folder` is below it, a later listing tries again. Call
-        within a transaction.
-        """
-        with suppress(StoreError, Changed):
-            unite(self._state, folder, other)
 
 
 @dataclass(eq=False)

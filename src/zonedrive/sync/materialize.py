@@ -6,9 +6,8 @@ from zonedrive.errors import Changed, Forbidden, NotFound, NotSupported, Rejecte
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations, remote_operations
-from zonedrive.state.inode import Inode
+from zonedrive.state.inode import Inode, Local
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Local
 from zonedrive.state.open_file import content_of
 
 TRIES = 5  # default number of downloads of one file that each find a newer version

@@ -16,9 +16,8 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import remote_operations
-from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Local
 from zonedrive.state.names import is_aside
 
 log = logging.getLogger(__name__)

@@ -31,10 +31,9 @@ from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
 from zonedrive.state import conflicts, remote_binding, remote_operations
-from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Local
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache

@@ -162,5 +162,5 @@ def test_a_listing_that_cannot_be_merged_deletes_no_bytes(machine: Machine) -> N
     merged.copies.append((inode.ino, inode.generation))
     with rolled_back(state):
         state.inodes.update(inode, generation=0, revision=Revision("2"))
-    state.queue_invalidations(merged)
+    remote_operations.queue_invalidations(state, merged)
     assert state.spool.stored() == [(inode.ino, inode.generation)]

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.causes import Cause
 from zonedrive.model import Revision
-from zonedrive.state import conflict_copies, conflicts, local_operations
+from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 from zonedrive.state.local_state import LocalState
@@ -162,7 +162,7 @@ def test_a_listing_is_told_to_the_kernel(machine: Machine) -> None:
     merged.copies.append((file.ino, generation))
     merged.attributes.append(902)
     told(machine)
-    state.queue_invalidations(merged)
+    remote_operations.queue_invalidations(state, merged)
     assert told(machine) == [
         EntryGone(machine.zone.ino, b"gone", 900), EntryChanged(machine.zone.ino, b"moved"),
         InodeChanged(file.ino, attr_only=False), InodeChanged(902, attr_only=True),

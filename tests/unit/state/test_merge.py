@@ -12,10 +12,10 @@ from tests.unit.state.listings import Read
 from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind, Local
 from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge import SORTED, STEP, Local, Merge, Merged
+from zonedrive.state.merge import SORTED, STEP, LocalChanges, Merge, Merged
 from zonedrive.state.names import aside_name
 
 
@@ -34,16 +34,17 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
     )
 
 
-class LocalView:
+class LocalView(LocalChanges):
     """Local changes that the service does not know yet."""
 
     def __init__(self) -> None:
         self.locals: dict[int, Local] = {}
         self.doubtful: set[str] = set()
         self.way: list[tuple[int, bool]] = []
-
-    def local(self, ino: int) -> Local:
-        return self.locals.get(ino, Local.NOTHING)
+        self.local = lambda ino: self.locals.get(ino, Local.NOTHING)
+        self.is_kept = lambda inode: (
+            inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
+        )
 
     def with_local_changes(self) -> list[int]:
         return list(self.locals)

@@ -9,14 +9,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.state.disk import SILENT, Disk, zone_of
+from tests.unit.state.disk import Disk, zone_of
 from tests.unit.state.listings import Read
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge, Merged
+from zonedrive.state.merge import LocalChanges, Merge, Merged
 from zonedrive.sync import listing_batches
-from zonedrive.sync.listing_batches import TOGETHER, ListingBatches, LocalChanges
+from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
 
 FOLDERS = 30
 
@@ -40,9 +40,8 @@ class Place:
         self.state = disk.start()
         self.told: dict[int, Merged] = {}
         self.commits = 0
-        self.merging = ListingBatches(
-            self.state, LocalChanges(self.state, SILENT), self.told.__setitem__
-        )
+        changes = LocalChanges(self.state, lambda: True)
+        self.merging = ListingBatches(self.state, changes, self.told.__setitem__)
         tree = self.state.inodes
         with self.state.transaction():
             zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
@@ -247,7 +246,7 @@ def park(state: LocalState, zone: Inode, remote_id: str, folder: str) -> Inode:
 def test_a_coworker_moves_the_entry_of_a_parked_file(state: LocalState) -> None:
     """The outbox is notified once, and not at all of an entry that stays at its place."""
     inode = park(state, zone_of(state), "a", "root")
-    changes, notified = LocalChanges(state, SILENT), list[bool]()
+    changes, notified = LocalChanges(state, lambda: True), list[bool]()
     state.intents.changes.add(lambda: notified.append(inode.ino in state.moved_parked))
     for folder, name, moved in (
         ("root", "a", False), ("root", "b", True), ("f", "a", True), ("root", "a", False)
@@ -264,5 +263,5 @@ def test_parked_files_whose_entries_are_in_a_folder_that_left_the_tree(state: Lo
     with state.transaction():
         folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
         state.intents.park(900, Revision("1"))  # without an inode
-        LocalChanges(state, SILENT).left(folder)
+        LocalChanges(state, lambda: True).left(folder)
     assert (inside.remote_parent, outside.remote_parent) == (None, "root")

@@ -90,16 +90,12 @@ def create_table(connection: sqlite3.Connection) -> None:
     )
 
 
-def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if `box` can decrypt the manifest in `row`, a mapping from column to value."""
-    try:
-        ino, generation, sealed = int(str(row["ino"])), int(str(row["generation"])), row["manifest"]
-        if not isinstance(sealed, bytes):
-            return False
-        _opened(box, ino, generation, sealed)
-    except (Damaged, ValueError):
-        return False
-    return True
+def check_row(row: Mapping[str, object], box: Box) -> None:
+    """Decrypt the manifest in a row (values by column name). Raises Damaged or ValueError."""
+    ino, generation, sealed = int(str(row["ino"])), int(str(row["generation"])), row["manifest"]
+    if not isinstance(sealed, bytes):
+        raise Damaged("a manifest is not a blob")
+    _opened(box, ino, generation, sealed)
 
 
 class Spool:

@@ -131,15 +131,11 @@ def create_table(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def is_whole(row: Mapping[str, Any], box: Box) -> bool:
-    """Return True if a row (values by column name) can be decrypted with `box`."""
-    try:
-        context = b"inode %d" % int(str(row["ino"]))
-        msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
-        Kind(int(str(row["kind"])))
-    except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
-        return False
-    return True
+def check_row(row: Mapping[str, Any], box: Box) -> None:
+    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
+    context = b"inode %d" % int(str(row["ino"]))
+    msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
+    Kind(int(str(row["kind"])))
 
 
 def unreadable(inode: Inode) -> bool:

@@ -255,22 +255,12 @@ def keep_moved(connection: sqlite3.Connection) -> None:
     )
 
 
-def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row (values by column name) is an intent that `box` can decrypt."""
-    try:
-        _intent(row, box)
-    except (msgspec.ValidationError, Damaged):
-        return False
-    return True
+def check_conflict(row: Mapping[str, object], box: Box) -> None:
+    """Decode the row of a conflict (values by column name) with `box`.
 
-
-def is_whole_conflict(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row (values by column name) is a conflict that `box` can decrypt."""
-    try:
-        msgspec.convert({**row, "by": opened(box, row.get("by"), _BY)}, Conflict, strict=False)
-    except (msgspec.ValidationError, Damaged):
-        return False
-    return True
+    See `schema.whole` for the errors.
+    """
+    msgspec.convert({**row, "by": opened(box, row.get("by"), _BY)}, Conflict, strict=False)
 
 
 class DueQueue:
@@ -462,7 +452,7 @@ class IntentTable:
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = dict(zip(_COLUMNS.split(", "), row, strict=True))
-            intent = _intent(values | {"held": 0}, self._box)
+            intent = intent_of(values | {"held": 0}, self._box)
             self._intents[intent.ino] = intent
             self.agenda.note(intent.ino, None, intent)
         self._seq = max((intent.seq for intent in self._intents.values()), default=0)
@@ -760,7 +750,7 @@ def due_in(seconds: float) -> int:
     return time.time_ns() + int(seconds * 1e9)
 
 
-def _intent(row: Mapping[str, object], box: Box) -> Intent:
+def intent_of(row: Mapping[str, object], box: Box) -> Intent:
     """Return the intent in a row (values by column name). Raises Damaged or ValidationError."""
     texts = {name: opened(box, row.get(name), use) for name, use in _USES.items()}
     return msgspec.convert({**row, **texts, "cause": row.get("failed")}, Intent, strict=False)

@@ -20,7 +20,6 @@ import msgspec
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
-from zonedrive.errors import Damaged
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import outbox_states
 from zonedrive.state.outbox_states import Request, Signal
@@ -82,14 +81,10 @@ def create_table(connection: sqlite3.Connection) -> None:
     )
 
 
-def is_whole(row: Mapping[str, Any], box: Box) -> bool:
-    """Return True if a row (values by column name) can be decrypted with `box`."""
-    try:
-        context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
-        msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
-    except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
-        return False
-    return True
+def check_row(row: Mapping[str, Any], box: Box) -> None:
+    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
+    context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
+    msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
 
 
 class PendingRequests:

@@ -17,12 +17,12 @@ from zonedrive.db import DOCTOR, Database, is_damage
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.inode_table import decoded_name, is_whole
+from zonedrive.state.inode_table import decoded_name
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
 from zonedrive.state.names import WANTED
 from zonedrive.state.pending_requests import PendingRequests
-from zonedrive.state.schema import SCHEMAS
+from zonedrive.state.schema import SCHEMAS, whole
 
 _FOLDER = int(Kind.FOLDER)
 _LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
@@ -178,6 +178,8 @@ class Stores:
 
 
 def _opens(rows: list[tuple[int, object]], box: Box) -> bool:
+    is_whole = whole(box)
     return any(
-        is_whole({"ino": ino, "kind": Kind.ROOT, "sealed": sealed}, box) for ino, sealed in rows
+        is_whole("inodes", {"ino": ino, "kind": Kind.ROOT, "sealed": sealed})
+        for ino, sealed in rows
     )

@@ -5,9 +5,12 @@ A released schema never changes; each change is a new step.
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from zonedrive.cipher import Box
 from zonedrive.content import spool
 from zonedrive.db import Connection
+from zonedrive.errors import Damaged
 from zonedrive.state import inode_table, intents, pending_requests, pin_table, row_upgrade
 
 
@@ -46,14 +49,19 @@ def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
     The function takes the name of the table and the row (values by column name).
     """
     checks = {
-        "inodes": inode_table.is_whole,
-        "doubts": pending_requests.is_whole,
-        "intents": intents.is_whole,
-        "conflicts": intents.is_whole_conflict,
-        "manifests": spool.is_whole,
+        "inodes": inode_table.check_row,
+        "doubts": pending_requests.check_row,
+        "intents": intents.intent_of,
+        "conflicts": intents.check_conflict,
+        "manifests": spool.check_row,
     }
 
     def accept(table: str, row: Mapping[str, object]) -> bool:
-        return table not in checks or checks[table](row, box)
+        try:
+            if table in checks:
+                checks[table](row, box)
+        except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
+            return False
+        return True
 
     return accept

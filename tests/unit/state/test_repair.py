@@ -15,10 +15,9 @@ import pytest
 
 from tests.crash import damage
 from zonedrive.cipher import Box, Clear, Sealed, new_key
-from zonedrive.content import spool
 from zonedrive.db import Connection, Database
 from zonedrive.errors import StoreError
-from zonedrive.state import inode_table, intents, pending_requests, repair
+from zonedrive.state import intents, repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
@@ -160,9 +159,9 @@ def test_the_structure_of_a_small_database_is_checked_before_the_mount(
 @pytest.mark.parametrize("value", [None, 1 << 62, 1.5, "text", b""])
 def test_a_sealed_column_of_any_type_is_damaged(box: Box, value: object) -> None:
     """A number is not taken for a number of zero bytes, which no memory could hold."""
-    assert not inode_table.is_whole({"ino": 2, "kind": Kind.FILE, "sealed": value}, box)
+    assert not whole(box)("inodes", {"ino": 2, "kind": Kind.FILE, "sealed": value})
     request = {"ino": 1, "bytes_ino": 1, "generation": 0, "size": 0, "sealed": value}
-    assert not pending_requests.is_whole(request, box)
+    assert not whole(box)("doubts", request)
 
 
 @pytest.mark.parametrize("box", [Clear(), Sealed(new_key())])
@@ -170,7 +169,7 @@ def test_a_sealed_column_of_any_type_is_damaged(box: Box, value: object) -> None
 def test_a_manifest_that_is_not_a_blob_is_damaged(box: Box, value: object) -> None:
     """An empty blob is the manifest of a file whose state is unknown."""
     row = {"ino": 1, "generation": 1, "manifest": value}
-    assert spool.is_whole(row, box) == (value == b"")
+    assert whole(box)("manifests", row) == (value == b"")
 
 
 @pytest.mark.parametrize(
@@ -182,8 +181,8 @@ def test_a_request_that_cannot_be_read_is_damaged(changes: dict[str, object]) ->
     row: dict[str, object] = {
         "ino": 1, "bytes_ino": 1, "generation": 0, "size": 0, "sealed": place
     }  # fmt: skip
-    assert pending_requests.is_whole(row, Clear())
-    assert not pending_requests.is_whole(row | changes, Clear())
+    assert whole(Clear())("doubts", row)
+    assert not whole(Clear())("doubts", row | changes)
 
 
 @pytest.mark.parametrize("changes", [{"seq": "x"}, {"failed": 99}, {"base": b"sealed"}])
@@ -194,8 +193,8 @@ def test_a_change_that_cannot_be_read_is_damaged(changes: dict[str, object]) -> 
         "held": 0, "due_ns": 0, "attempts": 0, "failed": 0, "error": "", "parked": 0,
     }  # fmt: skip
     box = Sealed(new_key())
-    assert intents.is_whole(row, box)
-    assert not intents.is_whole(row | changes, box)
+    assert whole(box)("intents", row)
+    assert not whole(box)("intents", row | changes)
 
 
 def next_ino(database: Database, box: Box) -> int:

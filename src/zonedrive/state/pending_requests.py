@@ -22,7 +22,7 @@ from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import outbox_states
-from zonedrive.state.outbox_states import Request, Signal
+from zonedrive.state.outbox_states import Request
 
 
 class PendingRequest(msgspec.Struct, frozen=True):
@@ -48,13 +48,6 @@ class PendingRequest(msgspec.Struct, frozen=True):
         if self.generation:
             return Request.UPLOAD
         return Request.NEW_FOLDER if self.remote_id is None else Request.RELOCATION
-
-
-_SIGNALS = {
-    Request.UPLOAD: Signal.UPLOAD,
-    Request.NEW_FOLDER: Signal.MAKE_FOLDER,
-    Request.RELOCATION: Signal.RELOCATE,
-}
 
 
 class _Sealed(msgspec.Struct, eq=False, array_like=True):
@@ -164,7 +157,7 @@ class PendingRequests:
     def note(self, request: PendingRequest) -> None:
         """Record a request, before it is sent or when `pass_on` gives it to another inode."""
         self._database.restore_on_rollback(self._requests, request.ino)
-        self._check(request.ino, _SIGNALS[request.state], request.state)
+        self._check(request.ino, request.state)
         where = _Sealed(request.zone, request.folder, request.name, request.remote_id)
         blob = self._box.seal(
             msgspec.msgpack.encode(where), _context(request.bytes_ino, request.generation)
@@ -180,7 +173,7 @@ class PendingRequests:
         """Reassign the pending request of the inode `ino`, if any, to the inode `new_ino`."""
         request = self._requests.get(ino)
         if request is not None:
-            self._delete(ino, Signal.HAND_OVER)
+            self._delete(ino)
             self.note(msgspec.structs.replace(request, ino=new_ino))
 
     def drop(self, ino: int) -> None:
@@ -189,17 +182,17 @@ class PendingRequests:
         The outcome of the request is known, or does not matter any more.
         """
         if ino in self._requests:
-            self._delete(ino, Signal.RESOLVE)
+            self._delete(ino)
 
-    def _delete(self, ino: int, signal: Signal) -> None:
+    def _delete(self, ino: int) -> None:
         self._database.restore_on_rollback(self._requests, ino)
-        self._check(ino, signal, Request.NONE)
+        self._check(ino, Request.NONE)
         self._database.execute("DELETE FROM doubts WHERE ino = ?", (ino,))
         del self._requests[ino]
 
-    def _check(self, ino: int, signal: Signal, after: Request) -> None:
+    def _check(self, ino: int, after: Request) -> None:
         before = self._requests.get(ino)
-        outbox_states.check_request(before.state if before else Request.NONE, signal, after)
+        outbox_states.check_request(before.state if before else Request.NONE, after)
 
 
 def _context(bytes_ino: int, generation: int) -> bytes:

@@ -17,7 +17,6 @@ INVARIANT: the age of a listing grows while the machine is suspended.
 
 import logging
 import time
-from typing import TypeVar
 
 import msgspec
 import trio
@@ -47,8 +46,6 @@ from zonedrive.sync.moved_files import MovedFiles
 from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
-
-ValueT = TypeVar("ValueT")
 
 PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fresh one
 SLUGGISH_S = 10.0  # seconds without such waits after a wait timed out: a path may have many folders
@@ -86,9 +83,8 @@ class DirectoryCache:
         self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
-        self._hidden: dict[int, dict[str, Entry]] = {}  # hidden entries by ino and name
-        self._unsure: dict[int, int] = {}  # by ino: number of unidentified entries
-        self._unshown: dict[int, int] = {}  # by ino: number of entries that are not shown
+        # By ino: the newest merge, if the listing has unidentified or hidden entries.
+        self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
         changes = LocalChanges(state, lambda: service.can("make_folder"))
@@ -267,15 +263,17 @@ class DirectoryCache:
         An entry is hidden if a new local entry or a pending request has the same name, or if the
         listing has no valid id, kind or size of the entry.
         """
-        return self._hidden.get(folder, {}).get(name)
+        return self._unclear.get(folder, Merged()).hidden.get(name)
 
     def notice(self) -> str:
         """Return one line about entries that cannot be shown, or "" if there are none."""
         inodes = self._state.inodes
         unshown = {
-            ino: number
-            for ino, number in self._unshown.items()
-            if (folder := inodes.find(ino)) is not None and folder.parent != NOWHERE
+            ino: merged.unshown
+            for ino, merged in self._unclear.items()
+            if merged.unshown
+            and (folder := inodes.find(ino)) is not None
+            and folder.parent != NOWHERE
         }
         if not unshown:
             return ""
@@ -465,16 +463,15 @@ class DirectoryCache:
 
     def _tell(self, folder: int, merged: Merged) -> None:
         """Report the changes of a merged listing to the kernel, the outbox and the log."""
-        state = self._state
-        if merged.unsure and merged.unsure != self._unsure.get(folder):
+        state, before = self._state, self._unclear.pop(folder, Merged())
+        if merged.unsure not in (0, before.unsure):
             log.warning("the service sends no valid id, kind or size of %d entries of a folder:"
                         " they stay as they are", merged.unsure)  # fmt: skip
-        if merged.unshown and merged.unshown != self._unshown.get(folder):
+        if merged.unshown not in (0, before.unshown):
             log.warning("%d entries of a folder are not shown: the service sends no valid id,"
                         " kind or size", merged.unshown)  # fmt: skip
-        _store(self._unsure, folder, merged.unsure)
-        _store(self._unshown, folder, merged.unshown)
-        _store(self._hidden, folder, merged.hidden)
+        if merged.unsure or merged.hidden:
+            self._unclear[folder] = merged
         remote_operations.queue_invalidations(state, merged)
         if merged.changed:
             state.retry_failed_in(folder)
@@ -491,16 +488,9 @@ class DirectoryCache:
 
     def _drop(self, ino: int) -> None:
         """Delete the records of a folder that has left the tree."""
-        for known in (self._asked_ns, self._took_s, self._hidden, self._unsure, self._unshown):
-            known.pop(ino, None)
-
-
-def _store(values: dict[int, ValueT], folder: int, value: ValueT) -> None:
-    """Store a folder's value, or delete it if it is empty, because it is empty for most folders."""
-    if value:
-        values[folder] = value
-    else:
-        values.pop(folder, None)
+        self._asked_ns.pop(ino, None)
+        self._took_s.pop(ino, None)
+        self._unclear.pop(ino, None)
 
 
 async def _give_back() -> None:

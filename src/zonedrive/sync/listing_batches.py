@@ -80,7 +80,8 @@ class ListingBatches:
         Raises the error of the merge.
         """
         if len(answer.ids) > TOGETHER:
-            await self._merge_in_steps(folder, asked_ns, answer)
+            merge = self._begun(folder, asked_ns)
+            await self._take(merge.entries(answer), folder, merge)
             return
         entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
         if entries + len(answer.ids) > TOGETHER:
@@ -138,10 +139,6 @@ class ListingBatches:
         """
         merge = self._begun(root, asked_ns)
         await self._take(merge.zones(zones, unsure=unsure, complete=complete), root, merge)
-
-    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
-        merge = self._begun(folder, asked_ns)
-        await self._take(merge.entries(answer), folder, merge)
 
     async def _take(self, steps: Iterator[None], folder: Inode, merge: Merge) -> None:
         try:

@@ -242,13 +242,6 @@ class Spool:
             self._record(other, generation, self.manifest(ino, generation))
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
-    def accept_unrecorded(self) -> int:
-        """Accept all files whose manifest records are lost; return the number of these files.
-
-        Call this in a transaction, and only after a damaged database was repaired.
-        """
-        return sum(self.accept(*each) for each in self.stored())
-
     def accept(self, ino: int, generation: int) -> bool:
         """Store an empty manifest for a file whose record is lost, so that it can be opened.
 

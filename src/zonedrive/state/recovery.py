@@ -164,7 +164,7 @@ def _restore_lost_rows(state: LocalState) -> None:
         state.inodes.delete_unreachable()
         _drop_dangling(state)
         _recreate_intents(state)
-        if number := state.spool.accept_unrecorded():
+        if number := sum(state.spool.accept(*each) for each in state.spool.stored()):
             log.info("%d outgoing files have no record: they are uploaded without a check", number)
     for ino, generation in _unnamed(state):
         _move_to_lost_found(state, ino, generation)

@@ -7,7 +7,6 @@ import msgspec
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.names import is_respelled
 
-BLOCK = 512
 FOLDER_SIZE = 4096  # bytes; as on ext4, so that mounting does not change the mount point's size
 MODE_BITS = 0o7777  # the bits that chmod(2) sets
 

@@ -204,10 +204,6 @@ def ino_of(number: int) -> int:
     return number % STEP
 
 
-def _stale() -> OSError:
-    return OSError(errno.ESTALE, "removed, or another version by now")
-
-
 class KernelInodes:
     """Inode numbers that the kernel uses for files.
 
@@ -236,18 +232,8 @@ class KernelInodes:
         """
         inode = inodes.find(ino_of(number))
         if inode is None or self.number(inode.ino) != number:
-            raise _stale()
+            raise OSError(errno.ESTALE, "removed, or another version by now")
         return inode
-
-    def told(self, number: int) -> Attr:
-        """Return the attributes that were last sent to the kernel for an open former version.
-
-        Raises OSError (ESTALE) if the version is no longer open.
-        """
-        former = self.former.get(number)
-        if former is None:
-            raise _stale()
-        return former.told
 
     def renew(self, opened: OpenFile) -> None:
         """Give a file's current content a new kernel inode number.

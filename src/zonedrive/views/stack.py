@@ -225,11 +225,13 @@ class FileSystem:
         """
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
-        kernel = self._state.kernel
-        if ino in kernel.former:
-            return kernel.told(ino)
-        attr = self._state.attr_for(ino, await self._names.getattr(ino_of(ino)))
-        return attr if attr.ino == ino else kernel.told(ino)
+        state = self._state
+        if (former := state.kernel.former.get(ino)) is not None:
+            return former.told
+        attr = state.attr_for(ino, await self._names.getattr(ino_of(ino)))
+        if attr.ino != ino:
+            state.kernel.inode(state.inodes, ino)  # raises OSError (ESTALE)
+        return attr
 
     async def setattr(
         self,

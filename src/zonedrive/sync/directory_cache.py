@@ -387,8 +387,6 @@ class DirectoryCache:
                         self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
                         self._closed.add(zone.ino)
-        except Exception:  # a program that opens the zone gets the error
-            log.warning("the zones could not be prefetched", exc_info=True)
         finally:
             self._listing_tops = False
 

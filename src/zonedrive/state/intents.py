@@ -494,13 +494,6 @@ class IntentTable:
         """Return the intents of parked files (see `park`), in any order."""
         return [self._intents[ino] for ino in self.agenda.parked]
 
-    def leaving(self) -> list[Intent]:
-        """Return the intents of inodes that were moved, renamed or deleted, oldest change first.
-
-        These include new folders and parked files (see `park`).
-        """
-        return [intent for intent in self.names() if intent.place or intent.gone]
-
     def edited(self) -> set[int]:
         """Return the inode numbers of the files on the service whose content was edited locally."""
         every = self._intents.values()

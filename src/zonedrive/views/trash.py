@@ -222,7 +222,7 @@ class TrashOperations:
         state, place = self._state, (entry.zone_id, entry.parent_id, entry.name)
 
         def leaving() -> list[int]:
-            pending = [each.ino for each in state.intents.leaving() if not each.parked]
+            pending = [each.ino for each in state.intents.names() if not each.parked]
             return [
                 each.ino
                 for each in state.inodes.get_all(pending)
@@ -262,10 +262,10 @@ class TrashOperations:
             return any(
                 intent.ino in dispatcher.running
                 or (intent.gone and not (intent.failed and intent.due_ns > now))
-                for intent in intents.leaving()
+                for intent in intents.names()
             )
 
-        dispatcher.expedite(intent.ino for intent in intents.leaving() if intent.gone)
+        dispatcher.expedite(intent.ino for intent in intents.names() if intent.gone)
         await self._wait_while(waiting)
 
     def require_vacant(self, entry: Entry) -> None:

@@ -23,7 +23,11 @@ from zonedrive.state.inode import Inode
 from zonedrive.state.inodes import Inodes
 
 STEP = 1 << 40  # greater than any inode number of a tree
-LIMIT = 1 << 62  # the first kernel inode number of virtual entries
+VIRTUAL = 1 << 62
+"""First inode number and handle of the virtual entries of `views`.
+
+SQLite, in which the cache stores inode numbers, limits them to less than 1 << 63.
+"""
 PAGE = 4096  # unit in which the kernel writes pages of a mapping
 
 Content: TypeAlias = Revision | int
@@ -242,5 +246,5 @@ class KernelInodes:
         """
         self.former[opened.number] = opened
         number = self.number(opened.ino) + STEP
-        self._numbers[opened.ino] = number if number < LIMIT else opened.ino
+        self._numbers[opened.ino] = number if number < VIRTUAL else opened.ino
         self.renewals += 1

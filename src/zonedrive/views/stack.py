@@ -25,7 +25,7 @@ from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.state.inode import NOWHERE, ROOT
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import Opened, ino_of
+from zonedrive.state.open_file import VIRTUAL, Opened, ino_of
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
@@ -42,7 +42,7 @@ from zonedrive.views.entry_states import EntryStates
 from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
 from zonedrive.views.versions import Versions
-from zonedrive.views.virtual import VIRTUAL, VirtualLayer, refuse
+from zonedrive.views.virtual import VirtualLayer, refuse
 from zonedrive.views.volume_info import VolumeInfo
 
 QUIET_S = 0.25  # seconds without a change before due changes are sent

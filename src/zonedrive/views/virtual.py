@@ -26,15 +26,8 @@ import msgspec
 from zonedrive.state.attributes import FOLDER_SIZE, Attr
 from zonedrive.state.inode import NOWHERE
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import Opened
+from zonedrive.state.open_file import VIRTUAL, Opened
 from zonedrive.vfs.xattrs import PREFIX
-
-VIRTUAL = 1 << 62
-"""First virtual inode number and handle.
-
-Inode numbers of the tree start at 1. SQLite, in which the cache stores the numbers, limits them to
-less than 1 << 63.
-"""
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 

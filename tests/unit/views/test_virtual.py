@@ -10,8 +10,8 @@ import pytest
 from tests.unit.state.disk import zone_of
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import VIRTUAL
 from zonedrive.views.virtual import (
-    VIRTUAL,
     Content,
     Node,
     VirtualLayer,

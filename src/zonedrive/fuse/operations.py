@@ -136,10 +136,6 @@ class Operations(pyfuse3.Operations):
         return encode(changed)
 
     @guarded(None)
-    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
-        return await self._files.access(inode, mode)
-
-    @guarded(None)
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         # The kernel asks for security.capability before every write. `ls -l` asks for ACLs and
         # labels; after this errno, it does not ask again for other files.

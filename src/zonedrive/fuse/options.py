@@ -86,6 +86,7 @@ def _split(text: str) -> list[str]:
 
 def for_session(options: Options, source: str) -> set[str]:
     """Return the options for libfuse; mount(8) shows `source` as the mounted device."""
+    # With `default_permissions`, the kernel checks permissions, and sends no access request.
     escaped = source.replace("\\", "\\\\").replace(",", "\\,")
     fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
     return fixed | set(options.kernel)

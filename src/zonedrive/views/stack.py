@@ -21,7 +21,7 @@ from zonedrive.pins.pins import Pins
 from zonedrive.prefetch.files import FilePrefetch
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
-from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
+from zonedrive.state.attributes import MODE_BITS, Attr, allowed
 from zonedrive.state.inode import NOWHERE, ROOT
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
@@ -282,12 +282,6 @@ class FileSystem:
         if ino != state.kernel.number(inode.ino):
             state.invalidations.put(InodeChanged(inode.ino, attr_only=size is None))
         return state.attr_for(ino, self._names.attr(inode))
-
-    async def access(self, ino: int, mode: int) -> bool:
-        if ino >= VIRTUAL:
-            return self._virtual.access(ino, mode)
-        bits = permissions(self._state.inodes.get(ino_of(ino)), self._state.rules) >> 6
-        return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
         value = self._xattrs(ino).get(name.decode("utf-8", "replace"))

@@ -224,9 +224,6 @@ class VirtualLayer:
         """Return the extended attributes of an entry by their full names."""
         return {PREFIX + name: value for name, value in self._get(ino).xattrs().items()}
 
-    def access(self, ino: int, mode: int) -> bool:
-        return not mode & ~(self._get(ino).mode >> 6) & 7
-
     # ---- listing ----
 
     async def opendir(self, ino: int) -> int:

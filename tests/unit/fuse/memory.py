@@ -261,9 +261,6 @@ class Memory:
     async def removexattr(self, ino: int, name: bytes) -> None:
         raise OSError(errno.ENOTSUP, "read-only")
 
-    async def access(self, ino: int, mode: int) -> bool:
-        return True
-
     # ---- orders ----
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:

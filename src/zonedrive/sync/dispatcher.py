@@ -125,7 +125,8 @@ class Dispatcher:
         self._clock_ns = 0  # time of the last check (wall clock)
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
-        self._changed = trio.Event()
+        self.changed = trio.Event()
+        """Event that is set at the next change of the outbox, and then replaced by a new event."""
         self.changes: Observers[[]] = Observers()
         """Observers to notify at every change of the outbox, also when a step starts."""
         self.is_unwritable = False
@@ -137,11 +138,6 @@ class Dispatcher:
     def running(self) -> set[int]:
         """Inode numbers of the running steps."""
         return set(self._running)
-
-    @property
-    def changed(self) -> trio.Event:
-        """Event that is set at the next change of the outbox, and then replaced by a new event."""
-        return self._changed
 
     @property
     def is_paused(self) -> bool:
@@ -163,8 +159,8 @@ class Dispatcher:
     def wake(self) -> None:
         """Report a change of the outbox: look for new steps, and notify the observers."""
         self._wake.set()
-        self._changed.set()
-        self._changed = trio.Event()
+        self.changed.set()
+        self.changed = trio.Event()
         self.changes.notify()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
@@ -172,7 +168,7 @@ class Dispatcher:
         begun = time.perf_counter()
         while not reached():
             took = time.perf_counter() - begun
-            await self._changed.wait()
+            await self.changed.wait()
             await trio.sleep(CALM * took)  # with many changes, the check takes long
             begun = time.perf_counter()
 

@@ -60,21 +60,17 @@ class EntryStates:
         self._pins = pins
         self._unsynced: Unsynced | None = None  # None after a change
         self._version = 0  # number of changes so far
-        self._changed = trio.Event()
+        self.changed = trio.Event()
+        """Event that is set on the next change of a state, and then replaced.
+
+        Get the event before you read the states; otherwise you can miss a change.
+        """
         self.pin_changes = 0
         """Number of added and removed pins so far."""
         self._watchers: list[set[int]] = []
         dispatcher.changes.add(self._note_change)
         pins.changes.add(self._note_pin)
         pins.content_changes.add(self._note_content)
-
-    @property
-    def changed(self) -> trio.Event:
-        """Event that is set on the next change of a state, and then replaced.
-
-        Get the event before you read the states; otherwise you can miss a change.
-        """
-        return self._changed
 
     @contextmanager
     def watched(self) -> Iterator[set[int]]:
@@ -101,8 +97,8 @@ class EntryStates:
         self._wake()
 
     def _wake(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        self.changed.set()
+        self.changed = trio.Event()
 
     def _note_pin(self) -> None:
         self.pin_changes += 1

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.errors import StoreError
+from zonedrive.paths import sync_folder
 
 Buffer = bytes | bytearray | memoryview
 
@@ -170,11 +171,7 @@ class ContentFile:
             self._flush()
             safe = self.changes
         os.fsync(descriptor)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)  # syncs the name of a new file
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)  # syncs the name of a new file
         return safe
 
     def blocks(self) -> Iterator[bytes]:

@@ -106,9 +106,7 @@ class Namespace:
         state = self._state
         wanted = state.checked_name(name)
         folder = await self.folder(parent)
-        inode = state.inodes.child(folder.ino, wanted)
-        if inode is None:
-            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        inode = self.named(folder, wanted)
         state.inodes.remember(inode.ino)
         return self.attr(inode)
 

@@ -271,14 +271,11 @@ def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
 
     If `roots` is None, every folder counts.
     """
-    below = roots is None
-    above: Inode | None = inode
-    while above is not None and above.parent not in (NOWHERE, ROOT):
-        below = below or above.ino in (roots or ())
-        above = inodes.find(above.parent)
-    if above is None or above.parent == NOWHERE:
+    above = [*inodes.and_above(inode)]
+    if above[-1].ino != ROOT or any(each.parent == NOWHERE for each in above):
         return False
-    return (below or bool({above.ino, ROOT} & (roots or set()))) and above.name != LOST_FOUND
+    is_below = roots is None or any(each.ino in roots for each in above)
+    return is_below and above[-2].name != LOST_FOUND
 
 
 def _for_people(intents: list[Intent]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ INVARIANT: a cache file without a row in the index is removed at the next start.
 programs are kept.
 """
 
-import contextlib
 import errno
 import hashlib
 import logging
@@ -27,6 +26,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -177,13 +177,10 @@ class Cache:
 
         Raises the errors of `Reader.read`, and OSError (ENOSPC) if not all bytes can be stored.
         """
-        reader = self.open(ino, revision, size, source)
-        try:
+        with closing(self.open(ino, revision, size, source)) as reader:
             await reader.fill()
             if not reader.kept:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            reader.close()
 
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
@@ -193,8 +190,7 @@ class Cache:
         `path` must not exist. The cache need not have space for the revision. Raises the errors of
         `Reader.read` and OSError. On failure, no file is left behind at `path`.
         """
-        reader = self.open(ino, revision, size, source)
-        try:
+        with closing(self.open(ino, revision, size, source)) as reader:
             await reader.fill()
             stored = reader.file() if reader.kept else None
             if stored is not None:
@@ -205,8 +201,6 @@ class Cache:
                 finally:
                     stored.close()
             return await self._export(reader, path)
-        finally:
-            reader.close()
 
     async def is_same(
         self, ino: int, revision: str, size: int, source: Source, file: ContentFile
@@ -215,14 +209,11 @@ class Cache:
 
         Raises the errors of `Reader.read` and `ContentFile.pread`.
         """
-        reader = self.open(ino, revision, size, source)
-        try:
+        with closing(self.open(ino, revision, size, source)) as reader:
             for offset in range(0, size, _PIECE):
                 if await reader.read(offset, _PIECE) != file.pread(offset, _PIECE):
                     return False
                 await trio.lowlevel.checkpoint()
-        finally:
-            reader.close()
         return file.size == size
 
     async def _export(self, reader: Reader, path: Path) -> ContentFile:
@@ -234,7 +225,7 @@ class Cache:
             file.flush()
         except BaseException:
             remove([path])
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 file.close()
             raise
         return file
@@ -341,10 +332,8 @@ class Cache:
             file = open_file(path, self._key, manifest)
         except (OSError, StoreError):
             return 0
-        try:
+        with closing(file):
             return file.allocated if file.size == size else 0
-        finally:
-            file.close()
 
     def drop(self, ino: int) -> None:
         """Drop all content of an inode; its open readers can continue to read."""

@@ -390,11 +390,8 @@ def cache_usage(directory: Path) -> int:
     The result is 0 if the index is missing or cannot be read.
     """
     try:
-        db = Database.read(directory / NAME, _SCHEMAS)
-        try:
+        with contextlib.closing(Database.read(directory / NAME, _SCHEMAS)) as db:
             taken = db.execute("SELECT coalesce(sum(taken), 0) FROM entries").fetchone()[0]
-        finally:
-            db.close()
     except (StoreError, OSError):
         return 0  # the next start creates the index again
     return int(taken)

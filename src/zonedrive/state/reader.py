@@ -5,7 +5,7 @@ INVARIANT: nothing on the disk changes, even if the last daemon was killed. See 
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -51,11 +51,8 @@ class StateReader:
         if repair.pending(path):
             raise StoreError(f"{path} is damaged, and not repaired yet", remedy=REPAIR)
         try:
-            database = Database.read(path, SCHEMAS)
-            try:
+            with closing(Database.read(path, SCHEMAS)) as database:
                 yield cls(database)
-            finally:
-                database.close()
         except (StoreError, msgspec.MsgspecError) as wrong:
             if isinstance(wrong, Damaged | msgspec.MsgspecError) or is_damage(wrong.__cause__):
                 raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong

@@ -38,6 +38,7 @@ remain under another name.
 """
 
 import logging
+from contextlib import closing
 from pathlib import Path
 
 from zonedrive.errors import Damaged, StoreError
@@ -270,9 +271,8 @@ def _move_to_lost_found(
     """
     path = state.spool.path(ino, generation)
     try:
-        file = state.spool.open(ino, generation)
-        size = file.size
-        file.close()
+        with closing(state.spool.open(ino, generation)) as file:
+            size = file.size
     except (Damaged, StoreError, OSError) as wrong:
         log.error("outgoing bytes %s cannot be read (%s)", path.name, wrong)
         size = 0

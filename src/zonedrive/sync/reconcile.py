@@ -19,7 +19,7 @@ version is.
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 
 import msgspec
 import trio
@@ -298,12 +298,9 @@ class Reconciler:
             file = self._state.spool.open(request.bytes_ino, request.generation)
         except (FileNotFoundError, Damaged):
             return False
-        try:
+        with closing(file), suppress(Damaged):
             return await self.same_bytes(file, request.size, request.zone, file_id, version)
-        except Damaged:
-            return False
-        finally:
-            file.close()
+        return False
 
     async def same_bytes(
         self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None
@@ -348,16 +345,14 @@ class Reconciler:
             return True
         if size > COMPARED or not state.cache.is_complete(inode.ino, known):
             return False
-        reader = state.cache.open(inode.ino, known, size, state.source(inode))
-        try:
-            cached = bytes(await reader.read(0, size))
-            return cached == await self._service.content(inode.zone, found.id, size)
-        except (RemoteError, StoreError) as wrong:
-            if cause_of(wrong) is Cause.SERVICE:
-                raise
-            return False
-        finally:
-            reader.close()
+        with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
+            try:
+                cached = bytes(await reader.read(0, size))
+                return cached == await self._service.content(inode.zone, found.id, size)
+            except (RemoteError, StoreError) as wrong:
+                if cause_of(wrong) is Cause.SERVICE:
+                    raise
+                return False
 
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.

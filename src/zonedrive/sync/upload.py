@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from enum import Enum, auto
 
 import msgspec
@@ -140,10 +141,8 @@ class Uploader:
             if not content.is_current:
                 return
             raise StoreError("the bytes to upload are missing", remedy=SAVE_AGAIN) from wrong
-        try:
+        with closing(file):
             await self._upload(intent, inode, file)
-        finally:
-            file.close()
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         """Decide whether to upload the file or to make a conflict copy, and do so.

@@ -153,13 +153,11 @@ class WriteSessions:
     ) -> ContentFile:
         """Copy `source` as a new generation of the inode, and close `source`."""
         spool = self._state.spool
-        try:
+        with contextlib.closing(source):
             spool.require_room(source.size)
             copy = await trio.to_thread.run_sync(spool.copy, source, inode.ino, generation)
             reached(Place.SPOOL_COPIED)
             return copy
-        finally:
-            source.close()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         state = self._state
@@ -271,11 +269,8 @@ class WriteSessions:
         if (session := state.session(inode.ino)) is not None:
             session.synced = True
         state.durable.add((inode.ino, generation))
-        file = state.spool.open(inode.ino, generation)
-        try:
+        with contextlib.closing(state.spool.open(inode.ino, generation)) as file:
             await trio.to_thread.run_sync(file.sync)
-        finally:
-            file.close()
 
     async def _sync(self, session: Session) -> None:
         """Sync all bytes of the session, including those that programs write meanwhile.
@@ -283,14 +278,11 @@ class WriteSessions:
         On return, all bytes that a commit would record are on the disk. Raises OSError or
         StoreError.
         """
-        file = session.file.share()
-        try:
+        with contextlib.closing(session.file.share()) as file:
             for _ in range(SYNCS):
                 if await trio.to_thread.run_sync(file.sync) == file.changes:
                     return
             file.sync()  # on the event loop, where nothing is written meanwhile
-        finally:
-            file.close()
 
     async def sync_late_pages(self, opened: OpenFile) -> None:
         """Sync bytes written after the last close(2), if the record of the file may be durable.

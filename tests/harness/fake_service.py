@@ -794,7 +794,7 @@ class FakeService(Service):
         began = trio.current_time()
         await self.world.hold(min(delay, left))
         left -= trio.current_time() - began
-        if left <= 0:
+        if left <= 1e-6:  # the difference of two times is rounded
             slow = f"{request.doing}: {HOST} did not answer in time"
             raise ReplyLost(slow) if request.effect else TimedOut(slow)
         return left

@@ -95,6 +95,10 @@ class Status:
             )
         entries, folders = self._state.inodes.rows.counts()
         notice = "; ".join(each for each in notices if each)
+        for_people = {
+            "files": sum(bool(one.generation) for one in intents),
+            "causes": causes.count(one.cause for one in intents),
+        }
         return {
             "state": state,
             **_pause(pause),
@@ -105,7 +109,7 @@ class Status:
                 "failed": counted.count("failed"),
                 "conflicts": len(self.conflicts()),
                 "bytes": sum(intent.size for intent in intents),
-                **({} if most is None else _for_people(intents)),
+                **({} if most is None else for_people),
             },
             "uploads": [
                 self._upload(one, states[one.ino]) | ({} if most is None else self._details(one))
@@ -276,14 +280,3 @@ def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
         return False
     is_below = roots is None or any(each.ino in roots for each in above)
     return is_below and above[-2].name != LOST_FOUND
-
-
-def _for_people(intents: list[Intent]) -> dict[str, Any]:
-    """Return the number of files with content to upload, and the number of intents by cause.
-
-    Only human-readable output shows them.
-    """
-    return {
-        "files": sum(bool(one.generation) for one in intents),
-        "causes": causes.count(one.cause for one in intents),
-    }

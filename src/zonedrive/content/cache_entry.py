@@ -91,7 +91,7 @@ class CacheEntry:
         self._store = store
         self._key = key
         self._file: ContentFile | None = None
-        self._budget = budget
+        self.budget = budget
         self._allowance = 0  # granted bytes of which no write has begun
         self._writing = 0  # granted bytes that are being written
         self._count = threading.Lock()  # guards `_allowance` and `_writing`
@@ -101,7 +101,7 @@ class CacheEntry:
         self._lock = threading.Lock()  # held while storing and closing, not while reading
         # Start offset, bytes, and None before they are stored, then True if they are on the disk.
         self._arrived: deque[tuple[int, Buffer, bool | None]] = deque()
-        self._recent = RecentChunks(self._forget_in_memory, budget)
+        self.recent = RecentChunks(self._forget_in_memory, budget)
         self._ahead = ReadAhead()
 
     # -- on the event loop
@@ -123,16 +123,6 @@ class CacheEntry:
         """True if the whole content is on the disk or is being written to it."""
         self.process_arrivals()
         return not self.streaming and self.present.covers(0, self.size)
-
-    @property
-    def is_storing(self) -> bool:
-        """True if some received bytes still wait to be stored."""
-        return self._recent.is_storing
-
-    @property
-    def ahead(self) -> int:
-        """Maximum read-ahead in bytes while received bytes can be kept only in memory."""
-        return self._budget.ahead
 
     @property
     def unused(self) -> int:
@@ -167,18 +157,18 @@ class CacheEntry:
             end = start + len(data)
             self.present.add(start, end)  # the range may have been dropped since it was received
             if on_disk is None:
-                self._recent.put(start, data)
+                self.recent.put(start, data)
             elif on_disk:
                 self.on_disk.add(start, end)
-                self._recent.stored(start)
+                self.recent.stored(start)
             else:
                 self.streaming = True
-                self._recent.keep(start)
+                self.recent.keep(start)
 
     def _forget_in_memory(self, start: int, end: int) -> None:
         """Remove [start, end) from `present`, except bytes on the disk or still in memory."""
         self.present.remove(start, end)
-        for first, last in (*self.on_disk.within(start, end), *self._recent.unstored):
+        for first, last in (*self.on_disk.within(start, end), *self.recent.unstored):
             if first < end and start < last:
                 self.present.add(max(first, start), min(last, end))
 
@@ -190,7 +180,7 @@ class CacheEntry:
         if self._arrived:
             self.process_arrivals()
         end = offset + length
-        found = self._recent.get(offset, length) or self._ahead.get(offset, end)
+        found = self.recent.get(offset, length) or self._ahead.get(offset, end)
         if found is not None:
             if end == self.size and self._ahead.end:
                 self._ahead = ReadAhead()  # a sequential reader has finished
@@ -209,7 +199,7 @@ class CacheEntry:
                 part = self._from_disk(offset, reach)
             else:
                 reach = min(self.on_disk.following(offset) or end, end)
-                part = self._recent.get(offset, reach - offset)
+                part = self.recent.get(offset, reach - offset)
             if part is None:
                 return None
             parts.append(bytes(part))
@@ -261,10 +251,6 @@ class CacheEntry:
                 self._store.failed(wrong)
                 self._disk = False
 
-    def free_memory(self) -> None:
-        """Free the memory of bytes that are also on the disk."""
-        self._recent.drop_stored()
-
     def flush(self) -> bool:
         """Flush the file to the kernel; return False on a disk error."""
         try:
@@ -297,7 +283,7 @@ class CacheEntry:
         with self._lock:
             self._closed = True
         self.process_arrivals()
-        self._recent.clear()
+        self.recent.clear()
         self._ahead = ReadAhead()
         kept = self.flush() and self.linked
         self.recount()
@@ -344,7 +330,7 @@ class CacheEntry:
         spent = list[Buffer]()
         with contextlib.suppress(IndexError):  # other threads also remove buffers
             while True:
-                spent.append(self._recent.spent.popleft())
+                spent.append(self.recent.spent.popleft())
         return spent
 
     def _may_write(self, need: int) -> bool:

@@ -225,7 +225,7 @@ class Fetcher:
     async def wait_until_stored(self) -> None:
         """Wait until all received bytes are stored on the disk or storing them has failed."""
         self._catch_up()
-        while self.entry.is_storing:
+        while self.entry.recent.is_storing:
             await trio.to_thread.run_sync(self.entry.wait_for_store, abandon_on_cancel=True)
             self.entry.process_arrivals()
         self._moved()  # an entry that is complete now survives a kill of the daemon
@@ -466,7 +466,7 @@ class Fetcher:
         self._engine.running.discard(download)
         self.entry.process_arrivals()
         if not self._downloads:
-            self.entry.free_memory()
+            self.entry.recent.drop_stored()
         if isinstance(error, Changed):
             self.stop(error)
             self._over()

@@ -166,5 +166,5 @@ class EntryReader(Reader):
         """Return the read-ahead in bytes: 0 after a seek, then growing with sequential reads."""
         most = MAX_WINDOW
         if self._entry.streaming:
-            most = min(MAX_STREAMING_WINDOW, self._entry.ahead)
+            most = min(MAX_STREAMING_WINDOW, self._entry.budget.ahead)
         return min(self._head + 2 * self._run, most)

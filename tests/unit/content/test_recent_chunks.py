@@ -188,6 +188,6 @@ def test_two_threads_take_the_spent_buffers_at_once(
 
     entry = CacheEntry(1, "s", MIB, tmp_path / "none", None, MemoryBudget(), cast(Any, None))
     buffers = [memoryview(bytearray(1)) for _ in range(3)]
-    monkeypatch.setattr(entry._recent, "spent", Shared(buffers))
+    monkeypatch.setattr(entry.recent, "spent", Shared(buffers))
     assert entry.spare() == buffers[:1]
     assert entry.spare() == []

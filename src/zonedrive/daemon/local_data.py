@@ -34,8 +34,8 @@ from zonedrive.paths import NO_ROOM, SYSTEM_FOLDER, AccountPaths, config_file, r
 from zonedrive.state import repair
 from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
-from zonedrive.state.reader import StateReader, Stores
-from zonedrive.state.status import Status, damage_notice, staying
+from zonedrive.state.reader import StateReader
+from zonedrive.state.status import Status, Stores, damage_notice, staying
 from zonedrive.translation import marked
 
 UNWRITABLE = (*NO_ROOM, errno.EROFS, errno.EACCES, errno.EPERM)

@@ -25,16 +25,15 @@ from zonedrive.model import Entry, Revision
 from zonedrive.observers import Observers
 from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
-from zonedrive.state.inodes import Inodes
-from zonedrive.state.intents import Intent, IntentTable, due_in
+from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidations
 from zonedrive.state.leaving_entries import LeavingEntries
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
 from zonedrive.state.pause import PauseSwitch
-from zonedrive.state.pending_requests import PendingRequest, PendingRequests
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.rejected_changes import RejectedChanges
-from zonedrive.state.status import path_of
+from zonedrive.state.status import Stores
 from zonedrive.supervisor import Supervisor
 
 NAMES_SETTLE_S = 2.0
@@ -53,13 +52,10 @@ def _matching(globs: tuple[str, ...], flags: int) -> re.Pattern[str]:
 
 
 @dataclass(eq=False)
-class LocalState:
+class LocalState(Stores):
     """Stores and open files of an account; the daemon creates one instance."""
 
     database: Database
-    inodes: Inodes
-    intents: IntentTable
-    requests: PendingRequests
     spool: Spool
     cache: Cache
     settings: Settings
@@ -366,10 +362,6 @@ class LocalState:
         folder = self.inodes.get(inode.parent)
         here = folder.remote_id, self.remote_name(inode)
         return here != (inode.remote_parent, inode.remote_name)
-
-    def path(self, ino: int) -> str:
-        """Return the path of an inode; for an entry removed locally, its path on the service."""
-        return path_of(self, ino)
 
     def require_folders(self, inode: Inode) -> None:
         """Check that no folder above the inode was removed together with its content.

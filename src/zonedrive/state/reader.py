@@ -23,6 +23,7 @@ from zonedrive.state.intents import IntentTable
 from zonedrive.state.names import WANTED
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS, whole
+from zonedrive.state.status import Stores
 
 _FOLDER = int(Kind.FOLDER)
 _LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
@@ -160,18 +161,12 @@ class StateReader:
         some = "SELECT ino, sealed FROM inodes ORDER BY ino LIMIT 20"
         return self._database.execute(some).fetchall()
 
-    def stores(self, box: Box) -> "Stores":
+    def stores(self, box: Box) -> Stores:
         """Load and return the account's stores; `box` decrypts the names in them."""
-        return Stores(self._database, box)
-
-
-class Stores:
-    """Inodes, intents and pending requests of an account, with decrypted names."""
-
-    def __init__(self, database: Database, box: Box) -> None:
-        self.inodes = Inodes(database, box)
-        self.intents = IntentTable(database, box)
-        self.requests = PendingRequests(database, box)
+        database = self._database
+        return Stores(
+            Inodes(database, box), IntentTable(database, box), PendingRequests(database, box)
+        )
 
 
 def _opens(rows: list[tuple[int, object]], box: Box) -> bool:

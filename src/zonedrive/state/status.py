@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from zonedrive import causes
 from zonedrive.causes import Cause
@@ -26,20 +26,29 @@ URGENCY = ("failed", "uploading", "conflict", "pending")
 """Upload states, the most urgent first, for lists of limited length."""
 
 
-class State(Protocol):
-    """Interface to the local state of an account."""
+@dataclass(eq=False)
+class Stores:
+    """Inodes, intents and pending requests of an account, with decrypted names."""
 
-    @property
-    def inodes(self) -> Inodes:
-        """Tree of all known entries."""
+    inodes: Inodes
+    intents: IntentTable
+    requests: PendingRequests
 
-    @property
-    def intents(self) -> IntentTable:
-        """Journal of the changes that are to be sent to the service."""
-
-    @property
-    def requests(self) -> PendingRequests:
-        """Requests whose outcome is unknown."""
+    def path(self, ino: int) -> str:
+        """Return the path of an inode; for an entry removed locally, its path on the service."""
+        parts, passed = list[str](), set[int]()
+        inode = self.inodes.find(ino)
+        while inode is not None and inode.ino != ROOT and inode.ino not in passed:
+            passed.add(inode.ino)
+            if inode.parent != NOWHERE:
+                parts.append(inode.name)
+                inode = self.inodes.find(inode.parent)
+                continue
+            request = self.requests.get(inode.ino)
+            above = inode.remote_parent or (request.folder if request else "")
+            parts.append(inode.remote_name or (request.name if request else "") or inode.name)
+            inode = self.inodes.by_remote(inode.zone, above)
+        return "/".join(reversed(parts))
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class Work:
 class Status:
     """Status of an account as plain values that JSON can encode."""
 
-    def __init__(self, state: State, work: Work | None = None) -> None:
+    def __init__(self, state: Stores, work: Work | None = None) -> None:
         self._state = state
         self._work = work or Work()
 
@@ -159,7 +168,7 @@ class Status:
 
     def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
         return {
-            "path": path_of(self._state, intent.ino),
+            "path": self._state.path(intent.ino),
             "state": state,
             "size": intent.size,
             "sent": min(self._work.sent(intent.ino), intent.size),
@@ -213,23 +222,6 @@ def state_of(intent: Intent, running: Container[int], copies: Container[int]) ->
     return "conflict" if intent.ino in copies else "pending"
 
 
-def path_of(state: State, ino: int) -> str:
-    """Return the path of an inode; for an entry removed locally, its path on the service."""
-    parts, passed = list[str](), set[int]()
-    inode = state.inodes.find(ino)
-    while inode is not None and inode.ino != ROOT and inode.ino not in passed:
-        passed.add(inode.ino)
-        if inode.parent != NOWHERE:
-            parts.append(inode.name)
-            inode = state.inodes.find(inode.parent)
-            continue
-        request = state.requests.get(inode.ino)
-        above = inode.remote_parent or (request.folder if request else "")
-        parts.append(inode.remote_name or (request.name if request else "") or inode.name)
-        inode = state.inodes.by_remote(inode.zone, above)
-    return "/".join(reversed(parts))
-
-
 def damage_notice(path: Path, number: int) -> str:
     """Return one line about damage that the user should know about, or "".
 
@@ -246,7 +238,7 @@ def damage_notice(path: Path, number: int) -> str:
 
 
 def staying(
-    state: State, under: Iterable[int] | None = None, but: Container[int] = ()
+    state: Stores, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
     """Return a dict with the number of local-only files and the path of one of them.
 

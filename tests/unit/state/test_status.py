@@ -14,7 +14,7 @@ from zonedrive.state.intents import Conflict, Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import Pause
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice, path_of, staying
+from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice, staying
 
 FULL = OSError(28, "No space left on device")
 
@@ -53,17 +53,17 @@ def test_an_entry_that_was_removed_here_has_its_path_on_the_service(state: Local
     with state.transaction():
         for each in (file, new, odd):
             state.inodes.unlink(each, tombstone=True)
-    assert path_of(state, new.ino) == "new"
+    assert state.path(new.ino) == "new"
     with state.transaction():
         state.requests.note(request)
-    paths = [path_of(state, each.ino) for each in (file, new, odd, folder)]
+    paths = [state.path(each.ino) for each in (file, new, odd, folder)]
     assert paths == ["Zone/local name/there", "Zone/local name/asked", "odd", "Zone/local name"]
     with state.transaction():
         state.inodes.unlink(folder, tombstone=True)
-    assert [path_of(state, each.ino) for each in (file, folder)] == [
+    assert [state.path(each.ino) for each in (file, folder)] == [
         "Zone/folder/there", "Zone/folder",
     ]  # fmt: skip
-    assert (path_of(state, ROOT), path_of(state, 900)) == ("", "")
+    assert (state.path(ROOT), state.path(900)) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,24 @@
 
 `NAME.patch` is a unified diff after a comment that says what a user would notice. `NAME.txt` is a
 scenario in which the fault shows, and `found.json` says which random seed was the first to find it.
-`python -m tests.simulation.planted` searches again. Nothing here changes the work tree: a patch is
-applied to a copy of the package.
+`python -m tests.simulation.planted` searches again. Nothing here changes the work tree: a patch
+replaces the code of functions in a process, and so must change no other lines than theirs.
 """
 
+import gc
+import inspect
 import json
 import multiprocessing
 import re
-import shutil
-import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import zonedrive
+from tests.simulation.run import run
+from tests.simulation.scenario import parse
 
 FOLDER = Path(__file__).parent
 FOUND = FOLDER / "found.json"
@@ -66,52 +67,65 @@ def found() -> dict[str, dict[str, object]]:
 # ---- patches ----
 
 
-def apply(patch: str, package: Path) -> None:
-    """Apply a unified diff to a copy of the package. Raises DoesNotApply.
+def patched(patch: str) -> dict[Path, str]:
+    """Return the new text of each file that a unified diff changes. Raises DoesNotApply.
 
     Line numbers do not count: each hunk must match at exactly one place.
     """
+    found: dict[Path, str] = {}
     for part in re.split(r"^--- ", patch, flags=re.MULTILINE)[1:]:
         head, *hunks = re.split(r"^@@.*\n", part, flags=re.MULTILINE)
-        path = package / head.splitlines()[1].removeprefix(f"+++ b/{PREFIX}")
+        path = PACKAGE / head.splitlines()[1].removeprefix(f"+++ b/{PREFIX}")
         text = path.read_text("utf-8")
         for hunk in hunks:
             lines = hunk.splitlines(keepends=True)
             before = "".join(line[1:] for line in lines if line[0] in " -")
             after = "".join(line[1:] for line in lines if line[0] in " +")
             if text.count(before) != 1:
-                raise DoesNotApply(f"{path.relative_to(package)} has changed:\n{before}")
+                raise DoesNotApply(f"{path.relative_to(PACKAGE)} has changed:\n{before}")
             text = text.replace(before, after)
-        path.unlink()
-        path.write_text(text, "utf-8")
+        found[path] = text
+    return found
 
 
-@contextmanager
-def copied(patch: str = "") -> Iterator[Path]:
-    """Yield a folder with a copy of the package, to which the patch is applied."""
-    with tempfile.TemporaryDirectory(prefix="zdplanted") as folder:
-        package = Path(folder, "zonedrive")
-        unneeded = shutil.ignore_patterns("docs", "locale", "*.html", "*.md")
-        shutil.copytree(PACKAGE, package, ignore=unneeded)
-        if patch:
-            apply(patch, package)
-        yield Path(folder)
+def plant(patch: str) -> None:
+    """Replace the code of the functions that a patch changes, in this process."""
+    new: dict[tuple[str, str, int], CodeType] = {}
+    for path, text in patched(patch).items():
+        codes = [
+            _functions(compile(each, path, "exec", dont_inherit=True))
+            for each in (path.read_text("utf-8"), text)
+        ]
+        new |= {_place(old): code for old, code in zip(*codes, strict=True)}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and _place(each.__code__) in new:
+            each.__code__ = new[_place(each.__code__)]
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    """Yield the functions of a module and the methods of its classes."""
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            is_class = not each.co_flags & inspect.CO_OPTIMIZED
+            yield from _functions(each) if is_class else [each]
+
+
+def _place(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 # ---- running ----
 
 
 class Player:
-    """Process that runs scenarios on a copy of the package."""
+    """Process that runs scenarios on the product with a fault, or without one."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Start on the copy in `folder`, by default on the package itself.
-
-        Other libraries stay imported, so that the start takes a third of a second.
-        """
+    def __init__(self, patch: str = "") -> None:
+        """Start the process. Raises DoesNotApply."""
+        patched(patch)
         context = multiprocessing.get_context("fork")
         self._pipe, end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(end, folder), daemon=True)
+        self._process = context.Process(target=_serve, args=(end, patch), daemon=True)
         self._process.start()
         end.close()
 
@@ -128,15 +142,8 @@ class Player:
         self._process.join()
 
 
-def _serve(pipe: Connection, folder: Path | None) -> None:
-    if folder is not None:
-        for name in [*sys.modules]:
-            if name.partition(".")[0] == "zonedrive" or name.startswith("tests."):
-                del sys.modules[name]
-        sys.path.insert(0, str(folder))
-    from tests.simulation.run import run
-    from tests.simulation.scenario import parse
-
+def _serve(pipe: Connection, patch: str) -> None:
+    plant(patch)
     while True:
         try:
             text = pipe.recv()

@@ -17,10 +17,9 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from pathlib import Path
 
 from tests.simulation import planted
-from tests.simulation.planted import DoesNotApply, Fault, Player, copied
+from tests.simulation.planted import DoesNotApply, Fault, Player
 from tests.simulation.run import Result
 from tests.simulation.scenario import Scenario, draw, parse
 from tests.simulation.shrink import kind, shrink
@@ -37,12 +36,11 @@ def play_kept(fault: Fault, unpatched: Player) -> dict[str, object]:
     """Play the kept scenario of a fault with the fault and without it."""
     try:
         scenario = fault.scenario_file.read_text("utf-8")
-        with copied(fault.patch) as folder:
-            player = Player(folder)
-            findings = player.play(scenario)
-            player.close()
+        player = Player(fault.patch)
     except (DoesNotApply, OSError) as wrong:
         return {"error": str(wrong), "with": [], "without": []}
+    findings = player.play(scenario)
+    player.close()
     return {"error": "", "with": findings, "without": unpatched.play(scenario)}
 
 
@@ -60,9 +58,8 @@ def play_all_kept(names: Iterable[str]) -> bool:
 class Search:
     """Search for one fault."""
 
-    def __init__(self, fault: Fault, folder: Path) -> None:
-        self._fault = fault
-        self._with, self._without = Player(folder), Player()
+    def __init__(self, fault: Fault) -> None:
+        self._with, self._without = Player(fault.patch), Player()
 
     def close(self) -> None:
         """End the processes."""
@@ -108,26 +105,25 @@ class Search:
 def search(fault: Fault, given: argparse.Namespace) -> tuple[bool, str, dict[str, object]]:
     """Search for one fault; return True if it was found, a line of the table, and a note."""
     began = _now()
-    with copied(fault.patch) as folder:
-        searching = Search(fault, folder)
-        try:
-            after, seed, result = 0, 0, None
-            if given.again and fault.scenario_file.exists():
-                scenario = parse(fault.scenario_file.read_text("utf-8"))
-                result = searching.from_kept(scenario, given.again)
-            elif hit := searching.run(given.first, given.seeds):
-                after, seed, result = hit
-            if result is None:
-                line = f"{fault.name:40} NOT FOUND in {given.seeds} seeds: {fault.says}"
-                return False, line, {}
-            if given.renew:
-                shortest = searching.shortest(result, given.shorten)
-                fault.scenario_file.write_text(shortest.scenario.text(), "utf-8")
-            line = f"{fault.name:40} {after:6} {_now() - began:5.0f} s  {kind(result)}"
-            note = {"seed": seed, "after": after, "finding": kind(result)} if after else {}
-            return True, line, note
-        finally:
-            searching.close()
+    searching = Search(fault)
+    try:
+        after, seed, result = 0, 0, None
+        if given.again and fault.scenario_file.exists():
+            scenario = parse(fault.scenario_file.read_text("utf-8"))
+            result = searching.from_kept(scenario, given.again)
+        elif hit := searching.run(given.first, given.seeds):
+            after, seed, result = hit
+        if result is None:
+            line = f"{fault.name:40} NOT FOUND in {given.seeds} seeds: {fault.says}"
+            return False, line, {}
+        if given.renew:
+            shortest = searching.shortest(result, given.shorten)
+            fault.scenario_file.write_text(shortest.scenario.text(), "utf-8")
+        line = f"{fault.name:40} {after:6} {_now() - began:5.0f} s  {kind(result)}"
+        note = {"seed": seed, "after": after, "finding": kind(result)} if after else {}
+        return True, line, note
+    finally:
+        searching.close()
 
 
 def main() -> int:

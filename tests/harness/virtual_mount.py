@@ -475,7 +475,9 @@ class VirtualMount:
     def _new_client(self, options: dict[str, str]) -> Client:
         folder = self.folder / "account"
         folder.mkdir(exist_ok=True, parents=True)
-        return Client(folder, self._world, profile=self._profile, options=self._options | options)
+        options = self._options | options
+        profile = options.get("profile", self._profile)
+        return Client(folder, self._world, profile=profile, options=options)
 
     # ---- commands ----
 

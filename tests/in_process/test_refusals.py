@@ -1,0 +1,118 @@
+"""A service that refuses or fails: a clear error, no data loss; see also behaviour/."""
+
+import errno
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+# What a program is told for each answer of the service to a request that it waits for.
+# (A service that fails several requests in a row counts as unreachable.)
+READ_ERRNO = {
+    401: {errno.EACCES},
+    403: {errno.EACCES},
+    404: {errno.ENOENT},
+    409: {errno.EEXIST},
+    500: {errno.EREMOTEIO},
+    502: {errno.EREMOTEIO, errno.ENETUNREACH},
+    503: {errno.EREMOTEIO, errno.ENETUNREACH},
+}
+
+# With so few connections nothing is listed or fetched before it is asked for.
+NOTHING_AHEAD = pytest.mark.mount("connections=2")
+
+WARNED = r"refused|logon|log on|not reached|cannot be reached"
+
+
+def refusal(desk: Mounted, relative: str) -> int | None:
+    """Return the errno of reading a file or listing a folder, or None."""
+    try:
+        if relative.endswith("/"):
+            desk.names(desk.root / relative)
+        else:
+            (desk.root / relative).read_bytes()
+    except OSError as wrong:
+        return wrong.errno
+    return None
+
+
+@NOTHING_AHEAD
+def test_a_refused_download(desk: Mounted) -> None:
+    """A refused download gives a fitting errno, and works once access is granted."""
+    desk.allow(WARNED)
+    for status in READ_ERRNO:
+        desk.zone.write(f"{status}.txt", b"theirs\n")
+    for status, fitting in READ_ERRNO.items():
+        name = f"{status}.txt"
+        assert (desk.root / name).exists()
+        with desk.deployment.faulty(status=status, method="GET", path="/content$"):
+            assert refusal(desk, name) in fitting, status
+        await_no_refusal(desk, name)
+        assert (desk.root / name).read_bytes() == b"theirs\n"
+
+
+@NOTHING_AHEAD
+def test_a_refused_listing(desk: Mounted) -> None:
+    """A folder that cannot be listed is never shown as an empty folder."""
+    desk.allow(WARNED)
+    for status in READ_ERRNO:
+        desk.zone.make_folder(f"{status}")
+        desk.zone.write(f"{status}/theirs.txt", b"theirs\n")
+    for status, fitting in READ_ERRNO.items():
+        assert (desk.root / f"{status}").is_dir()
+        with desk.deployment.faulty(status=status, method="GET", path="/folder/"):
+            assert refusal(desk, f"{status}/") in fitting, status
+        await_no_refusal(desk, f"{status}/")
+        assert desk.names(desk.root / f"{status}") == ["theirs.txt"]
+
+
+def await_no_refusal(desk: Mounted, relative: str) -> None:
+    """Wait until the path can be read or listed and the service counts as online."""
+    eventually(lambda: refusal(desk, relative) is None, what=f"{relative} can be read")
+    eventually(lambda: desk.status()["state"] == "online", what="the service is back")
+
+
+def test_a_refused_upload_is_kept_shown_and_sent_later(desk: Mounted) -> None:
+    """After any error of an upload, the file stays readable and is uploaded in the end."""
+    desk.allow(WARNED)
+    refusals = (400, 401, 403, 404, 409, 500, 502, 503)
+    for status in refusals:
+        desk.zone.write(f"{status}.txt", b"theirs\n")
+    for status in refusals:
+        path = desk.root / f"{status}.txt"
+        with desk.deployment.faulty(status=status, method="POST", path="^/api/zones/"):
+            path.write_bytes(b"mine\n")
+            assert desk.try_sync(seconds=3) in (1, 3, 4), status
+            (upload,) = desk.status()["uploads"]
+            assert upload["path"] == f"{desk.root.name}/{path.name}"
+            assert upload["state"] in ("failed", "pending", "uploading"), status
+            assert path.read_bytes() == b"mine\n"
+        eventually(
+            lambda: desk.try_sync(seconds=20) == 0,
+            what="the file is on the service",
+        )
+        assert desk.zone.read(path.name) == b"mine\n", status
+        assert len(desk.zone.versions(path.name)) == 2, status
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_change_of_names_arrives_after_a_failure(desk: Mounted, status: int) -> None:
+    """Folders that are created and entries that are renamed or removed during a failure are sent
+    later."""
+    desk.allow(WARNED)
+    desk.zone.make_folder("void")
+    desk.zone.write("old", b"theirs\n")
+    eventually((desk.root / "void").is_dir, what="the new folder shows up")
+    changes = (
+        (desk.root / "new").mkdir,
+        lambda: (desk.root / "notes.txt").rename(desk.root / "renamed"),
+        (desk.root / "old").unlink,
+        (desk.root / "void").rmdir,
+    )
+    for change in changes:
+        with desk.deployment.faulty(status=status, path="^/api/sandbox/", times=2):
+            change()
+            desk.sync()
+        assert set(desk.zone.listing()) == set(desk.names(desk.root))
+    assert set(desk.names(desk.root)) == {"big.bin", "docs", "empty", "new", "renamed"}

@@ -5,8 +5,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.behaviour.test_full_disk import small_disk
 from tests.harness import world
 from tests.harness.machine import Mounted
@@ -53,18 +51,18 @@ def test_uploaded_bytes_are_not_downloaded(mounted: Mounted) -> None:
     assert fetched(mounted) == before
 
 
-@pytest.mark.parametrize("at", [0.001, 0.4, 0.999])
-def test_a_flipped_bit_is_never_read(mounted: Mounted, at: float) -> None:
+def test_a_flipped_bit_is_never_read(mounted: Mounted) -> None:
     """A flipped bit in a cached file is detected, and only that part is downloaded again."""
     mounted.allow("damaged|lost|fetched again|check")
     assert (mounted.root / "big.bin").read_bytes() == BIG
-    mounted.unmount()
-    (biggest,) = sorted(content_files(mounted), key=lambda path: path.stat().st_size)[-1:]
-    flip(biggest, int(biggest.stat().st_size * at))
-    mounted.mount()
-    before = fetched(mounted)
-    assert (mounted.root / "big.bin").read_bytes() == BIG
-    assert fetched(mounted) - before <= 1  # the head of a file is there twice
+    for at in (0.001, 0.4, 0.999):
+        mounted.unmount()
+        biggest = max(content_files(mounted), key=lambda path: path.stat().st_size)
+        flip(biggest, int(biggest.stat().st_size * at))
+        mounted.mount()
+        before = fetched(mounted)
+        assert (mounted.root / "big.bin").read_bytes() == BIG
+        assert fetched(mounted) - before <= 1, at  # the head of a file is there twice
     mounted.restart()
     before = fetched(mounted)
     assert (mounted.root / "big.bin").read_bytes() == BIG

@@ -67,18 +67,19 @@ def test_a_name_that_cannot_be_shown_is_not_written_over(
     eventually(lambda: not notice(), what="nothing is hidden any more")
 
 
-@pytest.mark.parametrize("items", [[1, 2], [None], ["notes.txt"]], ids=str)
-def test_a_listing_of_no_entries_at_all_is_an_error(
-    proxied: Mounted, proxy: FaultProxy, items: list[object]
-) -> None:
+def test_a_listing_of_no_entries_at_all_is_an_error(proxied: Mounted, proxy: FaultProxy) -> None:
     """A folder with an invalid listing cannot be read, rather than being shown as empty."""
-    proxied.zone.make_folder("new")
-    proxied.zone.write("new/file", b"there\n")
-    folder = proxied.root / "new"
-    proxy.about = lambda asked: asked.path.endswith(proxied.zone.entry_id("new"))
-    proxy.alter = lambda answer: answer.say(items)
-    eventually(lambda: "new" in {each.name for each in proxied.root.iterdir()}, what="it shows")
-    with pytest.raises(OSError, match=r"Input/output|Remote I/O"):
-        list(folder.iterdir())
-    proxy.alter = lambda answer: None
-    assert [each.name for each in folder.iterdir()] == ["file"]
+    listings: dict[str, list[object]] = {"1": [1, 2], "2": [None], "3": ["notes.txt"]}
+    ids = {}
+    for name in listings:
+        proxied.zone.make_folder(name)
+        proxied.zone.write(f"{name}/file", b"there\n")
+        ids[proxied.zone.entry_id(name)] = name
+    for entry_id, name in ids.items():
+        proxy.about = lambda asked, entry_id=entry_id: asked.path.endswith(entry_id)  # type: ignore[misc]
+        proxy.alter = lambda answer, name=name: answer.say(listings[name])  # type: ignore[misc]
+        eventually((proxied.root / name).exists, what="it shows")
+        with pytest.raises(OSError, match=r"Input/output|Remote I/O"):
+            list((proxied.root / name).iterdir())
+        proxy.alter = lambda answer: None
+        assert [each.name for each in (proxied.root / name).iterdir()] == ["file"], name

@@ -95,7 +95,7 @@ def test_no_new_key_is_created_for_existing_files(waiting: Mounted, broken: str)
     waiting.allow("damaged", "missing", "lost")
     secrets(machine).write_text(before)
     waiting.mount()
-    found = [path.read_bytes() for path in waiting.path.rglob("lost+found/*") if path.is_file()]
+    found = [path.read_bytes() for path in (waiting.path / "lost+found").iterdir()]
     assert b"12345" in found
 
 

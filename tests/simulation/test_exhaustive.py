@@ -9,8 +9,9 @@ from tests.simulation.exhaustive import Sequence, cases, chosen, parse, run
 from tests.simulation.operations import beginning
 from tests.simulation.oracle import Oracle
 
-SHORT = chosen(1, 7)
-LONGER = [each for each in chosen(2, 300) if len(each.operations) == 2]
+# Of what .ci/run runs, a small part.
+SHORT = chosen(1, 14)
+LONGER = [each for each in chosen(2, 600) if len(each.operations) == 2]
 
 
 @pytest.mark.parametrize("sequence", [*SHORT, *LONGER], ids=lambda each: str(each.case()))

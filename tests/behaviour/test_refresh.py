@@ -175,48 +175,6 @@ def test_a_name_that_changes_its_kind(mounted: Mounted) -> None:
     assert (mounted.root / "docs").read_bytes() == b"a file now\n"
 
 
-@QUICK
-@pytest.mark.parametrize("unsent", ["edited", "new"])
-def test_a_folder_is_deleted_over_unsent_work(mounted: Mounted, unsent: str) -> None:
-    """Edited and new files in a folder that a coworker deletes are uploaded to a new folder."""
-    mounted.allow("deleted on the service")
-    name = "report.md" if unsent == "edited" else "mine.txt"
-    path = mounted.root / "docs/2026" / name
-    if unsent == "edited":
-        path = mounted.root / "docs" / name
-    with path.open("ab", buffering=0) as file:
-        file.write(b"mine\n")
-        mounted.zone.delete("docs")
-        eventually(
-            lambda: not (mounted.root / "docs/2026/q1.csv").exists(), what="the rest is gone"
-        )
-    mounted.sync()
-    found = mounted.zone.tree("docs")
-    (content,) = (data for data in found.values() if data is not None)
-    assert content == path.read_bytes()
-    assert content.endswith(b"mine\n")
-
-
-@QUICK
-def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
-    """If Alice and Bob rename different files to the same name, both files exist and are
-    reported."""
-    mounted.allow("a conflict copy")
-    mine = (mounted.root / "notes.txt").read_bytes()
-    hers = f"/entries/{mounted.zone.entry_id('notes.txt')}$"
-    with mounted.deployment.faulty(status=503, method="PUT", path=hers):
-        (mounted.root / "notes.txt").rename(mounted.root / "final")
-        mounted.zone.write("bobs.txt", b"by bob\n")
-        mounted.zone.move("bobs.txt", "final")
-    mounted.sync()
-    found = {name: mounted.zone.read(name) for name in mounted.zone.listing() if "final" in name}
-    assert sorted(found.values()) == sorted([mine, b"by bob\n"])
-    eventually(
-        lambda: {name for name in os.listdir(mounted.root) if "final" in name} == found.keys(),
-        what="both show here",
-    )
-
-
 @pytest.mark.mount("refresh=600")
 def test_simultaneous_listings_cause_one_request(mounted: Mounted) -> None:
     """Twenty programs in one folder of a slow service cause one listing."""

@@ -1,10 +1,20 @@
 """Profiles without some operations; see also tests/in_process/test_partial_profiles.py."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 from tests.harness.machine import Mounted
-from tests.in_process.test_partial_profiles import MKDIR, MOVE, RENAME
+from tests.in_process.test_partial_profiles import MKDIR, MOVE, RENAME, require_the_others
+
+
+@pytest.mark.parametrize("profile", ["one address for rename, one for move", "delete for files"])
+def test_other_operations_work_without_a_missing_one(
+    mounted: Mounted, tmp_path: Path, profile: str
+) -> None:
+    """Calls that a profile allows are requests, and the others give EPERM."""
+    require_the_others(mounted, tmp_path, profile)
 
 
 @pytest.mark.parametrize("unanswered", [False, True])

@@ -24,12 +24,15 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 def test_zones_are_folders(mounted: Mounted) -> None:
-    """Every accessible zone is a folder, with the bytes, sizes and times of the service; an
-    inaccessible one is missing."""
+    """Every accessible zone is a folder; an inaccessible one is missing."""
     names = set(os.listdir(mounted.path))
     assert mounted.root.name in names
     assert "Closed" not in names
     assert len(names) == world.ZONES
+
+
+def test_a_zone_has_its_files(mounted: Mounted) -> None:
+    """A zone's folder has all files, with the bytes, sizes and times of the service."""
     assert tree(mounted.root) == dict(world.SEED)
     entry = mounted.zone.find("docs/report.md")
     found = (mounted.root / "docs/report.md").stat()

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_a_slow_service_does_not_block_known_folders(mounted: Mounted) -> None:
 def test_a_lost_reply_to_a_change_of_names(mounted: Mounted) -> None:
     """A creation, rename or deletion whose reply was lost happens once, and blocks nothing."""
     root = mounted.root
-    changes = {
+    changes: dict[str, Callable[[], object]] = {
         "POST": (root / "new").mkdir,
         "PUT": lambda: (root / "notes.txt").rename(root / "renamed.txt"),
         "DELETE": (root / "renamed.txt").unlink,

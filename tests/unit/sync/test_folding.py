@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -387,29 +386,3 @@ def worlds(draw: st.DrawFn) -> list[tuple[Intent, InodeView]]:
 
 def replace_place(each: Intent) -> Intent:
     return Intent(each.ino, each.seq, generation=each.generation, gone=each.gone)
-
-
-@settings(max_examples=1500, deadline=None)
-@given(worlds())
-def test_any_changes_reach_the_service(
-    items: list[tuple[Intent, InodeView]],
-) -> None:
-    """Any mixture of edits, moves, deletions and new entries is sent without a refused step."""
-    wanted = {
-        subject.place: (each.generation, subject.folder) for each, subject in items if not each.gone
-    }
-    world = World(items)
-    for _ in range(100):
-        steps = [step for step in fold(world.intents.values(), world.seen()) if not step.after]
-        if not steps:
-            break
-        world.run(steps[0])
-    assert not [
-        each for each in world.intents.values() if each.generation or each.place or each.gone
-    ]
-    assert set(world.service.entries.values()) == set(wanted)
-    for ino, place in world.service.entries.items():
-        generation, folder = wanted[place]
-        if generation and not folder:
-            assert world.service.versions[ino][-1] in (generation, 99)
-            assert len(world.service.versions[ino]) <= 2

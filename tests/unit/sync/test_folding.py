@@ -1,13 +1,11 @@
 """Folding: the service gets the local state in few and ordered steps."""
 
-from dataclasses import dataclass, field
-
 import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from zonedrive.state.intents import Intent
-from zonedrive.sync.planner import Action, InodeView, Place, Step, fold
+from zonedrive.sync.planner import Action, InodeView, Place, fold
 
 ZONE = 1
 A, B, C = (ZONE, "a"), (ZONE, "b"), (ZONE, "c")
@@ -245,100 +243,14 @@ def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
 # ---- any change at all ----
 
 
-@dataclass
-class Service:
-    """Service that refuses the same requests as a real one."""
+def seen(items: list[tuple[Intent, InodeView]]) -> dict[int, InodeView]:
+    """Return the views, each with its folders on the service."""
+    origins = {view.ino: view.origin for _, view in items if view.origin is not None}
 
-    entries: dict[int, Place] = field(default_factory=dict)  # by ino of whoever owns the identity
-    versions: dict[int, list[int]] = field(default_factory=dict)
+    def inside(ino: int) -> tuple[int, ...]:
+        return (origins[ino][0], *inside(origins[ino][0])) if ino in origins else ()
 
-    def put(self, ino: int, place: Place) -> None:
-        assert place not in self.entries.values(), f"{place} is taken"
-        assert place[0] == ZONE or place[0] in self.entries, f"no folder for {place}"
-        self.entries[ino] = place
-
-    def move(self, ino: int, place: Place) -> None:
-        above = place[0]
-        while above != ZONE:
-            assert above != ino, "a folder was moved into itself"
-            above = self.entries[above][0]
-        del self.entries[ino]
-        self.put(ino, place)
-
-
-class World:
-    """Subjects and intents, which steps change as the vfs does."""
-
-    def __init__(self, items: list[tuple[Intent, InodeView]]) -> None:
-        self.intents = {each.ino: each for each, _ in items}
-        self.subjects = {each.ino: each for _, each in items}
-        self.service = Service()
-        for subject in sorted(self.subjects.values(), key=lambda each: not each.folder):
-            if subject.origin is not None:
-                self.service.entries[subject.ino] = subject.origin
-                self.service.versions[subject.ino] = [0]
-
-    def seen(self) -> dict[int, InodeView]:
-        """Return the subjects, each with its folders on the service."""
-        return {ino: replace(each, inside=self._inside(ino)) for ino, each in self.subjects.items()}
-
-    def _inside(self, ino: int) -> tuple[int, ...]:
-        if ino not in self.service.entries:
-            return ()
-        above = self.service.entries[ino][0]
-        return (above, *self._inside(above))
-
-    def run(self, step: Step) -> None:
-        ino, service = step.ino, self.service
-        intent, subject = self.intents[ino], self.subjects[ino]
-        match step.action:
-            case Action.MAKE | Action.UPLOAD if subject.new:
-                service.put(ino, subject.place)
-                service.versions[ino] = [intent.generation]
-                self._settle(ino, subject.place)
-            case Action.UPLOAD:
-                service.versions[ino].append(intent.generation)
-                self.intents[ino] = Intent(ino, intent.seq, place=intent.place)
-            case Action.MOVE:
-                service.move(ino, subject.place)
-                self.intents[ino] = Intent(ino, intent.seq, generation=intent.generation)
-                self.subjects[ino] = _at(subject, subject.place)
-            case Action.ASIDE:
-                assert subject.origin is not None
-                above = subject.origin[0] if subject.origin[0] not in self.intents else ZONE
-                aside = (above, f"aside {ino}")
-                service.move(ino, aside)
-                self.subjects[ino] = _at(subject, aside)
-            case Action.DELETE:
-                inside = [place for place in service.entries.values() if place[0] == ino]
-                assert not inside, "a folder was deleted with something in it"
-                del service.entries[ino], service.versions[ino]
-                del self.intents[ino], self.subjects[ino]
-            case Action.ADOPT:
-                self._adopt(ino, step.other)
-        left = self.intents.get(ino)
-        if left is not None and not (left.generation or left.place or left.gone):
-            del self.intents[ino]
-
-    def _settle(self, ino: int, origin: Place) -> None:
-        self.intents[ino] = Intent(ino, self.intents[ino].seq)
-        self.subjects[ino] = _at(self.subjects[ino], origin)
-
-    def _adopt(self, ino: int, former: int) -> None:
-        service = self.service
-        service.entries[ino] = service.entries.pop(former)
-        service.versions[ino] = service.versions.pop(former)
-        self.subjects[ino] = _at(self.subjects[ino], service.entries[ino])
-        if self.intents[former].gone:
-            del self.intents[former], self.subjects[former]
-        else:
-            old = self.subjects[former]
-            self.subjects[former] = InodeView(former, False, True, old.place, None)
-            self.intents[former] = Intent(former, self.intents[former].seq, generation=99)
-
-
-def _at(subject: InodeView, origin: Place) -> InodeView:
-    return InodeView(subject.ino, subject.folder, False, subject.place, origin)
+    return {view.ino: replace(view, inside=inside(view.ino)) for _, view in items}
 
 
 @st.composite

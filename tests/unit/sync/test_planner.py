@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.sync.sending import _Memory
-from tests.unit.sync.test_folding import World, intent, new_file, old_file, worlds
+from tests.unit.sync.test_folding import intent, new_file, old_file, seen, worlds
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.state.inode import NOWHERE
@@ -32,10 +32,10 @@ Items = list[tuple[Intent, InodeView]]
 
 
 class Views:
-    """Views of the inodes in a world of the folding tests."""
+    """Views of the inodes of the folding tests."""
 
     def __init__(self, items: Items) -> None:
-        self._seen = World(items).seen()
+        self._seen = seen(items)
         self.asked: set[int] = set()
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
@@ -74,7 +74,7 @@ def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:
 def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
     """Folding only some of the intents gives no step that the others would have prevented."""
     plan, journal, _ = planner_of(items)
-    whole = in_short(fold(journal.all(), World(items).seen()))
+    whole = in_short(fold(journal.all(), seen(items)))
     before, planner.BATCH = planner.BATCH, batch
     try:
         steps, more = plan.due(1, set())

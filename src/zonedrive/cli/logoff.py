@@ -20,11 +20,11 @@ from zonedrive.logon import account_data, bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.account_lock import locked
+from zonedrive.logon.account_profile import last_profile
 from zonedrive.logon.api import open_access
 from zonedrive.logon.flow import end_session, revoke
 from zonedrive.logon.secrets import Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths
-from zonedrive.remote.profiles.load import load_profile
 from zonedrive.translation import marked
 
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
@@ -188,10 +188,13 @@ async def _end_at_service(account: Account, store: SecretStore) -> None:
             return
         async with open_access(account.base_url, account.ca_file) as access:
             access.carry(Secret(bearer.secret))
-            if await revoke(access, load_profile(account.profile), bearer):
+            profile = last_profile(account)
+            if await revoke(access, profile, bearer):
                 return
             if bearer.kind == "session" or bearer.id:
                 failure = await end_session(access)
+                if bearer.id:  # a token, which could perhaps be revoked with a valid profile
+                    failure = failure or profile.wrong
             else:  # a token that was created elsewhere, and that other programs may use
                 await access.check()
                 failure = None

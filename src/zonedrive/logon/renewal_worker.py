@@ -31,7 +31,6 @@ import trio
 
 from zonedrive import process_setup
 from zonedrive.errors import (
-    ConfigError,
     CredentialsRefused,
     NotLoggedOn,
     RemoteError,
@@ -43,6 +42,7 @@ from zonedrive.errors import (
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
+from zonedrive.logon.account_profile import last_profile
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer, token_name
 from zonedrive.logon.flow import (
@@ -58,7 +58,6 @@ from zonedrive.logon.flow import (
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths, lock_file, require_room
-from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
 BLOCK_SECONDS: Final = 900.0
@@ -324,8 +323,8 @@ async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
     If the token cannot be revoked, it remains valid until it expires.
     """
     access.carry(Secret(former.secret))
-    with suppress(RemoteError, ConfigError):
-        await revoke(access, load_profile(account.profile), former)
+    with suppress(RemoteError):
+        await revoke(access, last_profile(account), former)
 
 
 def _refusal(message: str, account: Account) -> Outcome:

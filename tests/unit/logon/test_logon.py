@@ -53,7 +53,8 @@ class Office:
         self.kept = ""
 
     @asynccontextmanager
-    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
+    async def opening(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
+        """Open the access endpoints, and record the address."""
         self.opened.append((base, ca_file))
         yield self.desk.access()
 
@@ -81,7 +82,7 @@ class Office:
             ),
             tell=self.told.append,
             store=lambda paths: self.store,
-            access=self._access,
+            access=self.opening,
             person=self.at_terminal,
             token=Secret(token) if token else None,
         )

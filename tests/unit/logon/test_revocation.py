@@ -1,5 +1,6 @@
 """Revocation of a bearer that was replaced or cannot be stored."""
 
+from importlib import import_module
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ from zonedrive.logon import bearer_auth
 from zonedrive.logon.secrets import Secret
 from zonedrive.paths import AccountPaths
 
+logoff_command = import_module("zonedrive.cli.logoff")
 REVOKE = "DELETE /api/sandbox/tokens/t1"
 
 
@@ -125,3 +127,41 @@ async def test_a_token_in_an_unusable_answer_is_reported(office: Office) -> None
     office.desk.answer("POST /api/tokens", say(201, {"id": "t1", "token": "a b"}))
     await office.log_on()
     assert "may have been created" in office.told[1]
+
+
+@pytest.mark.parametrize("kind", ["session", "token"])
+async def test_a_logoff_ends_a_logon_whose_profile_is_wrong(
+    office: Office,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The session is ended; for a token, the message also has the error of the profile."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    profile = tmp_path / "ours.toml"
+    profile.write_text('description = "Ours."\n', "utf-8")
+    account = await office.log_on(
+        profile=str(profile), token_days=None if kind == "session" else 90
+    )
+    profile.write_text("[nonsense]\n", "utf-8")
+    office.desk.asked.clear()
+    monkeypatch.setattr(logoff_command, "open_access", office.opening)
+    await logoff_command._end_at_service(account, office.store)
+    assert ended(office) == [("GET /api/access/logoff", SESSION if kind == "session" else TOKEN)]
+    assert ("unknown operation 'nonsense'" in capsys.readouterr().err) == (kind == "token")
+
+
+async def test_a_logoff_revokes_the_token_with_the_profile_of_the_settings(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The profile of the logon is not used if the settings name another one, as in a mount."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    account = await office.log_on()
+    (tmp_path / "config" / "zonedrive").mkdir(parents=True)
+    (tmp_path / "config" / "zonedrive" / "config.toml").write_text('profile = "sandbox"\n')
+    office.desk.answer(REVOKE, say(204))
+    office.desk.asked.clear()
+    monkeypatch.setattr(logoff_command, "open_access", office.opening)
+    await logoff_command._end_at_service(account, office.store)
+    assert ended(office) == [(REVOKE, TOKEN)]

@@ -1,0 +1,39 @@
+"""Deployment profile of an account, and the replacement for a profile that is not valid."""
+
+import dataclasses
+
+from zonedrive import config
+from zonedrive.config import Settings
+from zonedrive.errors import ConfigError, ProfileError
+from zonedrive.logon.account import Account
+from zonedrive.paths import config_file
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.operations import Profile
+
+
+def profile_name(account: Account, settings: Settings) -> str:
+    """Return the name or path of the profile that the settings or the last logon select."""
+    return settings.profile or account.profile
+
+
+def published(wrong: ProfileError) -> Profile:
+    """Return the packaged profile `published`, for a profile that has the error `wrong`."""
+    return dataclasses.replace(load_profile("published"), wrong=wrong)
+
+
+def last_profile(account: Account) -> Profile:
+    """Return the account's profile for the end of its logon.
+
+    The end of a logon needs no profile, except to revoke a token. So no error is raised: if the
+    profile is not valid, return `published` with the error; if the user's settings cannot be read,
+    the administrator's settings and the last logon select the profile.
+    """
+    shared = config.organization(account.name)
+    try:
+        settings = config.load(config_file(), account.name, system=shared)
+    except ConfigError:
+        settings = shared.applied({})
+    try:
+        return load_profile(profile_name(account, settings))
+    except ProfileError as wrong:
+        return published(wrong)

@@ -5,7 +5,6 @@ sends no request to the service, so that a mount can also start offline.
 """
 
 import contextlib
-import dataclasses
 import logging
 import os
 from dataclasses import dataclass
@@ -14,20 +13,19 @@ from functools import partial
 import msgspec
 
 from zonedrive.cipher import Box
-from zonedrive.config import Settings, organization
+from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.errors import Damaged, ProfileError, ZonedriveError
+from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_profile import account_profile
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote.http_service import open_service
-from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inodes import Inodes
@@ -67,7 +65,10 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=partial(Account.logon_again, paths))
-    service = open_service(account, auth, _profile(account, settings), settings)
+    profile = account_profile(account, settings)
+    if profile.wrong is not None:
+        log.error("%s; until then only the published operations are possible", profile.wrong.line())
+    service = open_service(account, auth, profile, settings)
     encryption = wait_for_keyring(
         lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
     )
@@ -76,24 +77,6 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)
     return Parts(account, paths, state, service, files, auth, renewal)
-
-
-def _profile(account: Account, settings: Settings) -> Profile:
-    """Return the profile that the settings or the last logon select.
-
-    If the profile that the administrator has set is invalid, log the error and return the built-in
-    profile `published`. The mount then works, but changes that `published` lacks stay pending.
-    Raises ProfileError if a profile that the user selected is invalid.
-    """
-    name = settings.profile or account.profile
-    try:
-        return load_profile(name)
-    except ProfileError as wrong:
-        is_path = "/" in name or name.endswith(".toml")
-        if name != organization(account.name).profile and (is_path or name != account.profile):
-            raise
-        log.error("%s; until then only the published operations are possible", wrong.line())
-        return dataclasses.replace(load_profile("published"), wrong=wrong)
 
 
 def open_state(

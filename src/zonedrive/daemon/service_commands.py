@@ -15,10 +15,10 @@ from zonedrive.errors import AlreadyExists, NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_profile import account_profile
 from zonedrive.model import Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.http_service import HttpService, open_service
-from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
@@ -35,7 +35,7 @@ def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT
 
     async def asked() -> ResultT:
         logon = stored(paths.account)
-        profile = load_profile(logon.profile)
+        profile = account_profile(Account.load(paths), logon.settings)
         service = open_service(logon, logon.auth, profile, logon.settings)
         try:
             return await question(service)
@@ -157,7 +157,7 @@ def log(
 def require_log(paths: AccountPaths) -> None:
     """Raise NotSupported if the account's profile cannot read zone logs. Sends no request."""
     settings = config.load(config_file(), paths.account)
-    load_profile(settings.profile or Account.load(paths).profile).require_log()
+    account_profile(Account.load(paths), settings).require_log()
 
 
 def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:

@@ -7,13 +7,31 @@ from zonedrive.config import Settings
 from zonedrive.errors import ConfigError, ProfileError
 from zonedrive.logon.account import Account
 from zonedrive.paths import config_file
-from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.load import is_installed, load_profile
 from zonedrive.remote.profiles.operations import Profile
 
 
 def profile_name(account: Account, settings: Settings) -> str:
     """Return the name or path of the profile that the settings or the last logon select."""
     return settings.profile or account.profile
+
+
+def account_profile(account: Account, settings: Settings) -> Profile:
+    """Return the account's profile.
+
+    If the administrator's profile is not valid, return `published` with the error, so that the
+    published operations are possible, and pending changes wait that `published` lacks. Raises
+    ProfileError if the user has selected a profile that is not valid.
+    """
+    name = profile_name(account, settings)
+    try:
+        return load_profile(name)
+    except ProfileError as wrong:
+        is_ours = is_installed(name) or name == config.organization(account.name).profile
+        is_name = "/" not in name and not name.endswith(".toml")
+        if not is_ours and not (is_name and name == account.profile):
+            raise
+        return published(wrong)
 
 
 def published(wrong: ProfileError) -> Profile:

@@ -95,6 +95,13 @@ def require_profile(name_or_path: str) -> None:
         load_profile(name_or_path)
 
 
+def is_installed(name_or_path: str) -> bool:
+    """Return True if the profile, valid or not, is a file that the administrator installed."""
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path).parent == SYSTEM_FOLDER / "profiles"
+    return _installed(name_or_path) is not None
+
+
 def _installed(name: str) -> Path | None:
     file = SYSTEM_FOLDER / "profiles" / f"{name}.toml"
     # Unlike `Path.exists`, this is False for a name that is too long for a file.

@@ -248,7 +248,8 @@ class Profile:
         if found := self.find(name, folder):
             return found
         if self.wrong is not None:  # NotSupported would roll back pending changes
-            raise self.wrong
+            # A copy, because callers add to the message.
+            raise ProfileError(self.wrong.message, remedy=self.wrong.remedy) from self.wrong
         other = self.find(name) is not None
         of = f" of a {KINDS[bool(folder)]}" if other else ""
         raise NotSupported(

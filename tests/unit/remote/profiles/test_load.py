@@ -1,5 +1,6 @@
 """Profiles: what a deployment offers beyond the published interface, as checked data."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,15 @@ def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
         assert path.count("/") == template.count("/")
         assert not set(path) & set("?#\\")
         assert "/../" not in f"{path}/"
+
+
+def test_an_addition_to_the_error_of_a_profile_is_not_kept() -> None:
+    """Each use raises an error of its own, so that the message of the next one does not grow."""
+    profile = replace(
+        load_profile("published"), wrong=ProfileError("x.toml, line 1: no", remedy="r")
+    )
+    for _ in range(2):
+        with pytest.raises(ProfileError) as found:
+            profile.operation("deleted")
+        assert found.value.line() == "x.toml, line 1: no; r"
+        found.value.message += " (zone 'Board')"

@@ -43,6 +43,10 @@ class NoHomeDirectory(ConfigError):
     """Error for a user who has no usable home folder for zonedrive's files."""
 
 
+class ForeignFolder(NoHomeDirectory):
+    """Error for a user's folder below a policy's folder that another user has created."""
+
+
 class ProfileError(ConfigError):
     """Error for a deployment profile that is not usable; the message names file and line."""
 

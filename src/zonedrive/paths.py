@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import BadOption, ConfigError, NoHomeDirectory, NotLoggedOn
+from zonedrive.errors import BadOption, ConfigError, ForeignFolder, NoHomeDirectory, NotLoggedOn
 from zonedrive.translation import marked
 
 DEFAULT_ACCOUNT = "default"
@@ -44,7 +44,7 @@ def config_file() -> Path:
 def state_dir() -> Path:
     """Return the folder for durable data, with one folder for each account.
 
-    Raises NoHomeDirectory if the folder is unknown, or was created by another user.
+    Raises NoHomeDirectory if the folder is unknown, or ForeignFolder if another user created it.
     """
     return _by_policy("state_dir") or _base("XDG_STATE_HOME", ".local/state")
 
@@ -138,7 +138,7 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 def _by_policy(name: str) -> Path | None:
     """Return this user's subfolder of the folder that the policy `name` sets, or None if not set.
 
-    Raises NoHomeDirectory if another user has created the subfolder.
+    Raises ForeignFolder if another user has created the subfolder.
     """
     folder = policy_folders().get(name)
     return own_subfolder(folder) if folder else None
@@ -147,14 +147,14 @@ def _by_policy(name: str) -> Path | None:
 def own_subfolder(folder: Path) -> Path:
     """Return this user's subfolder of `folder`, a folder in which all users may create files.
 
-    The subfolder need not exist. Raises NoHomeDirectory if it is a link, or belongs to another user
+    The subfolder need not exist. Raises ForeignFolder if it is a link, or belongs to another user
     (except root). That user could store an account there that uploads to a different service.
     """
     own = folder / str(os.geteuid())
     with contextlib.suppress(OSError):
         found = own.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-            raise NoHomeDirectory(
+            raise ForeignFolder(
                 f"{own} is not a folder of this user",
                 remedy="ask the administrator to remove it",
             )

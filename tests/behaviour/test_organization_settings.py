@@ -270,7 +270,7 @@ def test_a_wrong_profile_of_the_organization_prevents_no_mount(office: Office) -
     """
     ended = office.run(script, str(zones), USER[1])
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "BAD  profile: acme cannot be used" in ended.stdout
+    assert "BAD  profile: a profile of the organization cannot be used" in ended.stdout
     listed = ended.stdout.rpartition("listed\n")[2]
     assert "big.bin" in listed and "new.txt" in listed and "removed.txt" not in listed
 

@@ -35,7 +35,7 @@ from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import SYSTEM_FOLDER, config_file, not_moved
 from zonedrive.remote.probe import ProbeResult
-from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.load import is_path, load_profile, packaged
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.translation import marked
 
@@ -153,7 +153,9 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile
-    shown = "a file of your own" if "/" in name else name
+    # The name of an installed profile often is the name of the organization.
+    own = marked("a file of your own") if is_path(name) else marked("a profile of the organization")
+    shown = name if name in packaged() else own
     try:
         load_profile(name)
     except ZonedriveError as wrong:

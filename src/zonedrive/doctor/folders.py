@@ -18,7 +18,7 @@ from zonedrive.content.cache_index import usable_bytes
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
-from zonedrive.errors import NoHomeDirectory, StoreError
+from zonedrive.errors import ForeignFolder, NoHomeDirectory, StoreError
 from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
@@ -43,10 +43,14 @@ LOCAL = (
 def home(facts: DoctorFacts) -> CheckResult | None:
     """Check that the paths of zonedrive's folders can be determined; return None if so.
 
-    The check fails if the user has no home folder and the XDG variables are not set.
+    The check fails if the user has no home folder and the XDG variables are not set, or if another
+    user has created the user's folder below a policy's folder.
     """
     try:
         config_file(), facts.paths.state, facts.paths.cache, runtime_dir()
+    except ForeignFolder as wrong:
+        detail = "the folder of this user below the policy's folder belongs to another user"
+        return bad(detail, wrong.remedy, here=wrong.line())
     except NoHomeDirectory as wrong:
         return bad(wrong.message, wrong.remedy)
     return None

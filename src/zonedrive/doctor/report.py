@@ -25,7 +25,7 @@ from zonedrive.config import NAMES, Settings
 from zonedrive.daemon import logs
 from zonedrive.db import SQLITE
 from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.errors import ConfigError
+from zonedrive.errors import ConfigError, NoHomeDirectory
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.session_bus import session_bus
 
@@ -169,7 +169,11 @@ def _settings(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
 
 
 def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
-    yield "running", _yes(facts.running)
+    try:
+        yield "running", _yes(facts.running)
+    except NoHomeDirectory:
+        yield "running", "unknown"
+        return
     vitals = facts.vitals or {}
     for name in VITALS:
         value = vitals.get(name)
@@ -189,5 +193,5 @@ def _log(facts: DoctorFacts) -> Iterator[str]:
     try:
         with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))
-    except OSError:
+    except (OSError, NoHomeDirectory):
         yield "there is no log"

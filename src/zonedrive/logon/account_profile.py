@@ -7,7 +7,7 @@ from zonedrive.config import Settings
 from zonedrive.errors import ConfigError, ProfileError
 from zonedrive.logon.account import Account
 from zonedrive.paths import config_file
-from zonedrive.remote.profiles.load import is_installed, load_profile
+from zonedrive.remote.profiles.load import is_installed, is_path, load_profile
 from zonedrive.remote.profiles.operations import Profile
 
 
@@ -28,8 +28,7 @@ def account_profile(account: Account, settings: Settings) -> Profile:
         return load_profile(name)
     except ProfileError as wrong:
         is_ours = is_installed(name) or name == config.organization(account.name).profile
-        is_name = "/" not in name and not name.endswith(".toml")
-        if not is_ours and not (is_name and name == account.profile):
+        if not is_ours and (is_path(name) or name != account.profile):
             raise
         return published(wrong)
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from zonedrive import __version__, doctor
+from zonedrive import __version__, doctor, paths
 from zonedrive.cipher import Clear
 from zonedrive.config import Settings
 from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Holder
 from zonedrive.db import Database
-from zonedrive.doctor import account, folders, machine, mount
+from zonedrive.doctor import account, folders, machine, mount, report
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, local_remedy
 from zonedrive.errors import (
     BadAnswer,
@@ -32,6 +32,7 @@ from zonedrive.logon.account_data import Backlog
 from zonedrive.paths import AccountPaths
 from zonedrive.remote import probe
 from zonedrive.remote.probe import ProbeResult
+from zonedrive.remote.profiles import load
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
@@ -385,3 +386,32 @@ def test_ages_have_one_unit() -> None:
     """An age is shown in its largest unit."""
     ages = [age(seconds) for seconds in (5, 60, 7200, 86_400 * 40)]
     assert ages == ["less than a minute", "1 minute", "2 hours", "40 days"]
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_the_profile_of_the_organization_is_not_named(
+    is_valid: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name often is that of the organization; only the local user sees the path."""
+    monkeypatch.setattr(load, "SYSTEM_FOLDER", tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "acme.toml").write_text("" if is_valid else "[nonsense]", "utf-8")
+    found = account.profile(facts(settings=Settings(profile="acme"), account=object()))
+    assert found is not None and found.ok == is_valid
+    assert "acme" not in found.detail + found.remedy
+
+
+def test_a_folder_that_another_user_created_is_reported_without_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The detail has no path, which contains the number of the user; the report is possible."""
+    own = tmp_path / str(os.geteuid())
+    own.symlink_to(tmp_path)
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": tmp_path})
+    found = folders.home(NOBODY)
+    assert found is not None and not found.ok
+    assert str(own) in found.here
+    assert str(tmp_path) not in found.detail + found.remedy
+    written = report.text(DoctorFacts(AccountPaths("nobody"), dict), [])
+    assert "running: unknown" in written
+    assert str(tmp_path) not in written

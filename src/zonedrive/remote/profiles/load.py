@@ -72,7 +72,7 @@ def load_profile(name_or_path: str) -> Profile:
     profile that is packaged or that the administrator installed. Raises ProfileError if the profile
     does not exist or is not valid; the message names the file and line.
     """
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
+    if is_path(name_or_path):
         path = expanded(name_or_path)
         return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
@@ -87,9 +87,14 @@ def load_profile(name_or_path: str) -> Profile:
     return parse_profile(source.read_text("utf-8"), name_or_path, f"{name_or_path}.toml")
 
 
+def is_path(name_or_path: str) -> bool:
+    """Return True if the string is the path of a profile, and not its name."""
+    return "/" in name_or_path or name_or_path.endswith(".toml")
+
+
 def require_profile(name_or_path: str) -> None:
     """Raise ProfileError if the profile does not exist, or a file given by path cannot be read."""
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
+    if is_path(name_or_path):
         _read(expanded(name_or_path))
     elif not _installed(name_or_path):
         load_profile(name_or_path)
@@ -97,7 +102,7 @@ def require_profile(name_or_path: str) -> None:
 
 def is_installed(name_or_path: str) -> bool:
     """Return True if the profile, valid or not, is a file that the administrator installed."""
-    if "/" in name_or_path or name_or_path.endswith(".toml"):
+    if is_path(name_or_path):
         return Path(name_or_path).parent == SYSTEM_FOLDER / "profiles"
     return _installed(name_or_path) is not None
 

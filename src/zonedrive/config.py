@@ -18,6 +18,7 @@ import msgspec
 from zonedrive import service_address, toml_input
 from zonedrive.errors import BadOption, ConfigError
 from zonedrive.paths import (
+    DEFAULT_ACCOUNT,
     POLICY_FOLDERS,
     SYSTEM_FOLDER,
     expanded,
@@ -25,6 +26,7 @@ from zonedrive.paths import (
     obstacle,
     write_private,
 )
+from zonedrive.translation import marked
 
 LONGEST = 1 << 20  # bytes of a settings file
 
@@ -278,6 +280,17 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
 
 
 ADMINISTRATOR = "ask the administrator of this computer to correct it"
+
+
+def unless_policy(name: str, remedy: str) -> str:
+    """Return `remedy`, which changes the setting `name`, unless the organization's policy sets it.
+
+    For a policy, return the remedy to ask the administrator. The result is the same for all
+    accounts.
+    """
+    if name in organization(DEFAULT_ACCOUNT).policy:
+        return marked(f"ask the administrator of this computer to correct the policy {name}")
+    return remedy
 
 
 def _of_organization(

@@ -7,7 +7,9 @@ import pytest
 
 from zonedrive import config
 from zonedrive.config import POLICIES, Settings
-from zonedrive.errors import ConfigError
+from zonedrive.errors import ConfigError, NotSupported
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.transport import tls
 
 
 @pytest.fixture
@@ -338,3 +340,22 @@ def test_a_value_can_be_written_as_it_is_shown(file: Path, name: str) -> None:
     value = getattr(config.Settings(), name)
     config.change(file, "default", {name: config.as_text(value) or None})
     assert getattr(config.load(file, "default", system=config.Organization()), name) == value
+
+
+def test_a_remedy_names_no_option_that_the_policy_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user cannot choose another profile or authority, so the administrator must correct it."""
+    profile = load_profile("published")
+    with pytest.raises(NotSupported) as free:
+        profile.operation("delete")
+    assert "--profile" in free.value.remedy
+    assert "--ca-file" in tls.Trust("/x.pem", is_given=True).remedy
+    policy: dict[str, object] = {"profile": "published", "ca_file": "/x.pem"}
+    monkeypatch.setattr(config, "organization", lambda account: config.Organization(policy=policy))
+    with pytest.raises(NotSupported) as bound:
+        profile.operation("delete")
+    ask = "ask the administrator of this computer to correct the policy"
+    assert bound.value.remedy == f"{ask} profile"
+    assert tls.Trust("/x.pem", is_given=True).remedy == f"{ask} ca_file"
+    with pytest.raises(ConfigError) as missing:
+        tls.trust("/nonexistent/x.pem")
+    assert missing.value.remedy == f"{ask} ca_file"

@@ -35,7 +35,7 @@ from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import SYSTEM_FOLDER, config_file, not_moved
 from zonedrive.remote.probe import ProbeResult
-from zonedrive.remote.profiles.load import is_path, load_profile, packaged
+from zonedrive.remote.profiles.load import is_installed, is_path, load_profile, packaged
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.translation import marked
 
@@ -161,6 +161,9 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
     except ZonedriveError as wrong:
         detail = f"{shown} cannot be used{_line(r', line ([0-9]+)', wrong)}"
         remedy = "correct the file, or log on again with another --profile"
+        remedy = config.unless_policy("profile", remedy)
+        if is_installed(name):
+            remedy = config.ADMINISTRATOR
         return bad(detail, remedy, here=wrong.line())
     return good(shown)
 
@@ -242,14 +245,18 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
     seen = facts.probe_result
     if isinstance(seen, ConfigError):
         remedy = "run 'zonedrive logon URL' with --ca-file, or correct SSL_CERT_FILE if it is set"
+        remedy = config.unless_policy("ca_file", remedy)
         return bad("the file of certificate authorities cannot be used", remedy, here=seen.line())
     if isinstance(seen, Untrusted) and seen.is_renewable:
         return bad(marked("it has expired, or is not valid yet"), RENEW, here=seen.line())
     if isinstance(seen, OtherHost):
         return bad(marked("it is for another host"), ADDRESS, here=seen.line())
     if isinstance(seen, Untrusted):
+        untrusted = marked("this machine does not trust it")
+        if remedy := config.unless_policy("ca_file", ""):
+            return bad(untrusted, remedy, here=seen.line())
         return bad(
-            marked("this machine does not trust it"),
+            untrusted,
             "run 'zonedrive logon URL' with --ca-file and your authority's certificate; if"
             " it was trusted before, do not continue, and ask the administrator",
             here=f"{seen.message}: run '{facts.logon_command} --ca-file PEM'; if it was trusted"

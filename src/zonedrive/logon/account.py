@@ -114,14 +114,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
     def logon_command(self, *, session_only: bool = False) -> str:
-        """Return the shell command that repeats this logon, with --session-only if requested."""
+        """Return the shell command that repeats this logon, with --session-only if requested.
+
+        The command saves the password if this logon did, unless the policy forbids it now.
+        """
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
             words += ["--account", self.name]
         if session_only:
             words.append("--session-only")
-        if self.keeps_password:
+        if self.keeps_password and config.organization(self.name).allows_saved_password:
             words.append("--save-password")
         return shlex.join(words)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, destroy, forget_data
@@ -161,3 +162,13 @@ def test_the_command_to_log_on_again_can_be_pasted(fields: dict[str, str], comma
     """The command works in any shell, whatever the names are."""
     kept = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | fields
     assert Account(**kept).logon_command() == command
+
+
+def test_the_command_to_log_on_again_saves_no_password_against_the_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A logon with --save-password would be refused."""
+    forbidding = config.Organization(policy={"save_password": False})
+    monkeypatch.setattr(config, "organization", lambda account: forbidding)
+    kept = msgspec.structs.replace(ALICE, keeps_password=True)
+    assert kept.logon_command() == ALICE.logon_command()

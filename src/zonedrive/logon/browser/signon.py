@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import trio
 
+from zonedrive.config import unless_policy
 from zonedrive.errors import (
     BadAnswer,
     CredentialsRefused,
@@ -154,7 +155,9 @@ class Browser:
         if way is None:
             raise NotSupported(
                 f"the profile {profile!r} does not define the answer of a sign-on in a browser",
-                remedy="log on with a --profile that has a table [sign_on]",
+                remedy=unless_policy(
+                    "profile", "log on with a --profile that has a table [sign_on]"
+                ),
             )
         if isinstance(where, str) and not way.redirect:
             raise NotSupported(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from zonedrive.config import unless_policy
 from zonedrive.errors import NotSupported, ProfileError
 from zonedrive.remote.urls import PLACEHOLDER, Request, fill_path
 from zonedrive.remote.wire.fields import member
@@ -254,7 +255,7 @@ class Profile:
         of = f" of a {KINDS[bool(folder)]}" if other else ""
         raise NotSupported(
             f"the profile {self.name!r} has no endpoint for {name}{of}",
-            remedy="log on with a --profile that has it",
+            remedy=unless_policy("profile", "log on with a --profile that has it"),
         )
 
     def require_log(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from zonedrive.config import unless_policy
 from zonedrive.errors import ConfigError, Unreachable
 from zonedrive.paths import require_file
 from zonedrive.translation import marked
@@ -42,7 +43,7 @@ class Trust:
     @property
     def remedy(self) -> str:
         """Remedy for a certificate whose authority is not trusted."""
-        return marked(OTHER_FILE if self.is_given else OWN_AUTHORITY)
+        return unless_policy("ca_file", marked(OTHER_FILE if self.is_given else OWN_AUTHORITY))
 
 
 class Explained(ssl.SSLError):
@@ -62,7 +63,8 @@ def trust(ca_file: str | Path | None = None) -> Trust:
     """
     if ca_file is None:
         return _system()
-    _require_certificate(ca_file, "give a file with certificates in PEM form to --ca-file")
+    remedy = unless_policy("ca_file", "give a file with certificates in PEM form to --ca-file")
+    _require_certificate(ca_file, remedy)
     return Trust(str(ca_file), is_given=True)
 
 

@@ -172,15 +172,18 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         """
         return self.base_url in (None, service_address.base_url(base_url))
 
-    def check_service(self, base_url: str, option: str = "") -> None:
+    def check_service(self, base_url: str, option: str | None = None) -> None:
         """Raise ConfigError if the policy names a service other than `base_url`.
 
-        `option` is the option of the commands that selects the account.
+        `option` is the option of the commands that selects the account whose service `base_url` is;
+        None means that the user has just entered `base_url`.
         """
         if "base_url" in self.policy and not self.is_service(base_url):
             raise ConfigError(
                 f"the organization's policy allows only {self.base_url}, not {base_url}",
-                remedy=f"run 'zonedrive logon{option}' without an address",
+                remedy="leave the address out"
+                if option is None
+                else f"run 'zonedrive logon{option}' without an address",
             )
 
     def check_logon(self, *, ca_file: str | None, profile: str | None, save_password: bool) -> None:

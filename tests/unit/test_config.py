@@ -284,6 +284,13 @@ def test_a_policy_names_the_only_service(file: Path, text: str) -> None:
         system.check_service(same)
     with pytest.raises(ConfigError, match=r"allows only https://a\.example"):
         system.check_service("https://b.example")
+    for option, remedy in (
+        (None, "leave the address out"),
+        (" --account work", "run 'zonedrive logon --account work' without an address"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            system.check_service("https://b.example", option)
+        assert refused.value.remedy == remedy
 
 
 def test_a_policy_may_name_the_service_in_unicode(file: Path) -> None:

@@ -111,7 +111,7 @@ def new_credentials(
     if given is None:
         raise click.UsageError("Missing argument 'BASE_URL', as there is no logon on this machine.")
     url = checked(given)
-    shared.check_service(url)
+    shared.check_service(url, None if base_url else AccountPaths(account).option)
     if shared.is_service(url):
         ca_file = ca_file or shared.ca_file
     if known is not None and known.base_url == url:

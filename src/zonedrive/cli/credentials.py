@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Text, account_option
+from zonedrive.cli.options import Name, account_option
 from zonedrive.errors import NotLoggedOn
 from zonedrive.paths import AccountPaths
 
@@ -77,7 +77,7 @@ def password(account: str, password_stdin: bool) -> None:
 @click.argument("base_url", metavar="[BASE_URL]", required=False)
 @account_option
 @click.option(
-    "--username", type=Text(), metavar="USER", help="User name.  [default: the user of the account]"
+    "--username", type=Name(), metavar="USER", help="User name.  [default: the user of the account]"
 )
 @click.option(
     "--ca-file",

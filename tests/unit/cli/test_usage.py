@@ -19,6 +19,7 @@ LOGON = ("logon", "https://a.example", "--username", "u", "--password-stdin")
         ((*LOGON, "--ca-file", "empty.pem"), "--ca-file: empty.pem holds no certificate"),
         ((*LOGON, "--profile", "none.toml"), "--profile: the profile none.toml does not exist"),
         ((*LOGON, "--profile", "nothing"), "--profile: there is no profile 'nothing'"),
+        (("new-credentials", "--username", ""), "invalid value for '--username': it is empty"),
         (("logon", "ftp://a.example"), "'ftp://a.example' is not an https:// address"),
         (("logon", "http://a.example"), "'http://a.example' is plain HTTP"),
     ],

@@ -244,7 +244,8 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
     try:
         text, found = _document(path, ADMINISTRATOR)
     except ConfigError as wrong:
-        return Organization(closed=everything, problems=(wrong,))
+        asked = ConfigError(wrong.message, remedy=ADMINISTRATOR)
+        return Organization(closed=everything, problems=(asked,))
     policy, accounts = found.pop("policy", {}), found.pop("account", {})
     problems: list[ConfigError] = []
     ours = accounts.get(account, {}) if isinstance(accounts, dict) else None

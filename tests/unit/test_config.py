@@ -366,3 +366,17 @@ def test_a_remedy_names_no_option_that_the_policy_refuses(monkeypatch: pytest.Mo
     with pytest.raises(ConfigError) as missing:
         tls.trust("/nonexistent/x.pem")
     assert missing.value.remedy == f"{ask} ca_file"
+
+
+@pytest.mark.parametrize("wrong", ["link", "folder", "bytes"])
+def test_a_file_of_the_administrator_is_not_corrected_by_a_user(tmp_path: Path, wrong: str) -> None:
+    """The remedy for a file that cannot be read is to ask the administrator."""
+    place = tmp_path / "config.toml"
+    if wrong == "link":
+        place.symlink_to("/nonexistent/x")
+    elif wrong == "folder":
+        place.mkdir()
+    else:
+        place.write_bytes(b"# \xff")
+    (problem,) = config.organization("default", tmp_path).problems
+    assert problem.remedy == config.ADMINISTRATOR

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from zonedrive.config import Organization, profile_at
+from zonedrive.config import ADMINISTRATOR, Organization, profile_at
 from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
@@ -138,9 +138,10 @@ class Logon:
         alike = former if former is not None and former.base_url == base else None
         profile = self._profile(alike)
         known_profile = load_profile(profile)
-        used_ca = alike.ca_file if alike else None
-        ca_file = self._request.ca_file or used_ca or self._request.default_ca_file
+        ca_file = self._request.ca_file or (alike.ca_file if alike else None)
         certificates = None if ca_file is None else read_certificates(Path(ca_file))
+        if ca_file is None and self._request.default_ca_file is not None:
+            ca_file, certificates = self._default_certificates(self._request.default_ca_file)
         if former is not alike:
             before.refuse_takeover()
         store = self._usable_store()
@@ -300,6 +301,18 @@ class Logon:
     def _profile(self, alike: Account | None) -> str:
         used = alike.profile if alike and alike.profile != "published" else None
         return profile_at(self._request.profile or used or self._request.default_profile, Path())
+
+    def _default_certificates(self, ca_file: str) -> tuple[str | None, bytes | None]:
+        """Return the organization's CA file and its certificates.
+
+        If the file cannot be used, print a warning and return (None, None), because an error in the
+        administrator's defaults prevents no logon.
+        """
+        try:
+            return ca_file, read_certificates(Path(ca_file))
+        except ConfigError as wrong:
+            self._tell(ConfigError(wrong.message, remedy=ADMINISTRATOR).line())
+            return None, None
 
     def _change(self, profile: Profile) -> PasswordChange | None:
         if self._new_password is None or not profile.can("change_password"):

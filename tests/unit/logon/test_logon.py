@@ -625,3 +625,14 @@ async def test_without_a_keyring_the_place_of_the_password_is_reported(office: O
     assert any("the password beside it" in line for line in office.told)
     for file in office.paths.state.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_default_authority_that_cannot_be_read_prevents_no_logon(office: Office) -> None:
+    """The user is warned, and the system's authorities are used; a policy would be closed."""
+    account = await office.log_on(default_ca_file="/nonexistent/ca.pem")
+    assert account.ca_file is None
+    assert office.opened == [(BASE, None)]
+    assert any(
+        line.startswith("/nonexistent/ca.pem does not exist; ask the administrator")
+        for line in office.told
+    )

@@ -6,7 +6,6 @@ leads to another host or has a segment `.` or `..`.
 
 import errno
 import math
-import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+from zonedrive.config import ADMINISTRATOR
 from zonedrive.errors import ProfileError
 from zonedrive.paths import SYSTEM_FOLDER, expanded, require_file
 from zonedrive.remote.profiles.operations import (
@@ -78,7 +78,7 @@ def load_profile(name_or_path: str) -> Profile:
     known = packaged()
     if name_or_path not in known:
         if ours := _installed(name_or_path):
-            return parse_profile(_read(ours), ours.stem, str(ours))
+            return parse_profile(_read(ours, ADMINISTRATOR), ours.stem, str(ours))
         raise ProfileError(
             f"there is no profile {name_or_path!r}",
             remedy=f"use {' or '.join(known)}, or the path of a file (ending in .toml)",
@@ -108,9 +108,18 @@ def is_installed(name_or_path: str) -> bool:
 
 
 def _installed(name: str) -> Path | None:
+    """Return the file of a profile that the administrator installed, or None.
+
+    A file to which this user has no access counts: reading the file raises the error.
+    """
     file = SYSTEM_FOLDER / "profiles" / f"{name}.toml"
-    # Unlike `Path.exists`, this is False for a name that is too long for a file.
-    return file if os.path.exists(file) else None  # noqa: PTH110
+    try:
+        file.stat()
+    except PermissionError:
+        return file
+    except (OSError, ValueError):  # missing, or the name is too long for a file or has a null byte
+        return None
+    return file
 
 
 def packaged() -> list[str]:
@@ -119,7 +128,7 @@ def packaged() -> list[str]:
     return sorted(file.name[:-5] for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, remedy: str = "check the path, or the file") -> str:
     require_file(path)
     try:
         with path.open("rb") as file:
@@ -136,7 +145,7 @@ def _read(path: Path) -> str:
             ) from wrong
         reason = getattr(wrong, "strerror", None) or wrong
         raise ProfileError(
-            f"the profile {path} cannot be read ({reason})", remedy="check the path, or the file"
+            f"the profile {path} cannot be read ({reason})", remedy=remedy
         ) from wrong
 
 

@@ -1,5 +1,7 @@
 """Profiles: what a deployment offers beyond the published interface, as checked data."""
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zonedrive.config import ADMINISTRATOR
 from zonedrive.errors import NotSupported, ProfileError, Rejected
 from zonedrive.remote.profiles import load
 from zonedrive.remote.profiles.load import (
@@ -189,3 +192,21 @@ def test_an_addition_to_the_error_of_a_profile_is_not_kept() -> None:
             profile.operation("deleted")
         assert found.value.line() == "x.toml, line 1: no; r"
         found.value.message += " (zone 'Board')"
+
+
+def test_a_profile_without_access_is_not_a_missing_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user must ask the administrator for access to the folder or the file."""
+    monkeypatch.setattr(load, "SYSTEM_FOLDER", tmp_path)
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    for name in ("stat", "open"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(ProfileError) as found:
+        load_profile("acme")
+    monkeypatch.undo()
+    assert found.value.message.endswith("acme.toml cannot be read (Permission denied)")
+    assert found.value.remedy == ADMINISTRATOR

@@ -461,7 +461,8 @@ async def dismiss(
     """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
     If this fails, call `tell` with a message instead of raising an error. `which` describes the
-    bearer token for the user, for example "your previous token".
+    bearer token for the user, for example "your previous token". The message is omitted if the
+    service does not accept the bearer token any more.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"
@@ -475,6 +476,8 @@ async def dismiss(
                 if not known.can("revoke_token"):
                     why = "the deployment profile cannot revoke tokens"
                 is_ended = await revoke(access, known, bearer)
+                if not is_ended:
+                    await access.check()  # the token may have been revoked elsewhere
         except NotLoggedOn:
             is_ended = True
         except (RemoteError, ConfigError):

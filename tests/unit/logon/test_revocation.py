@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, say
+from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
 from tests.unit.logon.test_logon import Office
 from zonedrive import errors
@@ -165,3 +165,14 @@ async def test_a_logoff_revokes_the_token_with_the_profile_of_the_settings(
     monkeypatch.setattr(logoff_command, "open_access", office.opening)
     await logoff_command._end_at_service(account, office.store)
     assert ended(office) == [(REVOKE, TOKEN)]
+
+
+async def test_a_previous_token_that_was_revoked_elsewhere_is_not_called_valid(
+    office: Office,
+) -> None:
+    """The service is asked, because a token from another program has no known end."""
+    await office.log_on(token="first")
+    office.desk.answer("GET /api/zones", say(200, []), refuse(401, "AUTHORIZATION_FAILED"))
+    office.told.clear()
+    await office.log_on(token="second")
+    assert not [line for line in office.told if "remains valid" in line]

@@ -209,6 +209,9 @@ def test_defaults_of_the_administrator_are_below_the_users_settings(file: Path) 
     assert system.ca_file == str(file.parent / "etc/ca.pem")
     assert not system.problems
     assert config.organization("work", file.parent / "etc").base_url is None
+    (file.parent / "etc/config.toml").write_text('profile = "acme"')
+    system = config.organization("work", file.parent / "etc")
+    assert (system.profile, config.load(file, "work", system=system).profile) == ("acme", None)
 
 
 def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:

@@ -76,7 +76,8 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     username: str  # "": prompt, or take the name from the browser sign-on
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
-    profile: str | None = None  # None: as at the last logon to the same service, else published
+    # None: as at the last logon to the same service if that was not `published`, else the default
+    profile: str | None = None
     default_ca_file: str | None = None  # the organization's CA file, if the previous logon has none
     default_profile: str = "published"
     token_days: int | None = 90  # None: keep only the session
@@ -299,6 +300,7 @@ class Logon:
         return False
 
     def _profile(self, alike: Account | None) -> str:
+        # `published` may be from the time before the organization had a profile.
         used = alike.profile if alike and alike.profile != "published" else None
         return profile_at(self._request.profile or used or self._request.default_profile, Path())
 

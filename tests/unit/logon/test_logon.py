@@ -636,3 +636,10 @@ async def test_a_default_authority_that_cannot_be_read_prevents_no_logon(office:
         line.startswith("/nonexistent/ca.pem does not exist; ask the administrator")
         for line in office.told
     )
+
+
+async def test_the_previous_profile_is_used_again_unless_it_is_published(office: Office) -> None:
+    """An account from the time before the organization had a profile gets this profile."""
+    assert (await office.log_on(profile="published")).profile == "published"
+    assert (await office.log_on(default_profile="sandbox")).profile == "sandbox"
+    assert (await office.log_on(default_profile="published")).profile == "sandbox"

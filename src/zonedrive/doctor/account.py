@@ -35,7 +35,13 @@ from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import SYSTEM_FOLDER, config_file, not_moved
 from zonedrive.remote.probe import ProbeResult
-from zonedrive.remote.profiles.load import is_installed, is_path, load_profile, packaged
+from zonedrive.remote.profiles.load import (
+    hidden_file,
+    is_installed,
+    is_path,
+    load_profile,
+    packaged,
+)
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.translation import marked
 
@@ -165,6 +171,9 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
         if is_installed(name):
             remedy = config.ADMINISTRATOR
         return bad(detail, remedy, here=wrong.line())
+    if file := hidden_file(name):
+        detail = f"the packaged profile {name} is in use, and not {file}"
+        return bad(detail, "ask the administrator of this computer to rename the file")
     return good(shown)
 
 

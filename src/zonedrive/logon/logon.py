@@ -61,7 +61,7 @@ from zonedrive.logon.secrets import (
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, require_file, require_room, write_private
-from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.load import hidden_file, load_profile
 from zonedrive.remote.profiles.operations import Profile
 from zonedrive.service_address import base_url
 from zonedrive.translation import marked
@@ -139,6 +139,11 @@ class Logon:
         alike = former if former is not None and former.base_url == base else None
         profile = self._profile(alike)
         known_profile = load_profile(profile)
+        if file := hidden_file(profile):
+            self._tell(
+                f"{file} is not used, because zonedrive has a profile {profile} of its own; ask the"
+                " administrator of this computer to rename the file"
+            )
         ca_file = self._request.ca_file or (alike.ca_file if alike else None)
         certificates = None if ca_file is None else read_certificates(Path(ca_file))
         if ca_file is None and self._request.default_ca_file is not None:

@@ -415,3 +415,18 @@ def test_a_folder_that_another_user_created_is_reported_without_names(
     written = report.text(DoctorFacts(AccountPaths("nobody"), dict), [])
     assert "running: unknown" in written
     assert str(tmp_path) not in written
+
+
+def test_a_profile_with_the_name_of_a_packaged_one_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packaged profile is used, so the administrator must rename the file."""
+    monkeypatch.setattr(load, "SYSTEM_FOLDER", tmp_path)
+    profile = facts(settings=Settings(profile="sandbox"), account=object())
+    found = account.profile(profile)
+    assert found is not None and found.ok
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "sandbox.toml").touch()
+    found = account.profile(profile)
+    assert found is not None and not found.ok
+    assert found.remedy == "ask the administrator of this computer to rename the file"

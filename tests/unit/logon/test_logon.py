@@ -32,6 +32,7 @@ from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import CredentialsStore, FileStore, KeyringTimeout, Secret, SecretStore
 from zonedrive.paths import AccountPaths
+from zonedrive.remote.profiles import load
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -643,3 +644,14 @@ async def test_the_previous_profile_is_used_again_unless_it_is_published(office:
     assert (await office.log_on(profile="published")).profile == "published"
     assert (await office.log_on(default_profile="sandbox")).profile == "sandbox"
     assert (await office.log_on(default_profile="published")).profile == "sandbox"
+
+
+async def test_a_profile_file_that_is_not_used_is_named(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packaged profile of the same name is used."""
+    monkeypatch.setattr(load, "SYSTEM_FOLDER", tmp_path)
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles" / "sandbox.toml").touch()
+    await office.log_on(profile="sandbox")
+    assert any("sandbox.toml is not used, because" in line for line in office.told)

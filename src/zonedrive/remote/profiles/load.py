@@ -107,6 +107,11 @@ def is_installed(name_or_path: str) -> bool:
     return _installed(name_or_path) is not None
 
 
+def hidden_file(name_or_path: str) -> Path | None:
+    """Return the administrator's profile that a packaged profile of this name hides, or None."""
+    return _installed(name_or_path) if name_or_path in packaged() else None
+
+
 def _installed(name: str) -> Path | None:
     """Return the file of a profile that the administrator installed, or None.
 

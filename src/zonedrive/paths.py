@@ -361,6 +361,18 @@ def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     )
 
 
+def unmoved_accounts() -> list[AccountPaths]:
+    """Return the accounts whose state folder must be moved, see `not_moved`, sorted by name."""
+    found = []
+    with contextlib.suppress(NoHomeDirectory):
+        for file in sorted(_base("XDG_STATE_HOME", ".local/state").glob("*/account.json")):
+            with contextlib.suppress(BadOption):  # not a folder of zonedrive
+                paths = AccountPaths(file.parent.name)
+                if not_moved(paths):
+                    found.append(paths)
+    return found
+
+
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on; its remedy names the other accounts.
 

@@ -15,7 +15,7 @@ from typing import Any
 from zonedrive import __version__
 from zonedrive.cli import control_client
 from zonedrive.errors import ConfigError, StoreError, ZonedriveError
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, unmoved_accounts
 
 ASK_SECONDS = 5.0
 STATES = ("online", "offline", "logon-required", "unmounted", "died", "unknown")
@@ -34,12 +34,20 @@ class Metrics:
         """Add the metrics of an account; omit each metric that cannot be read."""
         self._labels = {"uid": str(os.getuid()), "account": paths.account}
         found, state = self._asked(paths)
-        self._gauge("up", "1 if a daemon serves the account and answers.", bool(found))
-        states = [({"state": each}, each == state) for each in STATES]
-        self.add("state", "gauge", "1 for the state of the account.", states)
+        self._state(state, is_up=bool(found))
         self._local(paths)
         self._cache(paths, found)
         self._daemon(found)
+
+    def collect_unmoved(self, paths: AccountPaths) -> None:
+        """Add the state of an account whose state folder must be moved before its next use."""
+        self._labels = {"uid": str(os.getuid()), "account": paths.account}
+        self._state("unknown", is_up=False)
+
+    def _state(self, state: str, *, is_up: bool) -> None:
+        self._gauge("up", "1 if a daemon serves the account and answers.", is_up)
+        states = [({"state": each}, each == state) for each in STATES]
+        self.add("state", "gauge", "1 for the state of the account.", states)
 
     def _asked(self, paths: AccountPaths) -> tuple[dict[str, Any], str]:
         """Return the daemon's metrics, or {} if no daemon responds, and the account's state."""
@@ -148,6 +156,11 @@ def of_accounts(account: str | None) -> str:
     if account is not None:
         control_client.require_logon(account)
     metrics = Metrics()
-    for paths in [AccountPaths(account)] if account is not None else control_client.accounts():
-        metrics.collect(paths)
+    unmoved = unmoved_accounts() if account is None else []
+    listed = [AccountPaths(account)] if account is not None else control_client.accounts()
+    for paths in listed:
+        if paths not in unmoved:
+            metrics.collect(paths)
+    for paths in unmoved:
+        metrics.collect_unmoved(paths)
     return metrics.text()

@@ -9,6 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.cli.stand_in import StandIn, log_on, run
+from zonedrive import paths
+from zonedrive.cli import metrics
 from zonedrive.cli.metrics import Metrics
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.request_times import BOUNDS, RequestTimes
@@ -167,3 +169,15 @@ def test_names_follow_the_conventions(measured: StandIn) -> None:
             assert all(one.name.endswith("_total") for one in family.samples)
         elif family.type == "histogram":
             assert family.name.endswith(UNITS)
+
+
+def test_an_account_that_must_be_moved_has_an_unknown_state(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pending changes are not counted, because they are not where they are expected."""
+    log_on()
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": home / "elsewhere"})
+    found = samples(metrics.of_accounts(None))
+    assert found["zonedrive_up default"] == 0
+    assert found["zonedrive_state default unknown"] == 1
+    assert "zonedrive_pending_changes default" not in found

@@ -237,6 +237,48 @@ def test_a_save_that_a_policy_forbids(desk: Mounted, forbidden: str, save: objec
     assert desk.status()["outbox"]["failed"] == 1
 
 
+POLICY = '[policy]\nlocal_only = ["salaries.xlsx", "*-internal.docx"]\n'
+FORBIDDEN = ["salaries.xlsx", "q3-internal.docx", f"{'x' * 230}-internal.docx"]
+
+
+def copies_at(desk: Mounted, name: str) -> list[str]:
+    """Return the names of conflict copies on this machine, while the service has `name` alone."""
+    shown = desk.names(desk.root)
+    assert set(desk.zone.listing()) == SEEDED | {name}
+    assert desk.zone.read(name) == b"by Bob again\n"
+    assert (desk.root / name).read_bytes() == b"by Bob again\n"
+    return [each for each in shown if " (conflict, " in each]
+
+
+@pytest.mark.parametrize("name", FORBIDDEN, ids=["exact", "suffix", "shortened"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["edited", "new"])
+def test_a_conflict_copy_of_a_file_that_a_policy_forbids(
+    desk: Mounted, name: str, is_new: bool
+) -> None:
+    """The copy is not uploaded either, also after a restart, until somebody gives it a name."""
+    desk.allow("forbids this upload", "becomes a conflict copy")
+    if is_new:  # saved before the policy
+        (desk.root / name).write_bytes(b"secret\n")
+    else:
+        desk.zone.write(name, b"by Bob\n")
+        assert (desk.root / name).read_bytes() == b"by Bob\n"
+    (virtual(desk).folder / "account" / "config.toml").write_text(POLICY)
+    kill(desk)
+    if not is_new:
+        (desk.root / name).write_bytes(b"secret\n")
+        assert desk.try_sync() == 1
+    desk.zone.write(name, b"by Bob again\n")
+    assert desk.try_sync() == 1
+    kill(desk)
+    assert desk.try_sync() == 1
+    (copy,) = copies_at(desk, name)
+    assert (desk.root / copy).read_bytes() == b"secret\n"
+    assert desk.status()["outbox"]["failed"] == 1
+    (desk.root / copy).rename(desk.root / "public.txt")
+    desk.sync()
+    assert desk.zone.read("public.txt") == b"secret\n"
+
+
 def test_no_file_of_the_service_replaces_what_a_policy_forbids_to_upload(
     desk: Mounted, forbidden: str
 ) -> None:

@@ -1,6 +1,5 @@
 """Names and records of conflict copies."""
 
-import re
 import socket
 import time
 
@@ -8,10 +7,9 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Conflict
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import fits, is_aside, safe, with_mark
+from zonedrive.state.names import CONFLICT_MARK, fits, is_aside, safe, with_mark
 
 UNKNOWN = "?"  # author of a replaced version that the service does not name
-_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
@@ -30,7 +28,7 @@ def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
     A temporary name, or another name of a conflict copy, does not end the conflict. Call within a
     transaction.
     """
-    if name != inode.remote_name and not (is_aside(name) or _MARK.search(name)):
+    if name != inode.remote_name and not (is_aside(name) or CONFLICT_MARK.search(name)):
         state.intents.conflicts.drop(inode.ino)
 
 
@@ -52,7 +50,7 @@ def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str
 
 def is_copy_name(name: str, original: str) -> bool:
     """Return True if `name` is the conflict-copy name of a file with the name `original`."""
-    return any(with_mark(original, mark[0]) == name for mark in _MARK.finditer(name))
+    return any(with_mark(original, mark[0]) == name for mark in CONFLICT_MARK.finditer(name))
 
 
 def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:

@@ -28,7 +28,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidations
 from zonedrive.state.leaving_entries import LeavingEntries
-from zonedrive.state.names import MAX_BYTES, fits, shows, typed
+from zonedrive.state.names import MAX_BYTES, fits, name_of_original, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequest
@@ -113,11 +113,18 @@ class LocalState(Stores):
 
     def stays_local(self, parent: Inode, name: str) -> bool:
         """Return True if an entry with this name in this folder is never uploaded."""
-        return parent.local or bool(self._local_only.match(name))
+        is_local_only = bool(self._local_only.match(name)) or self.is_never_uploaded(name)
+        return parent.local or is_local_only
 
     def is_never_uploaded(self, name: str) -> bool:
-        """Return True if the organization's policy forbids uploading files with this name."""
-        return bool(self._never_uploaded.match(name))
+        """Return True if the organization's policy forbids uploading files with this name.
+
+        A conflict copy is treated like its original. If the name of the original is not known
+        completely, each policy forbids the upload.
+        """
+        if (original := name_of_original(name)) is None:
+            return bool(self.settings.never_uploaded)
+        return any(map(self._never_uploaded.match, (name, original)))
 
     def local(self, ino: int) -> Local:
         """Return the inode's local changes that the service does not have yet."""

@@ -204,6 +204,21 @@ def _cut(text: str, size: int) -> str:
     return text.encode()[:size].decode("utf-8", "ignore")
 
 
+CONFLICT_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
+_MOST_LOST = 3  # bytes; `_cut` removes at most these more than necessary, the rest of a character
+
+
+def name_of_original(name: str) -> str | None:
+    """Return `name` without the marks of a conflict copy, or None if the rest may be incomplete.
+
+    `with_mark` shortens a long name to MAX_BYTES, less at most _MOST_LOST bytes.
+    """
+    original = CONFLICT_MARK.sub("", name)
+    is_marked = original != name or _MARK.search(name)
+    is_shortened = is_marked and len(name.encode()) >= MAX_BYTES - _MOST_LOST
+    return None if is_shortened else original
+
+
 def folded(name: str) -> str:
     """Return a form that names have in common if they differ only in case or Unicode normalization.
 

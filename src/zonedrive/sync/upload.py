@@ -295,7 +295,8 @@ class Uploader:
         forbids the upload.
         """
         reconciler = self._reconciler
-        if self._state.is_never_uploaded(request.name):
+        names = request.name, self._state.remote_name(inode)
+        if any(map(self._state.is_never_uploaded, names)):
             raise StoreError("the organization's policy forbids this upload", remedy=KEPT_HERE)
         is_current = self._state.intents.content_snapshot(intent).is_current
         if not is_current or inode.remote_id != request.remote_id:

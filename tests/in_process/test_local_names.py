@@ -4,6 +4,8 @@ Nothing is removed on the service, except what somebody removes or replaces here
 """
 
 import errno
+import unicodedata
+from typing import Literal
 
 import pytest
 
@@ -277,6 +279,25 @@ def test_a_conflict_copy_of_a_file_that_a_policy_forbids(
     (desk.root / copy).rename(desk.root / "public.txt")
     desk.sync()
     assert desk.zone.read("public.txt") == b"secret\n"
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("policy_form", ["NFC", "NFD"])
+def test_a_policy_forbids_each_unicode_spelling_of_a_name(
+    desk: Mounted, form: Literal["NFC", "NFD"], policy_form: Literal["NFC", "NFD"]
+) -> None:
+    """Programs of other systems compose letters with accents differently."""
+    glob = unicodedata.normalize(policy_form, "Gehälter*")
+    policy = virtual(desk).folder / "account" / "config.toml"
+    policy.write_text(f'[policy]\nlocal_only = ["{glob}"]\n')
+    desk.restart()
+    name = unicodedata.normalize(form, "GEHÄLTER 2026.xlsx")
+    (desk.root / name).write_bytes(b"secret\n")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    assert desk.xattr(desk.root / name, "user.zonedrive.state") == "local"
+    reason = virtual(desk).command("place", path=f"Zone 01/{name}")["unknown"]
+    assert f"matches {glob!r}, of local_only" in reason
 
 
 def test_no_file_of_the_service_replaces_what_a_policy_forbids_to_upload(

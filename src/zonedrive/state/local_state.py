@@ -8,7 +8,7 @@ import errno
 import fnmatch
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidations
 from zonedrive.state.leaving_entries import LeavingEntries
-from zonedrive.state.names import MAX_BYTES, fits, name_of_original, shows, typed
+from zonedrive.state.names import MAX_BYTES, composed, fits, name_of_original, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of, ino_of
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequest
@@ -46,9 +46,14 @@ ATIMES = 100_000
 COPIES = 10_000
 
 
-def _matching(globs: tuple[str, ...], flags: int) -> re.Pattern[str]:
-    """Return a regular expression that matches a name if any of the globs matches it."""
-    return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)", flags)
+def _matching(globs: Iterable[str], *, any_case: bool) -> Callable[[str], bool]:
+    """Return a predicate that tells whether any of the globs matches a name.
+
+    Unicode has several spellings of most letters with accents, which count as the same letter.
+    """
+    expression = "|".join(fnmatch.translate(composed(glob)) for glob in globs)
+    pattern = re.compile(expression or "(?!)", re.IGNORECASE if any_case else 0)
+    return lambda name: bool(pattern.match(composed(name)))
 
 
 @dataclass(eq=False)
@@ -93,8 +98,8 @@ class LocalState(Stores):
         self.folder_released: Observers[[int]] = Observers()
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
         never = self.settings.never_uploaded  # patterns of a policy, which are also in `local_only`
-        self._local_only = _matching(self.settings.local_only, re.IGNORECASE if never else 0)
-        self._never_uploaded = _matching(never, re.IGNORECASE)
+        self._is_local_only = _matching(self.settings.local_only, any_case=bool(never))
+        self._is_never_uploaded = _matching(never, any_case=True)
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
@@ -113,8 +118,13 @@ class LocalState(Stores):
 
     def stays_local(self, parent: Inode, name: str) -> bool:
         """Return True if an entry with this name in this folder is never uploaded."""
-        is_local_only = bool(self._local_only.match(name)) or self.is_never_uploaded(name)
-        return parent.local or is_local_only
+        return parent.local or self._is_local_only(name) or self.is_never_uploaded(name)
+
+    def local_only_glob(self, name: str) -> str | None:
+        """Return the first glob of the setting `local_only` that matches the name, or None."""
+        any_case = bool(self.settings.never_uploaded)
+        globs = self.settings.local_only
+        return next((each for each in globs if _matching([each], any_case=any_case)(name)), None)
 
     def is_never_uploaded(self, name: str) -> bool:
         """Return True if the organization's policy forbids uploading files with this name.
@@ -124,7 +134,7 @@ class LocalState(Stores):
         """
         if (original := name_of_original(name)) is None:
             return bool(self.settings.never_uploaded)
-        return any(map(self._never_uploaded.match, (name, original)))
+        return any(map(self._is_never_uploaded, (name, original)))
 
     def local(self, ino: int) -> Local:
         """Return the inode's local changes that the service does not have yet."""

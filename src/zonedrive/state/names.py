@@ -219,6 +219,11 @@ def name_of_original(name: str) -> str | None:
     return None if is_shortened else original
 
 
+def composed(name: str) -> str:
+    """Return the form that names have in common if they differ only in Unicode normalization."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
 def folded(name: str) -> str:
     """Return a form that names have in common if they differ only in case or Unicode normalization.
 

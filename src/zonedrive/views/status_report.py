@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache, partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -470,10 +469,7 @@ class StatusReport:
             return marked(
                 "recovered from a damaged database, and only here; copy it to where it belongs"
             )
-        settings = self._state.settings
-        fold = str.lower if settings.never_uploaded else str
-        globs = (one for one in settings.local_only if fnmatchcase(fold(top.name), fold(one)))
-        glob = next(globs, None)
+        glob = self._state.local_only_glob(top.name)
         whose = "its name" if top is inode else f"the name of {top.name!r}"
         why = f"{whose} matches {glob!r}, of local_only" if glob else f"{whose} was in local_only"
         if inode.remote_id is None:

@@ -329,7 +329,15 @@ def _of_organization(
     names = (
         POLICIES if table == ("policy",) else (*NAMES, "base_url", "ca_file") if table else NAMES
     )
-    return _checked(name, value, where, folder, names)
+    found = _checked(name, value, where, folder, names)
+    if name == "local_only" and table == ("policy",):  # must not be without effect
+        for glob in typing.cast(tuple[str, ...], found):
+            if not glob or "/" in glob:
+                raise ConfigError(
+                    f"{where}: local_only cannot have {glob!r}, which is no name of a file",
+                    remedy="use names without folders",
+                )
+    return found
 
 
 def _require_certificates(path: Path, where: str) -> None:

@@ -259,6 +259,19 @@ def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -
     assert str(file.parent / "etc/config.toml") in system.problems[0].message
 
 
+@pytest.mark.parametrize("glob", ["HR/*.xlsx", "/x.pst", ""])
+def test_a_policy_whose_names_no_file_can_have_forbids_all_uploads(file: Path, glob: str) -> None:
+    """It would have no effect, because only names are compared, without their folders."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text(f'[policy]\nlocal_only = ["*.pst", "{glob}"]\n')
+    system = config.organization("default", file.parent / "etc")
+    assert system.is_read_only
+    (problem,) = system.problems
+    assert f"config.toml:2: local_only cannot have {glob!r}" in problem.line()
+    file.write_text(f'local_only = ["{glob}"]')  # a user's own list is as before
+    assert config.load(file, "default").local_only == (glob,)
+
+
 def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
     """The others apply; a wrong default is ignored."""
     (file.parent / "etc").mkdir()

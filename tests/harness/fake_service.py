@@ -671,10 +671,19 @@ class FakeService(Service):
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
     ) -> Entry:
-        async def change(_operation: str) -> Entry:
+        move = self.profile.find("move", folder)
+        is_one = move is not None and move.uses("name")
+
+        def place(operation: str) -> Node:
+            node = self.world.find(zone_id, entry_id)
+            parent = parent_id if is_one or operation == "move" else node.parent_id
+            new = name if is_one or operation == "rename" else node.name
+            return self.world.move(zone_id, entry_id, parent, new, self.user)
+
+        async def change(operation: str) -> Entry:
             return await self._change(
                 "PUT", f"/api/sandbox/zones/{zone_id}/entries/{entry_id}", "renaming or moving",
-                lambda: self.world.move(zone_id, entry_id, parent_id, name, self.user), zone_id,
+                lambda: place(operation), zone_id,
             )  # fmt: skip
 
         async def present() -> Entry:

@@ -29,7 +29,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
-from zonedrive.state.names import aside_name, is_aside, local_name, safe
+from zonedrive.state.names import aside_name, folded, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import keep_readable
@@ -147,6 +147,10 @@ class RemoteNamespace:
             request, entry = await self._relocate(inode, parent, name)
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
+            if await self._is_way_blocked(inode, parent, name):
+                if planned.is_current:
+                    await self._step_aside(intent, inode)
+                return  # the next step is planned again
             entry = await self._in_the_way(inode, name, taken)
             if not planned.is_current:
                 return
@@ -164,6 +168,22 @@ class RemoteNamespace:
         )
         state.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
+
+    async def _is_way_blocked(self, inode: Inode, parent: str, name: str) -> bool:
+        """Return True if only a temporary name lets the inode's entry get to `name` in `parent`.
+
+        Some profiles rename and move by two requests. The first one fails if the former folder has
+        another entry `name`, and the target folder has another entry of the former name. Names that
+        differ only in case or Unicode normalization may be one name for the service.
+        """
+        above, former = inode.remote_parent, inode.remote_name
+        if not above or not former or is_aside(former) or above == parent or former == name:
+            return False
+        there = {folded(each.name) for each in await self._service.listing(inode.zone, parent)}
+        if folded(name) in there or folded(former) not in there:
+            return False
+        here = await self._service.listing(inode.zone, above)
+        return any(folded(each.name) == folded(name) for each in here)
 
     async def _step_aside(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)

@@ -1,0 +1,80 @@
+"""Profiles whose service renames and moves an entry by two requests."""
+
+import re
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests.harness.virtual_mount import VirtualMount
+from zonedrive.remote import profiles
+
+TWO = """[rename]
+method = "PUT"
+path = "/api/sandbox/zones/{zone}/entries/{entry}"
+body = { name = "{name}" }
+[move]
+method = "PUT"
+path = "/api/sandbox/zones/{zone}/entries/{entry}"
+body = { parentId = "{parent}" }
+"""
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[VirtualMount]:
+    """Yield a mount with this profile, and the folders a and b on the service."""
+    profile = tmp_path / "profile.toml"
+    sandbox = (resources.files(profiles) / "sandbox.toml").read_text()
+    profile.write_text(re.sub(r"\[move\].*?(?=\n\[)", TWO, sandbox, flags=re.DOTALL))
+    mount = VirtualMount(tmp_path, "settle=0", "refresh=1", profile=str(profile))
+    mount.mount()
+    for folder in ("a", "b"):
+        mount.zone.make_folder(folder)
+    try:
+        yield mount
+    finally:
+        mount.close()
+
+
+@pytest.mark.parametrize("taken", [(), ("a/y",), ("b/x",), ("a/y", "b/x")], ids=" ".join)
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_a_move_to_another_name(
+    desk: VirtualMount, taken: tuple[str, ...], is_folder: bool
+) -> None:
+    """The entry gets to its place, whatever has one of its names in the other folder."""
+    if is_folder:
+        desk.zone.make_folder("a/x")
+        desk.zone.write("a/x/f", b"moved")
+    else:
+        desk.zone.write("a/x", b"moved")
+    for path in taken:
+        desk.zone.write(path, path.encode())
+    identity = desk.zone.entry_id("a/x")
+    assert "x" in desk.names(desk.root / "a")
+    (desk.root / "a/x").rename(desk.root / "b/y")
+    desk.sync()
+    assert desk.zone.entry_id("b/y") == identity
+    assert desk.zone.read("b/y/f" if is_folder else "b/y") == b"moved"
+    for path in taken:
+        assert desk.zone.read(path) == path.encode()
+    assert set(desk.zone.listing("a")) == {path[2:] for path in taken if path[0] == "a"}
+    assert set(desk.zone.listing("b")) == {"y"} | {path[2:] for path in taken if path[0] == "b"}
+
+
+def test_a_coworkers_entry_at_the_target_is_kept(desk: VirtualMount) -> None:
+    """The moved file becomes a conflict copy, without a temporary name."""
+    for path in ("a/x", "a/y", "b/x"):
+        desk.zone.write(path, path.encode())
+    desk.names(desk.root / "a")
+    desk.names(desk.root / "b")
+    desk.command("pause")
+    (desk.root / "a/x").rename(desk.root / "b/y")
+    desk.zone.write("b/y", b"by Bob")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("b/y") == b"by Bob"
+    (copy,) = set(desk.zone.listing("b")) - {"x", "y"}
+    assert copy.startswith("y (conflict, ")
+    assert desk.zone.read(f"b/{copy}") == b"a/x"
+    assert set(desk.zone.listing("a")) == {"y"}

@@ -190,7 +190,8 @@ class Requests:
             return found
 
         try:
-            return await self._paginations.setdefault(kind, Pagination()).read(fetch)
+            pagination = self._paginations.setdefault(kind, Pagination())
+            return await pagination.read(fetch, sized="pageSize" in request.query)
         except BadAnswer as wrong:
             drop_tracebacks(wrong)
             raise

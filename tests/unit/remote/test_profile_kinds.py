@@ -205,6 +205,28 @@ async def test_versions_with_other_members(stage: Stage) -> None:
     assert (second.version, second.modified_ns, second.size) == ("1", 0, 0)
 
 
+@pytest.mark.parametrize("count", [0, 1, 50, 131])
+@pytest.mark.parametrize("size", ["1", "50", "1000"])
+@pytest.mark.parametrize("cap", [0, 20, 1000])
+async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> None:
+    """A listing is complete for every `pageSize` in `query`; `cap` 0 is a service without pages."""
+    stage, numbers = Stage(), [str(number) for number in range(count)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found, query = numbers, request.url.params
+        if cap:
+            length = min(cap, int(query["pageSize"]))
+            start = (int(query.get("page", 1)) - 1) * length
+            found = numbers[start : start + length]
+        return httpx.Response(200, json=[{"version": number} for number in found])
+
+    service = stage.service(answer)
+    text = f'[versions]\npath = "/api/{{file}}"\nquery = {{ pageSize = "{size}" }}\n'
+    service.profile = parse_profile(text, "ours", "ours.toml")
+    found = [version.version for version in await service.versions("z", "f")]
+    assert found == numbers
+
+
 async def test_the_time_of_a_deletion(stage: Stage) -> None:
     """The time of deletion is not published: without `fields` in the profile it is unknown."""
     said = [

@@ -14,6 +14,10 @@ If a kind is known to be paginated and the first page is full, the listing is re
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
 the page size.
 
+The request of a profile may have its own `pageSize`. A page of any length may then be a full page,
+so such a listing is read page by page, with this `pageSize`, until a page is shorter than the first
+page.
+
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
 the last page, the last item of each full page is requested again as a page of one item. If it
@@ -115,13 +119,14 @@ class Pagination:
     def __init__(self) -> None:
         self.paginated = False  # True if a page has ended a listing of this kind
 
-    async def read(self, fetch: Fetch[ValueT]) -> Page[ValueT]:
+    async def read(self, fetch: Fetch[ValueT], *, sized: bool = False) -> Page[ValueT]:
         """Return all items of one listing; of several items with the same id, only the last.
 
-        `fetch` requests one page. Raises the errors of `fetch`.
+        `fetch` requests one page. `sized` means that every request already has a `pageSize`, which
+        `fetch` replaces if its query has one. Raises the errors of `fetch`.
         """
         found: dict[object, Item[ValueT]] = {}
-        for page in await self._pages(fetch):
+        for page in await (_consistent(fetch, [], None) if sized else self._pages(fetch)):
             for item in page:
                 found[item.id if isinstance(item.id, str) else id(item)] = item
         return list(found.values())

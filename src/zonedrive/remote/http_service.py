@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import httpx
+import msgspec
 import trio
 
 from zonedrive.config import Settings
@@ -143,7 +144,12 @@ class HttpService(Service):
             return await self._changed_entry(operation, values, doing, folder)
 
         async def present() -> Entry:
-            return await self.entry(zone_id, entry_id)
+            entry = await self.entry(zone_id, entry_id)
+            if not entry.parent_id:
+                listed = await self.listing(zone_id, parent_id)
+                if any(each.id == entry_id for each in listed):
+                    return msgspec.structs.replace(entry, parent_id=parent_id)
+            return entry
 
         return await move_entry(self.profile, change, present, parent_id, name, folder)
 
@@ -314,8 +320,9 @@ async def move_entry(
 
     If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
     and moving are separate requests. `change` runs the operation `move` or `rename`, and returns
-    the changed entry. `present` requests and returns the entry. After a failure between the two
-    requests, the entry has its old name in the new folder, or its new name in the old folder.
+    the changed entry. `present` requests and returns the entry, without a parent if the service
+    does not state it and it is not `parent_id`. After a failure between the two requests, the entry
+    has its old name in the new folder, or its new name in the old folder.
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
     reached its target after STEPS steps.
     """
@@ -326,18 +333,20 @@ async def move_entry(
         return await change("move")
     entry = await present()  # an earlier attempt or another user may have done one of the steps
     for _ in range(STEPS):
-        is_renamed, is_moved = entry.name == name, entry.parent_id in ("", parent_id)
+        is_renamed, is_moved = entry.name == name, entry.parent_id == parent_id
         if is_renamed and is_moved:
             return entry
         if is_renamed or is_moved:
             entry = await change("move" if is_renamed else "rename")
-            continue
-        for needed in ("rename", "move"):
-            profile.operation(needed, folder=entry.folder)  # raise before the first step
-        try:
-            entry = await change("rename")
-        except AlreadyExists:  # the new name is taken in the old folder
-            entry = await change("move")
+        else:
+            for needed in ("rename", "move"):
+                profile.operation(needed, folder=entry.folder)  # raise before the first step
+            try:
+                entry = await change("rename")
+            except AlreadyExists:  # the new name is taken in the old folder
+                entry = await change("move")
+        if not entry.parent_id:  # the answer does not state it
+            entry = await present()
     raise BadAnswer("renaming or moving: the service accepted it, but the entry is elsewhere")
 
 

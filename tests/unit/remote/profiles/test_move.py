@@ -24,11 +24,15 @@ class Remote:
         self.asked: list[str] = []
         self.fails: dict[str, list[int]] = {}  # statuses
         self.deaf = False
+        self.lacks: tuple[str, ...] = ()  # answers without parentId
         self._service = Stage().service(self._answer)
         self._service.profile = parse_profile(text, "ours", "ours.toml")
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         _, _, kind, _, *parent = request.url.path.split("/")
+        operation = "entry"
+        if parent[:1] == ["folder"]:
+            return httpx.Response(200, json=[self.entry] * (parent[1] == self.entry["parentId"]))
         if kind != "zones":
             operation = {"r": "rename", "m": "move"}[kind]
             self.asked.append(operation)
@@ -39,7 +43,8 @@ class Remote:
             changes |= json.loads(request.content or b"{}")
             if not self.deaf:
                 self.entry |= changes
-        return httpx.Response(200, json=self.entry)
+        answer = {key: value for key, value in self.entry.items() if key != "parentId"}
+        return httpx.Response(200, json=answer if operation in self.lacks else self.entry)
 
     async def bring(self, parent: str = "q", name: str = "b") -> Entry:
         return await self._service.move("z", "e", parent, name, folder=False)
@@ -68,6 +73,24 @@ async def test_only_the_steps_that_are_left_are_done(
     remote = Remote(MOVE + RENAME)
     entry = await remote.bring(parent, name)
     assert (entry.parent_id, entry.name, remote.asked) == (parent, name, asked)
+
+
+@pytest.mark.parametrize(
+    "lacks", [("rename",), ("move",), ("rename", "move"), ("rename", "move", "entry")]
+)
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize(("parent", "name"), [("q", "b"), ("p", "b"), ("q", "a"), ("p", "a")])
+async def test_an_answer_without_the_folder(
+    lacks: tuple[str, ...], taken: bool, parent: str, name: str
+) -> None:
+    """An answer that lacks `parentId` does not mean that the entry is in its new folder."""
+    remote = Remote(MOVE + RENAME)
+    remote.lacks = lacks
+    if taken and (parent, name) == ("q", "b"):
+        remote.fails["rename"] = [409]
+    entry = await remote.bring(parent, name)
+    assert (entry.parent_id, entry.name) == (parent, name)
+    assert (remote.entry["parentId"], remote.entry["name"]) == (parent, name)
 
 
 async def test_a_second_attempt_does_the_rest() -> None:

@@ -197,10 +197,8 @@ class HttpService(Service):
 
     async def levels(self) -> dict[str, str]:
         doing = "reading the levels in zones"
-        operation = self.profile.operation("levels")
-        body = await self._requests.read(operation.request({}), doing=doing)
-        found = wire.objects(operation.located(parse(body, doing)), doing)
-        return wire.levels(found, operation.fields)
+        fields = self.profile.operation("levels").fields
+        return wire.levels(await self._profile_list("levels", {}, doing), fields)
 
     async def members(self, zone_id: str) -> list[Member]:
         """Return the members of a zone: users and groups with their access levels."""

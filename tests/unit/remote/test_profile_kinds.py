@@ -227,6 +227,20 @@ async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> No
     assert found == numbers
 
 
+async def test_levels_in_more_zones_than_a_page_has(stage: Stage) -> None:
+    """The answer may have pages, as the list of zones."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        size, page = (
+            int(request.url.params.get(*each)) for each in (("pageSize", 100), ("page", 1))
+        )
+        zones = range(130)[(page - 1) * size : page * size]
+        return httpx.Response(200, json=[{"zoneId": f"z{zone}", "level": "Add"} for zone in zones])
+
+    found = await stage.service(answer).levels()
+    assert found == {f"z{zone}": "Add" for zone in range(130)}
+
+
 async def test_the_time_of_a_deletion(stage: Stage) -> None:
     """The time of deletion is not published: without `fields` in the profile it is unknown."""
     said = [

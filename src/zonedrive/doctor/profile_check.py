@@ -264,7 +264,7 @@ async def _tried(operation: Operation, request: Request) -> CheckResult:
         if wrong.status:  # the status is wrong, not the content
             return bad(f"{what}: it redirects to another address, which is never followed", ASK)
         detail = f"{what}: the answer is not what this operation gives"
-        return bad(detail, "check 'answer': it leads to the array")
+        return bad(detail, "check 'answer', which leads to the array, and 'fields'")
     except ZonedriveError as wrong:
         detail = f"{what}: could not be tested ({type(wrong).__name__})"
         return bad(detail, "try again later; if it stays so, ask the administrator")

@@ -198,7 +198,7 @@ class HttpService(Service):
     async def levels(self) -> dict[str, str]:
         doing = "reading the levels in zones"
         fields = self.profile.operation("levels").fields
-        return wire.levels(await self._profile_list("levels", {}, doing), fields)
+        return wire.levels(await self._profile_list("levels", {}, doing), fields, doing)
 
     async def members(self, zone_id: str) -> list[Member]:
         """Return the members of a zone: users and groups with their access levels."""

@@ -241,6 +241,23 @@ async def test_levels_in_more_zones_than_a_page_has(stage: Stage) -> None:
     assert found == {f"z{zone}": "Add" for zone in range(130)}
 
 
+@pytest.mark.parametrize("name", ["deletions", "members", "levels"])
+async def test_items_with_other_members_are_no_empty_list(stage: Stage, name: str) -> None:
+    """An empty list is one, but items of which none is usable are an error."""
+    items: list[object] = []
+    service = stage.service(lambda request: httpx.Response(200, json=items))
+
+    async def read() -> object:
+        return await (service.levels() if name == "levels" else getattr(service, name)("z"))
+
+    assert not await read()
+    items += [{"entry": "x", "uid": "y", "zone": "z", "role": "Add"}]
+    with pytest.raises(BadAnswer, match="nothing in the answer has the expected members"):
+        await read()
+    items += [{"id": "x", "name": "x", "memberId": "x", "zoneId": "x", "level": "Add"}]
+    assert await read()
+
+
 async def test_the_time_of_a_deletion(stage: Stage) -> None:
     """The time of deletion is not published: without `fields` in the profile it is unknown."""
     said = [

@@ -35,7 +35,7 @@ from zonedrive.remote.wire.pagination import Item
 
 logger = logging.getLogger(__name__)
 
-ModelT = TypeVar("ModelT", Entry, Zone, Version, Member)
+ModelT = TypeVar("ModelT", Entry, Zone, Version, Member, tuple[str, str])
 WireT = TypeVar("WireT", bound=msgspec.Struct)
 Raw = msgspec.Raw | bytes
 
@@ -311,34 +311,38 @@ def deletions(
     """Return deleted entries, each with its deletion time in ns since the epoch (0: unknown).
 
     `path` is the dotted path of the field with the deletion time, or "" if the profile does not
-    name this field.
+    name this field. Raises BadAnswer if there are items, but none has an id.
     """
     found = [entry(msgspec.convert(item, WireEntry), zone_id=zone_id) for item in items]
     times = {identifier(item.get("id")): moment(member(item, path)) for item in items}
-    return [(each, times[each.id]) for each in _kept(found, "id", doing)]
+    return [(each, times[each.id]) for each in _some(found, "id", doing)]
 
 
-def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, str]:
+def levels(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> dict[str, str]:
     """Return the access level of each zone by zone id.
 
-    `fields` has the dotted paths of the fields `zone` and `level` of an item.
+    `fields` has the dotted paths of the fields `zone` and `level` of an item. Raises BadAnswer if
+    there are items, but none has both fields.
     """
     pairs = [
         (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
         for item in items
     ]
-    return {zone: level for zone, level in pairs if zone and level}
+    return dict(_some([pair if all(pair) else None for pair in pairs], "zone and level", doing))
 
 
 def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> list[Member]:
-    """Return the zone members with an id; `fields` maps each field to its dotted path."""
+    """Return the zone members with an id; `fields` maps each field to its dotted path.
+
+    Raises BadAnswer if there are items, but none has an id.
+    """
     found: list[Member | None] = []
     for item in items:
         told = {field: member(item, path) for field, path in fields.items()}
         member_id = identifier(told["id"])
         name, kind, level = (text(told[field]) for field in ("name", "type", "level"))
         found.append(Member(member_id, kind, name, level) if member_id else None)
-    return _kept(found, "id", doing)
+    return _some(found, "id", doing)
 
 
 def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list[LogMessage]:
@@ -359,4 +363,15 @@ def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
         logger.warning(
             "%s: %d of %d items have no %s", doing, len(found) - len(kept), len(found), lacking
         )
+    return kept
+
+
+def _some(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
+    """Return the usable items; raise BadAnswer if there are items, but none is usable.
+
+    Otherwise, an answer with members of other names would look like an empty list.
+    """
+    kept = _kept(found, lacking, doing)
+    if found and not kept:
+        raise BadAnswer(f"{doing}: nothing in the answer has the expected members")
     return kept

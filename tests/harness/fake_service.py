@@ -158,6 +158,8 @@ class World:
         self.key: Callable[[str], str] = str  # names with equal keys count as one name
         self.stored: Callable[[str], str] = str  # what a new name is stored as
         self.answer_unit_us = 1  # precision of the times in answers to uploads and moves
+        self.listing_unit_us = 1  # in listings
+        self.entry_unit_us = 1  # in the answer to a request for one entry
         self.step_us = 1000  # between two changes
         self.is_full = False  # no content can be uploaded
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
@@ -209,8 +211,7 @@ class World:
 
     def answer(self, node: Node) -> dict[str, Any]:
         """Return an entry as the answer to an upload or a move describes it."""
-        unit = self.answer_unit_us
-        return node.wire() | {"lastModified": iso(node.modified_us // unit * unit)}
+        return _rounded(node, self.answer_unit_us)
 
     def enter(self, zone_id: str, user: str, needed: Level) -> FakeZone:
         """Return the zone. Raises ApiError if `user` does not have the level `needed`."""
@@ -401,6 +402,10 @@ class World:
         return f"{self._number:016x}"
 
 
+def _rounded(node: Node, unit_us: int) -> dict[str, Any]:
+    return node.wire() | {"lastModified": iso(node.modified_us // unit_us * unit_us)}
+
+
 def no_space() -> ApiError:
     """Return the error of a service that is full."""
     return ApiError(FULL, "FAILED", "There is no space left")
@@ -570,7 +575,8 @@ class FakeService(Service):
             self.world.enter(zone_id, self.user, Level.ADD)
             folder = self.world.readable(self.world.folder(zone_id, folder_id))
             nodes = self.world.children(folder.id)
-            return [Item(node.id, msgspec.json.encode(node.wire())) for node in nodes]
+            unit = self.world.listing_unit_us
+            return [Item(node.id, msgspec.json.encode(_rounded(node, unit))) for node in nodes]
 
         found = await self._read(f"/api/zones/{zone_id}/folder/{folder_id}", doing, work)
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
@@ -580,7 +586,7 @@ class FakeService(Service):
 
         def work() -> dict[str, Any]:
             self.world.enter(zone_id, self.user, Level.ADD)
-            return self.world.find(zone_id, file_id).wire()
+            return _rounded(self.world.find(zone_id, file_id), self.world.entry_unit_us)
 
         found = await self._read(f"/api/zones/{zone_id}/files/{file_id}", doing, work)
         return wire.one_entry(found, doing, zone_id=zone_id)

@@ -1,14 +1,36 @@
-"""Answers to uploads and moves in which the time has another precision than elsewhere.
+"""Answers in which the time has another precision than in other answers."""
 
-Nothing is listed between the changes.
-"""
+from itertools import product
 
 import pytest
 
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
+from zonedrive.sync.reconcile import COMPARED
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=600")
+
+
+UNITS_US = {"s": 1_000_000, "ms": 1000, "us": 1}
+MIXED = [each for each in product(("s", "us"), repeat=3) if len({*each}) > 1]
+MIXED += [("s", "ms", "us"), ("us", "ms", "s")]
+
+
+@pytest.fixture(params=MIXED, ids="-".join)
+def mixed(desk: Mounted, request: pytest.FixtureRequest) -> Mounted:
+    """Return a mount of a service with one precision in listings, one for an entry, and one in
+    answers to changes.
+    """
+    world = virtual(desk).deployment.world
+    units = (UNITS_US[name] for name in request.param)
+    world.listing_unit_us, world.entry_unit_us, world.answer_unit_us = units
+    world.step_us = 1_234_567
+    desk.zone.make_folder("folder")
+    for name in ("old.txt", "large.bin", "folder/old.txt"):
+        desk.zone.write(name, b"old" if name.endswith(".txt") else bytes(COMPARED + 1))
+    desk.names(desk.root)
+    desk.names(desk.root / "folder")
+    return desk
 
 
 @pytest.fixture
@@ -85,3 +107,64 @@ def test_another_machine_of_the_user_saves_in_the_same_second(coarse: Mounted, c
         (coarse.root / "new.txt").unlink()
         coarse.sync()
     assert coarse.zone.read("new.txt") == b"other"
+
+
+REFRESHED = pytest.mark.parametrize(
+    "is_listed", [False, pytest.param(True, marks=pytest.mark.mount("settle=0", "refresh=0"))]
+)
+
+
+@REFRESHED
+@pytest.mark.parametrize("name", ["old.txt", "new.txt"])
+@pytest.mark.parametrize("way", ["rename", "write", "append"])
+def test_saves_with_mixed_precisions(mixed: Mounted, name: str, way: str, is_listed: bool) -> None:
+    """Each save is a version, whether the folder is listed between the saves or not."""
+    if name == "new.txt":
+        (mixed.root / name).write_text("old")
+        mixed.sync()
+    texts = ["old"]
+    for number in range(3):
+        texts.append(texts[-1] + "+" if way == "append" else f"{number}")
+        if way == "rename":
+            (mixed.root / "draft").write_text(texts[-1])
+            (mixed.root / "draft").rename(mixed.root / name)
+        elif way == "append":
+            with (mixed.root / name).open("a") as file:
+                file.write("+")
+        else:
+            (mixed.root / name).write_text(texts[-1])
+        mixed.sync()
+        assert is_listed in (False, name in mixed.names(mixed.root))
+    assert contents(mixed, name) == texts
+    assert not mixed.conflicts()
+
+
+@REFRESHED
+def test_a_large_file_with_mixed_precisions(mixed: Mounted, is_listed: bool) -> None:
+    """Its bytes are not compared."""
+    for _ in range(2):
+        with (mixed.root / "large.bin").open("a") as file:
+            file.write("+")
+        mixed.sync()
+        assert is_listed in (False, "large.bin" in mixed.names(mixed.root))
+    assert [len(text) - COMPARED for text in contents(mixed, "large.bin")] == [1, 2, 3]
+    assert not mixed.conflicts()
+
+
+@REFRESHED
+@pytest.mark.parametrize("way", ["file", "folder", "saved file", "saved folder", "read folder"])
+def test_removals_with_mixed_precisions(mixed: Mounted, way: str, is_listed: bool) -> None:
+    """What was known is removed, also after a save."""
+    file = mixed.root / "folder" / "old.txt"
+    if "saved" in way:
+        file.write_text("saved")
+        mixed.sync()
+    if "read" in way:
+        file.read_text()
+    assert is_listed in (False, "old.txt" in mixed.names(mixed.root / "folder"))
+    file.unlink()
+    if "folder" in way:
+        (mixed.root / "folder").rmdir()
+    mixed.sync()
+    gone = "folder" if "folder" in way else "folder/old.txt"
+    assert mixed.zone.find(gone) is None

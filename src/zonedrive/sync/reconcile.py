@@ -330,21 +330,20 @@ class Reconciler:
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
     async def is_known(self, inode: Inode, known: Revision | None, found: Entry) -> bool:
-        """Return True if `found`, the inode's entry, has the bytes of the revision `known`.
+        """Return True if `found`, the inode's entry, is the version of the revision `known`.
 
-        Return False unless both revisions differ only in the precision of the time: the answer to
-        an upload may have another precision than the other answers. The bytes are compared, because
-        another machine of this user may have saved a version in the same second. Return False if
-        `known` is not cached, or if the bytes cannot be read or are more than COMPARED. Raises
-        Changed, and temporary errors of the service.
+        Return False unless both revisions differ only in the precision of the time: listings, the
+        answer for one entry and the answer to an upload may each have another precision. If the
+        bytes of `known` are cached and at most COMPARED, they are compared, because another machine
+        of this user may have saved a version of the same size in the same second. Otherwise that is
+        not checked: it is improbable, and the service keeps that version in any case. Return False
+        if the bytes cannot be read. Raises Changed, and temporary errors of the service.
         """
         state, size = self._state, found.size
         if known is None or found.folder or not differ_in_precision(known, found.revision):
             return False
-        if not size:
+        if not size or size > COMPARED or not state.cache.is_complete(inode.ino, known):
             return True
-        if size > COMPARED or not state.cache.is_complete(inode.ino, known):
-            return False
         with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
             try:
                 cached = bytes(await reader.read(0, size))

@@ -32,10 +32,10 @@ class Transfers(Protocol):
         """Start to download a file, or its old version `version`; return the download in progress.
 
         The download covers the bytes from `offset` up to, but not including, `end` (None: the end
-        of the file). If the service ignores ranges, the download covers the whole content, and
-        `Download.offset` is 0. A failed start is retried a few times. Raises subclasses of
-        RemoteError. Raises NotSupported if `version` is given and the profile has no operation
-        `version_content`.
+        of the file). If the service ignores or refuses ranges, the download covers the whole
+        content, and `Download.offset` is 0. A failed start is retried a few times. Raises
+        subclasses of RemoteError. Raises NotSupported if `version` is given and the profile has no
+        operation `version_content`.
         """
 
     def upload(

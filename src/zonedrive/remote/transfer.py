@@ -51,6 +51,8 @@ WRITE_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 30.0
 DIGESTED: Final = 10e6  # bytes per second that the service is assumed to process at least
 BACKOFF: Final = Backoff(attempts=3)
+# Statuses of services that refuse every request with a Range header.
+RANGE_REFUSED: Final = frozenset({400, 405, 416, 501})
 
 Buffer = bytes | memoryview
 
@@ -192,6 +194,9 @@ class Transfer(Transfers):
                         host=self._client.host, link=self.link, limit=self._down,
                     )  # fmt: skip
             except RemoteError as error:
+                if error.status in RANGE_REFUSED and "Range" in headers:
+                    del headers["Range"]
+                    continue  # the service may have no ranges: request the whole content
                 failures += 1
                 remaining = deadline - self._clock()
                 wait = BACKOFF.delay(error, failures, self._chance(), remaining)

@@ -138,6 +138,34 @@ def test_a_range_behind_the_end_is_empty(stage: Stage, size: int, offset: int) -
         assert list(download) == []
 
 
+@pytest.mark.parametrize("status", [400, 405, 416, 501])
+def test_a_service_that_refuses_ranges_is_asked_for_everything(stage: Stage, status: int) -> None:
+    """The second request has no range, is sent at once, and may be repeated like any other."""
+    trouble: list[Exception] = [httpx.ReadError("reset")]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "Range" in request.headers:
+            return content(b'{"message":"no ranges"}', status=status)
+        if trouble:
+            raise trouble.pop()
+        return content(b"abcd", Content_Length="4")
+
+    with stage.transfer(handle).download("z", "f", offset=2, end=3) as download:
+        assert (download.offset, download.total) == (0, 4)
+        assert b"".join(download) == b"abcd"
+    assert ["Range" in request.headers for request in stage.requests] == [True, False, False]
+    assert len(stage.slept) == 1
+
+
+def test_a_refusal_without_a_range_is_the_error(stage: Stage) -> None:
+    """A file that the service refuses is refused, whether or not a range was requested."""
+    transfer = stage.transfer(lambda request: content(b'{"message":"why"}', status=400))
+    with pytest.raises(errors.Rejected) as failed:
+        transfer.download("z", "f", offset=2)
+    assert "why" in failed.value.message
+    assert len(stage.requests) == 2
+
+
 def test_an_unknown_length_is_reported(stage: Stage) -> None:
     """The caller can compare with the entry's size."""
     with stage.transfer(lambda request: content(b"abc")).download("z", "f") as download:

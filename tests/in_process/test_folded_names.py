@@ -1,6 +1,6 @@
 """A service that takes names for one that differ in case or Unicode normalization.
 
-An upload under the other name becomes the next version of a coworker's file. zonedrive reports
+An upload under the other name becomes the next version of another file. zonedrive reports
 that, and takes the name that the service has given.
 """
 
@@ -83,15 +83,74 @@ def test_another_save_under_the_other_name(desk: Mounted) -> None:
     assert desk.command("sync", timeout=60)["replaced"] == []
 
 
-def test_an_own_file(desk: Mounted) -> None:
-    """The user's own version is in the history; there is no coworker to report."""
+@pytest.mark.parametrize("profile", [SANDBOX, PUBLISHED])
+def test_an_own_file(desk: Mounted, profile: None) -> None:
+    """The user's other file is reported like a coworker's, but once for all saves to the path."""
     fold(desk)
+    desk.allow(SAID)
     (desk.root / "x.txt").write_bytes(BOB)
     desk.sync()
     (desk.root / "X.TXT").write_bytes(ALICE)
-    desk.sync()
+    assert desk.command("sync", timeout=60)["replaced"] == ["Zone 01/x.txt"]
     assert desk.zone.read("x.txt") == ALICE
     assert "X.TXT" not in desk.names(desk.root)
+    (told,) = desk.conflicts()
+    assert told["path"] == told["original"] == "Zone 01/x.txt"
+    assert told["by"] == "alice@acme.example"
+    (desk.root / "X.TXT").write_bytes(ALICE * 2)
+    desk.sync()
+    assert desk.zone.read("x.txt") == ALICE * 2
+    assert desk.conflicts() == [told]
+
+
+@pytest.mark.parametrize("first", ["x.txt", "X.TXT"])
+def test_two_own_files_at_once(desk: Mounted, first: str) -> None:
+    """One of the two files is reported, whichever name the service stores."""
+    fold(desk, stored=True)
+    desk.allow(SAID)
+    second = {"x.txt": "X.TXT", "X.TXT": "x.txt"}[first]
+    desk.deployment.fault(stall=2, method="POST", path="^/api/zones/")
+    (desk.root / first).write_bytes(BOB)
+    (desk.root / second).write_bytes(ALICE)
+    desk.sync()
+    desk.deployment.heal()
+    assert set(desk.names(desk.root)) == set(desk.zone.listing())
+    assert len(desk.zone.versions("x.txt")) == 2
+    assert len(desk.conflicts()) == 1
+
+
+def test_a_path_whose_name_the_service_changes(desk: Mounted) -> None:
+    """A program that always saves to its own path replaces only its former save."""
+    fold(desk, stored=True)
+    for number in range(3):
+        (desk.root / "New.TXT").write_bytes(b"%d" % number)
+        desk.sync()
+    assert len(desk.zone.versions("new.txt")) == 3
+    assert desk.conflicts() == []
+
+
+def test_an_own_file_that_is_renamed_to_the_other_name(desk: Mounted) -> None:
+    """A rename sends no new file, whether or not the file was uploaded before."""
+    fold(desk)
+    (desk.root / "x.txt").write_bytes(BOB)
+    desk.sync()
+    (desk.root / "x.txt").rename(desk.root / "X.TXT")
+    desk.sync()
+    (desk.root / "y.txt").write_bytes(BOB)
+    (desk.root / "y.txt").rename(desk.root / "Y.TXT")
+    desk.sync()
+    assert {"X.TXT", "Y.TXT"} <= set(desk.names(desk.root))
+    assert desk.conflicts() == []
+
+
+def test_an_own_file_that_was_removed(desk: Mounted) -> None:
+    """A new file under the other name replaces what the user has removed."""
+    fold(desk)
+    (desk.root / "x.txt").write_bytes(BOB)
+    desk.sync()
+    (desk.root / "x.txt").unlink()
+    (desk.root / "X.TXT").write_bytes(ALICE)
+    desk.sync()
     assert desk.conflicts() == []
 
 

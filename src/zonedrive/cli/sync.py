@@ -154,11 +154,11 @@ def _waits_for(path: str) -> str:
 def report(last: Message) -> None:
     """Print the result in `last`, the daemon's last message."""
     for copy in last["conflicts"]:
-        line(f"saved next to a coworker's version: {copy}")
+        line(f"saved next to another version: {copy}")
     for new in last.get("anew", []):
         line(f"was deleted on the service, and is uploaded as a new file: {new}")
     for new in last.get("replaced", []):
-        line(f"replaced a coworker's version, which is in the history: {new}")
+        line(f"replaced another version, which is in the history: {new}")
     print_failures(last["failed"], "failed; see 'zonedrive status'")
     report_rejected(last)
     print_failures(last.get("stays", []), "of the requested ones stay on this machine")

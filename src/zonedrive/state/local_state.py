@@ -91,6 +91,8 @@ class LocalState(Stores):
         self.bytes_superseded: Observers[[]] = Observers()
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
+        # By id of an entry that the service has given another name: the name in the last upload.
+        self.uploaded_names: LRUCache[str, str] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
         self.listing_merged: Observers[[int]] = Observers()
         self.listing_outdated: Observers[[int | None]] = Observers()

@@ -87,9 +87,11 @@ def _identify(
     Raises StoreError if another inode has the entry and is in use.
     """
     other = state.inodes.by_remote(inode.zone, entry.id)
-    if other is not None and other is not inode and is_unified(request, entry):
+    if other is not None and other is not inode and is_unified(state, request, entry):
         state.intents.conflicts.pass_on(other.ino, inode.ino)
-        record_replaced(state, inode, other, entry)
+        record_replaced(state, inode, other, request, entry)
+    if request.remote_id is None and entry.name not in ("", request.name):
+        state.uploaded_names[entry.id] = request.name
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
         changes |= {
@@ -112,24 +114,38 @@ def _identify(
     state.inodes.recent_writes.add(inode.zone, entry.id)
 
 
-def is_unified(request: PendingRequest, entry: Entry) -> bool:
+def is_unified(state: LocalState, request: PendingRequest, entry: Entry) -> bool:
     """Return True if the service has given the new file or folder of `request` another name.
 
     `entry` is the service's response. If the entry existed before under this name, the service
-    takes both names for one.
+    takes both names for one. This is also the case if an earlier upload of this entry had another
+    name.
     """
-    return request.remote_id is None and entry.name not in ("", request.name)
+    if request.remote_id is not None:
+        return False
+    names = (entry.name or request.name, state.uploaded_names.get(entry.id, request.name))
+    return names != (request.name, request.name)
 
 
-def record_replaced(state: LocalState, inode: Inode, other: Inode, entry: Entry) -> None:
-    """Record a conflict if a new local file has become a version of a coworker's file.
+def record_replaced(
+    state: LocalState, inode: Inode, other: Inode, request: PendingRequest, entry: Entry
+) -> None:
+    """Record a conflict if a new local file has become a version of another file.
 
-    `other` is the former inode of the coworker's file, `inode` its inode from now on, and `entry`
-    the new version. Does nothing for folders, and if the version before was this user's.
+    `other` is the former inode of the other file, `inode` its inode from now on, and `entry` the
+    new version, the response to `request`. Does nothing for folders. Does nothing either if the
+    version before was this user's, and the user has removed it here or uploaded it under the same
+    name: a program that always saves to the path `X.TXT` creates a new file each time, because the
+    service's name is `x.txt`.
     """
-    if other.is_folder or entry.revision == other.revision or state.is_own(other.modified_by):
+    former = state.uploaded_names.get(entry.id)
+    state.uploaded_names[entry.id] = request.name
+    is_same = entry.revision == other.revision
+    if other.is_folder or is_same or differ_in_precision(entry.revision, other.revision):
         return
-    log.warning("inode %d: has replaced the version of a coworker's file", inode.ino)
+    if state.is_own(other.modified_by) and (other.parent == NOWHERE or former == request.name):
+        return
+    log.warning("inode %d: has replaced the version of another file", inode.ino)
     record_conflict(state, inode.ino, inode.ino, other.modified_by or UNKNOWN)
 
 

@@ -501,7 +501,7 @@ class Reconciler:
             entry = found
         other = state.inodes.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode:
-            if remote_operations.is_unified(request, entry):
+            if remote_operations.is_unified(state, request, entry):
                 if await self._leave_unified(inode, request, other, entry):
                     return
             elif state.in_use(other):
@@ -517,7 +517,7 @@ class Reconciler:
             reached(Place.CACHED)
         else:
             state.resolved(request)
-        if remote_operations.is_unified(request, entry):
+        if remote_operations.is_unified(state, request, entry):
             await self.make_durable()
 
     def _has_successor(self, request: PendingRequest) -> bool:
@@ -572,7 +572,7 @@ class Reconciler:
         if not (is_moved or state.in_use(other)):
             return False
         if other.parent != NOWHERE:
-            remote_operations.record_replaced(state, other, other, entry)
+            remote_operations.record_replaced(state, other, other, request, entry)
         self._folders.forget()
         if is_moved and inode.parent != NOWHERE:
             state.resolved(request)

@@ -133,6 +133,16 @@ def test_an_unknown_limitation_is_refused(
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
 
 
+@pytest.mark.parametrize("scope", [{"foo": 1}, {"permission": {}}, {"name": "SCIM", "Clients": []}])
+def test_an_unknown_field_is_refused(service: Service, alice: Person, scope: Any) -> None:
+    """A misspelled limit does not give an unlimited token or session."""
+    body = {"tokenName": "t", "validity": 60, "password": list(PASSWORDS[alice.id])}
+    answer = alice.post("/api/tokens", json={**body, "scope": scope})
+    assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+    answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
+    assert refusal(answer) == (400, "INVALID_DATA")
+
+
 @pytest.mark.parametrize("depth", [18, 19, 500, 972, 5000])
 def test_a_deeply_nested_scope_is_refused(service: Service, alice: Person, depth: int) -> None:
     """Every accepted scope can also be listed."""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_ARGUMENT") -> T:
-    """Return the request's JSON body as a `shape` object; ignore unknown fields.
+    """Return the request's JSON body as a `shape` object; ignore unknown fields, except of a scope.
 
     Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape, and
     for a Content-Type other than application/json.

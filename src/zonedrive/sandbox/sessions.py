@@ -21,8 +21,11 @@ ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 CLIENT = "ServiceSSI"
 
 
-class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Limit on the actions of a session or token."""
+class Scope(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Limit on the actions of a session or token.
+
+    An unknown field is rejected, because it may be a limit, which the sandbox cannot enforce.
+    """
 
     name: str = ""
     description: str = ""

@@ -206,9 +206,16 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         with Progress() as progress:
             for last in control_client.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
-    except MountEnded:  # another command has unmounted it; it may still be closing
+    except MountEnded as ended:  # another command has unmounted it; it may still be closing
         if not lock.wait_until_free(paths.lock, CLOSING_SECONDS):
-            raise
+            if not now:
+                raise lock.refusal(paths.account, lock.holder(paths.lock)) from ended
+            _end(paths, found, HUNG_SECONDS)
+            say(
+                f"the daemon of account {paths.account} did not end: it was ended, and what was"
+                " saved is kept",
+                err=True,
+            )
     except control_client.DaemonTimeout as busy:
         _detach(found)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)

@@ -53,6 +53,7 @@ DIGESTED: Final = 10e6  # bytes per second that the service is assumed to proces
 BACKOFF: Final = Backoff(attempts=3)
 # Statuses of services that refuse every request with a Range header.
 RANGE_REFUSED: Final = frozenset({400, 405, 416, 501})
+SLICE_SECONDS: Final = 0.2  # longest sleep before the next test whether a transfer has ended
 
 Buffer = bytes | memoryview
 
@@ -79,14 +80,23 @@ class TokenBucket:
         self._lock = threading.Lock()
         self._tokens = float(rate)
         self._filled = clock()
+        self._is_open = False
 
     @property
     def piece(self) -> int:
         """Number of bytes for one call to `take`; small if the rate is low, for a steady flow."""
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
-    def take(self, amount: int) -> None:
-        """Block until `amount` bytes may pass at the configured rate."""
+    def open(self) -> None:
+        """End the limit, and the waits in progress; call this when no more bytes are to pass."""
+        self._is_open = True
+
+    def take(self, amount: int, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Block until `amount` bytes may pass at the configured rate.
+
+        Return earlier if `is_over()`, which is called several times per second, returns True: the
+        transfer has ended, and the bytes do not pass.
+        """
         if not self.rate:
             return
         with self._lock:
@@ -94,9 +104,9 @@ class TokenBucket:
             self._tokens = min(self.rate, self._tokens + (now - self._filled) * self.rate)
             self._filled = now
             self._tokens -= amount
-            debt = -self._tokens
-        if debt > 0:
-            self._sleep(debt / self.rate)
+            end = now - self._tokens / self.rate
+        while (left := end - self._clock()) > 0 and not (self._is_open or is_over()):
+            self._sleep(min(left, SLICE_SECONDS))
 
 
 class Transfer(Transfers):
@@ -138,6 +148,8 @@ class Transfer(Transfers):
     def hang_up(self) -> None:
         self._ending = True
         self._connections.hang_up()
+        self._up.open()
+        self._down.open()
 
     def reconnect(self, *, dead: bool) -> None:
         """Close idle connections; if `dead`, also abort the transfers in progress."""
@@ -220,7 +232,7 @@ class Transfer(Transfers):
             body,
             size,
             cancelled=cancelled,
-            passing=self._up.take,
+            passing=lambda amount: self._up.take(amount, cancelled),
             piece=min(CHUNK, self._up.piece),
         )
         self.link.check()
@@ -370,7 +382,7 @@ class Download:
         position = self.offset
         try:
             for chunk in self._chunks():
-                self._limit.take(len(chunk))
+                self._limit.take(len(chunk), lambda: self._is_aborted)
                 position += len(chunk)
                 if self._end is not None and position > self._end:
                     raise self._wrong(f"more than the announced {self._end} bytes came")

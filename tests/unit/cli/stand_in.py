@@ -57,9 +57,10 @@ def log_on(name: str = "default", url: str = URL) -> AccountPaths:
 
 
 class StandIn:
-    """Prepared last line or exception for each command, and the received requests."""
+    """Lock, prepared last line or exception for each command, and the received requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock: Lock) -> None:
+        self.lock = lock
         self.answers: dict[str, Message | Exception] = {
             "status": STATUS,
             "zones": {"zones": ZONES},
@@ -85,7 +86,8 @@ class StandIn:
 @contextmanager
 def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
     """Run a stand-in for the account's daemon, mounted at `folder`."""
-    stand_in = StandIn()
+    lock = Lock(paths.lock, paths.account)
+    stand_in = StandIn(lock)
     names = [
         "status",
         "metrics",
@@ -102,7 +104,6 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
     ]
     server = Server(paths.control, dict.fromkeys(names, stand_in.handle), Supervisor())
     server.listen()
-    lock = Lock(paths.lock, paths.account)
     lock.take(folder)
     scope = trio.CancelScope()
     token: list[trio.lowlevel.TrioToken] = []

@@ -16,7 +16,7 @@ from zonedrive.cli.control_client import resolve, serving
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
 from zonedrive.daemon.lock import Lock, holder
-from zonedrive.errors import ConfigError, MountError
+from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError
 from zonedrive.fuse import mountpoint
 
 
@@ -330,6 +330,28 @@ def test_a_daemon_that_is_busy_is_not_killed(
     said = capsys.readouterr().err
     assert "is detached" in said and "it is still closing" in said
     assert served.wait()[0] == "ended\n"
+
+
+def test_a_daemon_that_does_not_end_after_its_unmount(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`mount` and `unmount` name a command for it, and that command ends the daemon."""
+    monkeypatch.setattr("zonedrive.cli.mount.CLOSING_SECONDS", 0.0)
+    paths, folder = log_on(), home / "Z"
+    folder.mkdir()
+    ended = list[Path]()
+    monkeypatch.setattr(
+        "zonedrive.daemon.lock.end_holder", lambda path, seconds: ended.append(path)
+    )
+    with daemon(paths, folder) as still:
+        still.lock.announce(paths.control, "")
+        still.answers["unmount"] = MountEnded("the mount has ended")
+        with pytest.raises(AlreadyRunning, match="still serves") as refused:
+            unmount.main([str(folder)], standalone_mode=False)
+        assert f"unmount --now {folder}" in refused.value.remedy and not ended
+        unmount.main(["--now", str(folder)], standalone_mode=False)
+    assert ended == [paths.lock]
+    assert "did not end" in capsys.readouterr().err
 
 
 def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:

@@ -1,6 +1,7 @@
 """Uploads and downloads, with a function that answers the requests."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -10,9 +11,24 @@ from zonedrive import errors
 from zonedrive.remote.transfer import Cancelled, Transfer
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import BlockingTransport
+from zonedrive.remote.wire.multipart import MultipartBody
 
 WHEN = {"lastModified": "2026-11-21T12:00:00+00:00", "lastModifiedBy": "alice@acme.example"}
 ENTRY = {"id": "e", "name": "n", "size": 3} | WHEN
+
+
+class Time:
+    """Clock that advances by sleeping; each sleep calls `slept`."""
+
+    def __init__(self, slept: Callable[[], None] = lambda: None) -> None:
+        self.now = 0.0
+        self.slept = slept
+        self.options: dict[str, Any] = {"clock": lambda: self.now, "sleep": self.sleep}
+
+    def sleep(self, seconds: float) -> None:
+        """Advance the clock."""
+        self.now += seconds
+        self.slept()
 
 
 def content(*pieces: bytes | Exception, status: int = 200, **headers: str) -> httpx.Response:
@@ -243,11 +259,25 @@ def test_an_old_version_is_requested_as_the_profile_says(stage: Stage) -> None:
 
 def test_the_download_limit_is_kept(stage: Stage) -> None:
     """With a low limit the bytes arrive in small pieces."""
-    transfer = stage.transfer(lambda request: content(b"x" * 100_000), download_limit=10_000)
+    time = Time()
+    transfer = stage.transfer(
+        lambda request: content(b"x" * 100_000), download_limit=10_000, **time.options
+    )
     with transfer.download("z", "f") as download:
         assert max(map(len, download)) <= 10_000
-    # The clock stands still here, so each wait is for all that came before it.
-    assert stage.slept[-1] == pytest.approx(9)
+    assert time.now == pytest.approx(9)
+
+
+@pytest.mark.parametrize("end", ["abort", "hang_up"])
+def test_a_download_that_waits_for_the_limit_ends_at_once(stage: Stage, end: str) -> None:
+    """The bytes of a download that was aborted are not waited for."""
+    time = Time(lambda: (download.abort if end == "abort" else transfer.hang_up)())
+    transfer = stage.transfer(
+        lambda request: content(b"x" * 4096), download_limit=1, **time.options
+    )
+    with transfer.download("z", "f") as download:
+        list(download)
+    assert time.now < 1
 
 
 class Body:
@@ -390,10 +420,26 @@ def test_an_upload_stops_when_it_shall(stage: Stage) -> None:
 
 def test_the_upload_limit_is_kept(stage: Stage) -> None:
     """Large pieces are split, so that a low limit gives a steady flow."""
-    transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY), upload_limit=10_000)
+    time = Time()
+    transfer = stage.transfer(
+        lambda request: httpx.Response(200, json=ENTRY), upload_limit=10_000, **time.options
+    )
     upload(transfer, [b"x" * 100_000], 100_000)
-    assert stage.slept[-1] == pytest.approx(9)
-    assert len(stage.slept) > 10
+    assert time.now == pytest.approx(9)
+
+
+def test_an_upload_that_waits_for_the_limit_stops_at_once(stage: Stage) -> None:
+    """A pause or the end of the mount does not wait for a piece, and the piece is not sent."""
+    time = Time()
+    transfer = stage.transfer(
+        lambda request: httpx.Response(200, json=ENTRY), upload_limit=1, **time.options
+    )
+    with pytest.raises(Cancelled):
+        transfer.upload("z", "p", "n", [b"x" * 4096], 4096, cancelled=lambda: time.now > 0)
+    assert time.now < 1
+    time.slept = transfer.hang_up
+    body = iter(MultipartBody("n", [b"x" * 4096], 4096, passing=transfer._up.take))
+    assert len(list(body)) == 3 and time.now < 2
 
 
 class Renewed(httpx.Auth):

@@ -35,8 +35,8 @@ class MultipartBody(httpx.SyncByteStream):
 
         `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes.
         `passing(n)` is called before n bytes of content are sent, and may block. `cancelled` is
-        called before each chunk and at the end. Raises Rejected for a name that cannot be encoded
-        as UTF-8.
+        called after that for each chunk, and at the end. Raises Rejected for a name that cannot be
+        encoded as UTF-8.
         """
         try:
             raw = name.encode()
@@ -78,12 +78,12 @@ class MultipartBody(httpx.SyncByteStream):
         yield self._head
         sent = 0
         for piece in self._pieces():
-            if self._cancelled():
-                raise Cancelled("the upload was cancelled")
             sent += len(piece)
             if sent > self._size:
                 raise StoreError(f"a file grew beyond {self._size} bytes during its upload")
             self._passing(len(piece))
+            if self._cancelled():
+                raise Cancelled("the upload was cancelled")
             yield piece
         if sent < self._size:
             raise StoreError(f"the upload ended after {sent} of {self._size} bytes of a file")

@@ -345,3 +345,37 @@ def test_only_files_that_are_to_be_uploaded_are_only_here(desk: Mounted) -> None
         (desk.root / name).write_bytes(b"x")
         found.append(virtual(desk).command("place", path=f"Zone 01/{name}")["only_here"])
     assert found == [False, True]
+
+
+def test_new_files_whose_names_are_in_the_setting_now(desk: Mounted) -> None:
+    """They stay here, as does what is in a new folder with such a name; other names do not."""
+    (desk.root / "folder").mkdir()
+    (desk.root / "folder" / "in.txt").write_bytes(b"in\n")
+    (desk.root / "a.draft").write_bytes(b"a\n")
+    (desk.root / "docs" / "b.draft").write_bytes(b"b\n")
+    (desk.root / "other.txt").write_bytes(b"other\n")
+    desk.kill()
+    desk.mount("local_only=*.draft:folder")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED | {"other.txt"}
+    assert "b.draft" not in desk.zone.listing("docs")
+    for name in ("a.draft", "folder", "docs/b.draft"):
+        assert desk.xattr(desk.root / name, "user.zonedrive.state") == "local"
+    assert (desk.root / "folder" / "in.txt").read_bytes() == b"in\n"
+    kill(desk)
+    assert (desk.root / "a.draft").read_bytes() == b"a\n"
+
+
+def test_what_the_service_knows_when_its_name_is_in_the_setting(desk: Mounted) -> None:
+    """A file of the service gets its version, also as a new file after its removal; a new folder
+    with such a file is sent."""
+    (desk.root / "notes.txt").unlink()
+    (desk.root / "notes.txt").write_bytes(b"new\n")
+    (desk.root / "folder").mkdir()
+    (desk.root / "big.bin").rename(desk.root / "folder" / "big.bin")
+    desk.kill()
+    desk.mount("local_only=notes.txt:folder:big.bin")
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"new\n"
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert "big.bin" in desk.zone.listing("folder")

@@ -480,15 +480,7 @@ def _place(
         if not is_kept:  # otherwise created once something in it is sent
             _note_place(state, inode, folder)
     elif local and not was_local:
-        for child in state.inodes.below(inode.ino):
-            if child.local and child is not inode:
-                continue
-            state.inodes.update(child, local=True)
-            if child.is_new:
-                orphan_pending_request(state, child)
-                state.intents.drop(child.ino)
-            else:
-                _park(state, child)
+        _withdraw(state, inode)
     elif was_local and not local:
         for child in state.inodes.below(inode.ino):
             above = state.inodes.get(child.parent)
@@ -497,6 +489,46 @@ def _place(
     elif inode.generation and state.intents.get(inode.ino) is not None:
         # A step that was planned for the former name must not run for the new one.
         state.send_content_again(inode, None)
+
+
+def _withdraw(state: LocalState, inode: Inode) -> None:
+    """Make an inode and everything below it local-only, and cancel the pending uploads."""
+    for child in state.inodes.below(inode.ino):
+        if child.local and child is not inode:
+            continue
+        state.inodes.update(child, local=True)
+        if child.is_new:
+            orphan_pending_request(state, child)
+            state.intents.drop(child.ino)
+        else:
+            _park(state, child)
+
+
+def withdraw_local_only(state: LocalState) -> int:
+    """Make new entries local-only if the setting `local_only` now matches their names.
+
+    The setting may have changed since the last mount. Entries that the service may have are left
+    unchanged, as is a folder that contains one, and conflict copies. So are names that a policy
+    forbids: their uploads fail, because the policy may be corrected. Return the number of changed
+    files and folders.
+    """
+    copies = state.intents.conflicts.copies()
+
+    def is_unknown(inode: Inode) -> bool:
+        return inode.is_new and state.requests.get(inode.ino) is None and inode.ino not in copies
+
+    before = len(state.intents)
+    for intent in state.intents.pending():
+        inode = state.inodes.find(intent.ino)
+        if inode is None or inode.parent == NOWHERE or inode.local or not is_unknown(inode):
+            continue
+        folder, name = state.inodes.get(inode.parent), inode.name
+        if state.is_never_uploaded(name) or not becomes_local(state, inode, folder, name):
+            continue
+        if all(is_unknown(child) for child in state.inodes.below(inode.ino)):
+            with state.transaction():
+                _withdraw(state, inode)
+    return before - len(state.intents)
 
 
 def _unpark(state: LocalState, inode: Inode) -> None:

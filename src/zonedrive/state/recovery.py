@@ -17,6 +17,8 @@
 |                                         |                              | only this row names go |
 |                                         |                              | to `lost+found`        |
 | an unlinked inode without an intent     | was open in a program        | deleted                |
+| an intent of a new file whose name is   | the setting was changed      | the file stays on this |
+| now in `local_only`                     |                              | machine                |
 | bytes from before a restart of the      | may not be on the disk       | checked before they    |
 | machine                                 |                              | are sent               |
 
@@ -45,7 +47,7 @@ from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.paths import write_private
-from zonedrive.state import repair, row_upgrade
+from zonedrive.state import local_operations, repair, row_upgrade
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.reader import StateReader
@@ -102,6 +104,8 @@ def recover(state: LocalState) -> None:
             state.requests.drop(inode.ino)  # its name would stay hidden
         _remove_empty_lost_found(state)
         state.spool.drop_records()
+    if number := local_operations.withdraw_local_only(state):
+        log.info("%d files and folders have names of local_only now: not uploaded", number)
     state.durable |= state.named_bytes()  # a program may have synced them before the restart
     reached(Place.RECOVERED)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.virtual_mount import VirtualMount
+from tests.harness.waiting import eventually
 
 HOURS_S = 2 * 3600.0
 NEW = "new.txt"
@@ -41,3 +42,21 @@ def test_files_that_were_saved_before_a_restart_and_a_right_clock(mount: Virtual
     mount.mount()
     time.sleep(5)
     assert NEW in mount.zone.tree()
+
+
+def test_a_conflict_after_the_clock_was_set_back(mount: VirtualMount) -> None:
+    """`sync` names the new conflict copy, not an earlier one."""
+    mount.mount()
+    mount.allow("a conflict copy")
+    named = []
+    for name in ("notes.txt", "big.bin"):
+        tree = len(mount.zone.listing())
+        with (mount.root / name).open("wb", buffering=0) as file:
+            mount.zone.write(name, b"Bob's version\n")
+            file.write(b"Alice's version\n")
+        eventually(lambda: len(mount.zone.listing()) == tree + 1, what="the copy is sent")
+        named.append(mount.command("sync")["conflicts"])
+        mount.loop.time.fast_s = lambda: -HOURS_S
+    assert [len(each) for each in named] == [1, 1]
+    assert named[0][0].startswith("Zone 01/notes (conflict")
+    assert named[1][0].startswith("Zone 01/big (conflict")

@@ -342,6 +342,10 @@ class ConflictLog:
         """Return the inode numbers of all recorded conflict copies that have an inode."""
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
+    def times(self) -> set[int]:
+        """Return `Conflict.at_ns` of all recorded conflicts."""
+        return {at_ns for (at_ns,) in self._database.execute("SELECT at_ns FROM conflicts")}
+
     def originals(self) -> list[tuple[int, int]]:
         """Return (copy, original), two inode numbers, for each conflict copy that has an inode."""
         return list(self._database.execute("SELECT ino, original FROM conflicts WHERE ino > 0"))

@@ -77,8 +77,9 @@ class StatusReport:
         dispatcher = self._dispatcher
         work = Work(lambda: dispatcher.running, dispatcher.failure, self._uploads.sent)
         self._status = Status(self._state, work)
-        self._started_ns = time.time_ns()
-        self._reported: set[int] = set()  # conflict copies in results of `sync`
+        # Times of the conflicts that were recorded before the start, or are in results of `sync`.
+        # They only identify the conflicts, because the clock may be set back.
+        self._reported = self._state.intents.conflicts.times()
 
     def status(self, under: Iterable[int] | None, most: int | None) -> dict[str, Any]:
         """Return the result of `Status.answer` for the mount.
@@ -258,7 +259,7 @@ class StatusReport:
         pause, the remaining changes include pending changes.
         """
         roots = list(under)
-        started = time.time_ns()
+        before = self._state.intents.conflicts.times()
         vain = VAIN if timeout is None else None
         asked, newest = self._below(roots), self._state.intents.newest
         written = {intent.ino for intent in asked if intent.held}
@@ -308,13 +309,13 @@ class StatusReport:
             each
             for each in self.conflicts()
             if (
-                each["at_ns"] >= started
+                each["at_ns"] not in before
+                or each["at_ns"] not in self._reported
                 or each["ino"] in pending
-                or (each["at_ns"] >= self._started_ns and each["ino"] not in self._reported)
             )
             and self._is_below(each["ino"], counting)
         ]
-        self._reported.update(each["ino"] for each in copies)
+        self._reported.update(each["at_ns"] for each in copies)
         return {
             "left": _counts(left),
             "uploads": self._status.uploads(left),

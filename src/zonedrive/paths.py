@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from zonedrive.errors import BadOption, ConfigError, ForeignFolder, NoHomeDirectory, NotLoggedOn
 from zonedrive.translation import marked
@@ -119,20 +120,32 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
     Errors in the file are ignored here; `config` reports them.
     """
-    if not os.path.isfile(file):  # noqa: PTH113  False without access
+    policy = _policy(file) or {}
+    given = {name: policy.get(name) for name in POLICY_FOLDERS}
+    return {name: Path(text) for name, text in given.items() if _is_absolute(text)}
+
+
+def _policy(file: Path) -> dict[str, object] | None:
+    """Return the table `policy` of the administrator's file, or None if it cannot be read."""
+    try:
+        file.lstat()
+    except FileNotFoundError:
         return {}
+    except OSError:
+        return None
+    if not os.path.isfile(file):  # noqa: PTH113  False without access
+        return None
     from zonedrive import toml_input
 
     try:
-        policy = toml_input.parse(file.read_text("utf-8-sig")).get("policy")
+        policy = toml_input.parse(file.read_text("utf-8-sig")).get("policy", {})
     except (OSError, ValueError):
-        return {}
-    given = {name: policy.get(name) for name in POLICY_FOLDERS} if isinstance(policy, dict) else {}
-    return {
-        name: Path(text)
-        for name, text in given.items()
-        if isinstance(text, str) and text.startswith("/")
-    }
+        return None
+    return policy if isinstance(policy, dict) else None
+
+
+def _is_absolute(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.startswith("/")
 
 
 def _by_policy(name: str) -> Path | None:
@@ -342,19 +355,64 @@ def require_folders(paths: AccountPaths) -> None:
                     )
 
 
+def note_state_dir() -> None:
+    """Add the folder of the policy `state_dir` to the user's list of such folders.
+
+    `not_moved` needs the list once the policy has another value. Without a policy, or if the home
+    folder cannot be written, nothing is done.
+    """
+    folder = policy_folders().get("state_dir")
+    with contextlib.suppress(OSError, NoHomeDirectory):
+        noted = _noted_state_dirs()
+        if folder is not None and folder not in noted:
+            lines = b"".join(os.fsencode(each) + b"\0" for each in (folder, *noted))
+            write_private(_home_state_dir() / _NOTED, lines)
+
+
+def _noted_state_dirs() -> list[Path]:
+    with contextlib.suppress(OSError):
+        names = (_home_state_dir() / _NOTED).read_bytes().split(b"\0")
+        return [Path(os.fsdecode(each)) for each in names if each.startswith(b"/")]
+    return []
+
+
+def _home_state_dir() -> Path:
+    return _base("XDG_STATE_HOME", ".local/state")
+
+
+_NOTED = ".state-dirs"  # no account has this name
+
+
+def _former_states(paths: AccountPaths) -> Iterator[Path]:
+    """Yield the folders that an account had if the policy `state_dir` was not set, or was another.
+
+    If the policy cannot be read, its value may be any of the noted folders, which are left out.
+    """
+    yield _home_state_dir() / paths.account
+    policy = _policy(SYSTEM_FOLDER / "config.toml")
+    if policy is None or not ("state_dir" not in policy or _is_absolute(policy["state_dir"])):
+        return
+    for folder in _noted_state_dirs():
+        with contextlib.suppress(NoHomeDirectory):  # another user has created it
+            yield own_subfolder(folder) / paths.account
+
+
 def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     """Return the error for an account whose state folder must be moved, or None.
 
-    The folder must be moved if it is where it was before the policy `state_dir` was set. If the
-    user logged on again instead, the pending changes in the former folder would never be sent.
+    The folder must be moved if it is where it was before the policy `state_dir` was set, changed or
+    removed. If the user logged on again instead, the pending changes in the former folder would
+    never be sent.
     """
-    former = _base("XDG_STATE_HOME", ".local/state") / paths.account
-    if former == paths.state or paths.account_file.exists():
+    if paths.account_file.exists():
         return None
-    if not (former / "account.json").exists():
+    for former in _former_states(paths):
+        if former != paths.state and (former / "account.json").exists():
+            break
+    else:
         return None
     return NotLoggedOn(
-        f"the account {paths.account!r} is in {former}, and the organization keeps accounts in"
+        f"the account {paths.account!r} is in {former}, and the computer keeps accounts in"
         f" {paths.state.parent}",
         remedy=f"run 'mkdir -p -m 700 {quoted(paths.state.parent)} && mv {quoted(former)}"
         f" {quoted(paths.state)}', without a mount of the account",
@@ -376,8 +434,8 @@ def unmoved_accounts() -> list[AccountPaths]:
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on; its remedy names the other accounts.
 
-    If the account was logged on before the policy `state_dir` was set, the remedy is to move the
-    account's state folder.
+    If the account was logged on before the policy `state_dir` was set, changed or removed, the
+    remedy is to move the account's state folder.
     """
     if moved := not_moved(paths):
         return moved

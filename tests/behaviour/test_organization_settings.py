@@ -210,7 +210,7 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
         echo "state_dir = \\"$3\\"" >>"$0/zonedrive/config.toml"
         said=$("$zd" logon --username "$2" --password-stdin 2>&1 </dev/null) && exit 4
         [ "$said" = "$("$zd" mount "$1" 2>&1)" ] || exit 3
-        "$zd" doctor | grep -qF "the organization keeps accounts in" || exit 2
+        "$zd" doctor | grep -qF "the computer keeps accounts in" || exit 2
         said=$("$zd" mount "$1" 2>&1) && exit 7
         printf '%s\n' "$said"
         move=${said#*run \\'} && eval "${move%%\\'*}" || exit 6
@@ -219,7 +219,7 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
     """
     ended = office.run(script, str(zones), USER[1], str(disk))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "the organization keeps accounts in" in ended.stdout
+    assert "the computer keeps accounts in" in ended.stdout
     assert "text\n" in ended.stdout
 
 

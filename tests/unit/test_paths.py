@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive import config
+from zonedrive import config, paths
 from zonedrive.errors import ConfigError, NoHomeDirectory
 from zonedrive.paths import (
+    AccountPaths,
+    not_moved,
+    note_state_dir,
     own_subfolder,
     policy_folders,
     require_policy_folders,
@@ -113,3 +116,52 @@ def test_a_file_system_is_flushed(tmp_path: Path) -> None:
     sync_file_system(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync_file_system(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("policy", ['state_dir = "{b}"', "", "encrypt = true"])
+def test_an_account_stays_where_the_former_policy_had_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Otherwise, another logon would hide its pending changes; a broken policy decides nothing."""
+    etc, a, b = (tmp_path / name for name in ("etc", "a", "b"))
+    etc.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(paths, "SYSTEM_FOLDER", etc)
+    monkeypatch.setattr(
+        paths, "policy_folders", lambda: policy_folders.__wrapped__(etc / "config.toml")
+    )
+    account = AccountPaths("default")
+
+    def set_policy(text: str) -> None:
+        (etc / "config.toml").write_text(text)
+
+    set_policy(f'[policy]\nstate_dir = "{a}"\n')
+    write_private(account.account_file, b"{}")
+    for _ in range(2):
+        note_state_dir()
+    assert not_moved(account) is None
+    former = account.state
+    set_policy("[policy]\n" + policy.format(b=b))
+    moved = not_moved(account)
+    assert moved is not None
+    assert f"is in {former}, and" in moved.message
+    assert f"mv {former} {account.state}'" in moved.line()
+    assert not_moved(AccountPaths("other")) is None
+    for broken in ("[policy", '[policy]\nstate_dir = "relative"', "policy = 1"):
+        set_policy(broken)
+        assert not_moved(account) is None
+    set_policy("")
+    account.state.parent.mkdir(parents=True, exist_ok=True)
+    former.rename(account.state)
+    assert not_moved(account) is None
+
+
+def test_a_home_without_a_list_of_state_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home folder that cannot be written prevents nothing."""
+    (tmp_path / "home").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": tmp_path / "state"})
+    note_state_dir()
+    assert not_moved(AccountPaths("default")) is None

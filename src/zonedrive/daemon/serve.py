@@ -39,7 +39,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
 from zonedrive.logon.secrets import KeyringLocked
-from zonedrive.paths import NO_ROOM, AccountPaths, config_file
+from zonedrive.paths import NO_ROOM, AccountPaths, config_file, note_state_dir
 from zonedrive.state.inode import ROOT
 from zonedrive.supervisor import Task
 from zonedrive.translation import marked
@@ -81,6 +81,7 @@ def run(start: Start, ready: Pipe) -> None:
         logs.add_anonymous(start.paths.log)
         process_setup.forbid_dumps()
         process_setup.raise_limits()
+        note_state_dir()  # an earlier version may have made the account
         shared = config.organization(start.paths.account)
         settings = config.load(
             config_file(), start.paths.account, options.settings, system=shared, tell=log.warning

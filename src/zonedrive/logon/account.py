@@ -12,7 +12,13 @@ import msgspec
 
 from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
+from zonedrive.paths import (
+    DEFAULT_ACCOUNT,
+    AccountPaths,
+    not_logged_on,
+    note_state_dir,
+    write_private,
+)
 from zonedrive.service_address import base_url
 
 _UNREADABLE = (OSError, msgspec.MsgspecError, UnicodeDecodeError)
@@ -92,6 +98,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         The account file records which user owns the pending uploads. If the file is damaged, the
         copy still has this user's name, so that the uploads are not assigned to another user.
         """
+        note_state_dir()
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         paths.account_copy.unlink(missing_ok=True)  # it may name another user
         write_private(paths.account_file, text)

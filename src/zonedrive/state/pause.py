@@ -5,6 +5,8 @@ write the file while no daemon is running.
 
 INVARIANT: a file that cannot be read counts as an indefinite pause: the user has asked for a pause,
 and a delayed upload loses no data.
+INVARIANT: if the clock is set back, a daemon's pause with an end does not become longer. A daemon
+that starts after that counts from its start.
 """
 
 import time
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.boot_clock import since_boot_ns
 from zonedrive.formatting import local_time
 from zonedrive.observers import Observers
 from zonedrive.paths import write_private
@@ -37,6 +40,11 @@ class Pause(msgspec.Struct, frozen=True):
     def seconds_left(self) -> float:
         """Seconds until the end of the pause, or 0.0 if the pause is indefinite."""
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
+
+    @property
+    def longest(self) -> float:
+        """Seconds from start to end; `seconds_left` is larger if the clock was set back."""
+        return (self.until_ns - self.since_ns) / 1e9
 
     @property
     def line(self) -> str:
@@ -67,14 +75,34 @@ class PauseSwitch:
     def __init__(self, path: Path | None = None) -> None:
         """Load the pause from the file at `path`, if there is one."""
         self._path = path
+        self._ends_at: int | None = None  # end of the pause in nanoseconds since boot; None: no end
         self._pause = load(path) if path is not None else None
+        if self._pause is not None and self._pause.until_ns:
+            self._count_down(min(self._pause.seconds_left, self._pause.longest))
         self.changes: Observers[[]] = Observers()
         """Notified after a pause begins or ends."""
 
     @property
     def current(self) -> Pause | None:
         """Current pause, or None if the uploads are not paused."""
-        return None if self._pause is None or self._pause.is_over else self._pause
+        return None if self._is_over else self._pause
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the end of the pause, infinity if it has no end, or 0.0 without a pause."""
+        pause = self.current
+        if pause is None or self._ends_at is None:
+            return 0.0 if pause is None else float("inf")
+        return min(pause.seconds_left, max(0.0, (self._ends_at - since_boot_ns()) / 1e9))
+
+    @property
+    def _is_over(self) -> bool:
+        """True if there is no pause, or if its end or its length has passed."""
+        has_passed = self._ends_at is not None and self._ends_at <= since_boot_ns()
+        return self._pause is None or has_passed or self._pause.is_over
+
+    def _count_down(self, seconds: float | None) -> None:
+        self._ends_at = None if seconds is None else since_boot_ns() + int(seconds * 1e9)
 
     def begin(self, seconds: float | None = None) -> None:
         """Pause the uploads for `seconds`, or indefinitely if None; replace the current pause.
@@ -83,12 +111,13 @@ class PauseSwitch:
         """
         now, former = time.time_ns(), self.current
         pause = Pause(
-            since_ns=former.since_ns if former is not None else now,
+            since_ns=now if former is None else min(now, former.since_ns),
             until_ns=0 if seconds is None else now + int(seconds * 1e9),
         )
         if self._path is not None:
             write_private(self._path, msgspec.json.encode(pause))
         self._pause = pause
+        self._count_down(seconds)
         self.changes.notify()
 
     def end(self) -> bool:
@@ -105,7 +134,7 @@ class PauseSwitch:
 
     def end_if_over(self) -> None:
         """Remove a pause whose end has been reached, and notify the observers."""
-        if self._pause is None or not self._pause.is_over:
+        if self._pause is None or not self._is_over:
             return
         self._pause = None
         if self._path is not None:

@@ -34,7 +34,6 @@ from zonedrive.errors import (
 from zonedrive.observers import Observers
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.pause import Pause
 from zonedrive.supervisor import Task
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
@@ -77,11 +76,6 @@ def _overload(error: Exception) -> Unavailable | None:
     """Return the service's error in `error` if it means an overload (429, 503), else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
-
-
-def _until_end(pause: Pause) -> float:
-    """Return the seconds after which to check for the end of a pause; infinity if it has no end."""
-    return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
 class Dispatcher:
@@ -308,14 +302,20 @@ class Dispatcher:
             self._start()
             await self._rest(CALM * (time.perf_counter() - begun))
 
+    def _until_end(self) -> float:
+        """Return the seconds after which to check for the end of the pause; infinity: no end."""
+        left = self._state.pause.seconds_left
+        return left if left == float("inf") else min(CLOCK_S, left)
+
     def _look(self) -> None:
         """Fill the queue with steps that may start now, and compute when to check again."""
+        now = self._now_ns()  # also in a pause, so that each change of the clock is noticed
         self._state.pause.end_if_over()
         pause = self._state.pause.current
         unnamed = self.temporarily_named() if pause is not None else set[int]()
         if pause is not None and not (self._preferred or unnamed):
             self._queue.clear()
-            self._pause = _until_end(pause)
+            self._pause = self._until_end()
             return
         # A long queue keeps all places taken, but more urgent steps come first, see `_startable`.
         if len(self._running) >= self._most() and not self._is_queue_old():
@@ -329,7 +329,6 @@ class Dispatcher:
         if len(self._failures) > len(self._intents):  # some intents are gone
             failures = self._failures.items()
             self._failures = {ino: each for ino, each in failures if self._intents.get(ino)}
-        now = self._now_ns()
         first = set[int]().union(*self._preferred)
         steps, more = self._planner.due(now, self._running, first, only=pause is not None)
         if first:
@@ -350,7 +349,7 @@ class Dispatcher:
         elif unquiet:
             self._pause = min(self._pause, unquiet)
         if pause is not None:
-            self._pause = min(self._pause, _until_end(pause))
+            self._pause = min(self._pause, self._until_end())
         if self._has_made_room:
             self._retry_rejected_as_full()
 

@@ -265,8 +265,12 @@ def test_an_invalid_fault_is_refused(service: Service, alice: Person, order: Any
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"  ", b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff"]
-)
+    "line",
+    [
+        b"", b"  ", b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff",
+        b'{"stats":' * 5000 + b"1" + b"}" * 5000,
+    ],
+)  # fmt: skip
 def test_the_control_socket_answers_every_line(service: Service, line: bytes) -> None:
     """An invalid line gets an error, and the connection stays usable."""
     with socket.socket(socket.AF_UNIX) as control:

@@ -6,6 +6,7 @@ Every process that can open the socket (mode 0600) may use all commands.
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class Control:
                 known = ", ".join(self._commands)
                 return {"error": f"one of these is needed, alone: {known}"}
             return await self._commands[name](command[name])
-        except (msgspec.DecodeError, ValueError, LookupError, OSError) as wrong:
+        except (ValueError, LookupError, OSError, RecursionError, sqlite3.Error) as wrong:
             return {"error": str(wrong.args[0]) if isinstance(wrong, LookupError) else str(wrong)}
 
     async def _fault(self, value: Any) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def test_if_range_keeps_versions_apart(zone: Zone, folder: str, file_id: str) ->
     assert answer.headers["etag"] != validator
 
 
+def test_if_range_with_a_date_is_the_whole_content(zone: Zone, folder: str, file_id: str) -> None:
+    """A date does not tell two versions of one second apart."""
+    date = zone.content(file_id).headers["last-modified"]
+    answer = zone.content(file_id, **{"Range": "bytes=1-2", "If-Range": date})
+    assert (answer.status_code, answer.content) == (200, TEXT)
+
+
 def test_without_the_switch_ranges_are_not_served(start: Callable[..., Service]) -> None:
     """In a deployment without ranges, the whole content is sent, without a range header."""
     zone = start(world("ranges = false")).person().zone()

@@ -1,11 +1,13 @@
 """Every refusal has the error body, even those of the framework or the protocol."""
 
+import asyncio
 import json
 
 import pytest
+from starlette.requests import Request
 
 from tests.sandbox.running import Person, Service, logon, receive_all, refusal
-from zonedrive.sandbox.errors import NAMES
+from zonedrive.sandbox.errors import NAMES, answer_crash
 
 LOGON_ERRORS = {
     400: "ILLEGAL_ARGUMENT INVALID_DATA INVALID_SESSIONID",
@@ -145,3 +147,11 @@ def test_a_head_without_end_is_refused(service: Service, endless: bytes) -> None
     if answer:
         # One answer, be it to the head or to what the endpoint saw of the request.
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] in NAMES
+
+
+def test_a_crash_announces_the_end_of_the_connection() -> None:
+    """uvicorn closes the connection after an exception, so the next request must not use it."""
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": []})
+    answer = asyncio.run(answer_crash(request, ValueError("secret")))
+    assert (answer.status_code, answer.headers["connection"]) == (500, "close")
+    assert b"secret" not in answer.body

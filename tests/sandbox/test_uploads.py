@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.sandbox.running import Person, Service, Zone, refusal, world
+from tests.sandbox.running import PASSWORDS, Person, Service, Zone, logon, refusal, world
 
 BOUNDARY = "next-part"
 
@@ -177,3 +177,21 @@ def test_a_full_disk_is_reported(start: Callable[..., Service]) -> None:
     assert zone.names() == []
     assert list((service.data / "incoming").iterdir()) == []
     assert zone.upload("small", bytes(1000)).status_code == 200
+
+
+def test_a_full_disk_fails_a_logon_and_a_command(start: Callable[..., Service]) -> None:
+    """The database says why it cannot store anything, and works again afterwards."""
+    service = start(world())
+    alice = service.person()
+    zone = alice.zone()
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    answer = logon(service.client(), alice.id, PASSWORDS[alice.id])
+    assert refusal(answer) == (500, "IO_EXCEPTION")
+    body = {"parentId": zone.root, "name": "f"}
+    assert refusal(alice.post(f"{zone.own}/folders", json=body)) == (500, "IO_EXCEPTION")
+    assert "error" in service.tell({"plant": {"zone": "Project X", "name": "p"}})
+    assert zone.names() == []
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, unlimited)
+    assert alice.post(f"{zone.own}/folders", json=body).status_code == 201
+    assert logon(service.client(), alice.id, PASSWORDS[alice.id]).status_code == 200

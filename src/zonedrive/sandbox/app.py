@@ -5,6 +5,7 @@ for an authenticated caller whose scope allows the endpoint's action. For a call
 their password, only the endpoint of the resource `password` runs.
 """
 
+import sqlite3
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -20,6 +21,7 @@ from zonedrive.sandbox.errors import (
     ApiError,
     answer_api_error,
     answer_crash,
+    answer_database_error,
     answer_http_exception,
     must_change_password,
 )
@@ -117,6 +119,7 @@ def build(deployment: Deployment) -> Starlette:
         exception_handlers={
             ApiError: answer_api_error,
             HTTPException: answer_http_exception,
+            sqlite3.OperationalError: answer_database_error,
             Exception: answer_crash,
         },
     )

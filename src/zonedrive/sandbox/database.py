@@ -61,14 +61,15 @@ class Database:
         self._depth += 1
         try:
             yield
+            if self._depth == 1:
+                self._connection.execute("COMMIT")
         except BaseException:
-            self._depth -= 1
-            if self._depth == 0:
+            # SQLite has already ended the transaction after some errors, such as a full disk.
+            if self._depth == 1 and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-        self._depth -= 1
-        if self._depth == 0:
-            self._connection.execute("COMMIT")
+        finally:
+            self._depth -= 1
 
     def run(self, sql: str, *values: Any) -> int:
         """Execute one statement; return the number of changed rows."""

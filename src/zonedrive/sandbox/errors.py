@@ -118,12 +118,19 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     )
 
 
+async def answer_database_error(_request: Request, error: Exception) -> Response:
+    """Return the response for an error of the database's disk (Starlette exception handler)."""
+    return error_response(500, "IO_EXCEPTION", f"It cannot be kept: {error}")
+
+
 async def answer_crash(_request: Request, error: Exception) -> Response:
     """Return the response for an unexpected exception (Starlette exception handler).
 
-    Starlette raises the exception again, so that uvicorn logs the traceback.
+    Starlette raises the exception again, so that uvicorn logs the traceback and closes the
+    connection.
     """
-    return error_response(500, "EXCEPTION", f"{HTTPStatus(500).phrase} ({type(error).__name__})")
+    sentence = f"{HTTPStatus(500).phrase} ({type(error).__name__})"
+    return error_response(500, "EXCEPTION", sentence, headers={"Connection": "close"})
 
 
 def bad_argument(message: str) -> ApiError:

@@ -19,7 +19,7 @@ from zonedrive import errors, remedies
 
 CALLS = {name for name, each in vars(errors).items() if isinstance(each, type)}
 CALLS |= {"bad", "good", "marked", "during", "Row", "tell", "_tell", "InsecurePermissions"}
-CALLS |= {"Verdict", "say", "complain", "line", "print_failures"}
+CALLS |= {"Verdict", "say", "complain", "line", "print_failures", "unless_policy"}
 KEYWORDS = ("doing", "remedy", "bare")
 TEXTS = 4  # most positional arguments that are texts
 TERMINAL = re.compile(

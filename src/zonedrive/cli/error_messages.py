@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 from zonedrive import __version__, paths, process_setup
+from zonedrive.config import unless_policy
 from zonedrive.errors import (
     REPORT,
     BadOption,
@@ -105,6 +106,9 @@ def _refused(wrong: OSError) -> tuple[str, str]:
         return f"{wrong.filename}: {READ_ONLY}", ""
     elif is_ours and wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         remedy = _OWN_FOLDERS
+        for name, folder in paths.policy_folders().items():
+            if Path(os.fsdecode(wrong.filename)).is_relative_to(folder):
+                remedy = unless_policy(name, remedy)
     name = f"{wrong.filename}: " if wrong.filename else ""
     return f"{name}{wrong.strerror or wrong}", remedy
 

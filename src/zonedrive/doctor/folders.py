@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from zonedrive.config import unless_policy
 from zonedrive.content.cache_index import usable_bytes
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
@@ -73,12 +74,17 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         if not _is_writable(folder):
             return bad(
                 "it cannot be created: the folder above it is read-only or not yours",
-                "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own",
+                unless_policy(
+                    "state_dir",
+                    "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own",
+                ),
                 FOLDER=folder,
             )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
-        return bad(f"it is on a network file system ({kind}), where databases are not safe", LOCAL)
+        return bad(
+            f"it is on a network file system ({kind}), where databases are not safe", _local()
+        )
     if wrong := _locks(folder):
         return wrong
     disk = os.statvfs(folder)
@@ -98,6 +104,10 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         return None  # the folder does not exist yet and can be created
     where = f", on {kind}" if kind else ""  # a chroot's mount table may not contain the disk
     return good(f"private{where}; there is room for {amount(free)} of what you save")
+
+
+def _local() -> str:
+    return unless_policy("state_dir", LOCAL)
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
@@ -126,7 +136,7 @@ def _locks(folder: Path) -> CheckResult | None:
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
             return None  # another check reports this
-        return bad(f"files there cannot be locked ({wrong.strerror})", LOCAL)
+        return bad(f"files there cannot be locked ({wrong.strerror})", _local())
     return None
 
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
-from zonedrive import __version__, errors
+from zonedrive import __version__, config, errors, paths
 from zonedrive.cli import error_messages
 from zonedrive.cli import logon as logon_module
 from zonedrive.cli import main as main_module
@@ -328,3 +328,23 @@ def test_an_unforeseen_error_without_room_for_its_details(monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "mkstemp", full)
     said = error_messages.line(RuntimeError("s3cret"))
     assert said == f"an internal error in zonedrive (RuntimeError); {errors.REPORT}"
+
+
+def test_a_folder_of_a_policy_is_corrected_by_the_administrator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XDG variables have no effect on a folder that a policy sets."""
+
+    def remedy(path: Path) -> str:
+        try:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        except OSError as denied:
+            return error_messages.parts(denied)[1]
+
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": tmp_path})
+    policy: dict[str, object] = {"state_dir": str(tmp_path)}
+    monkeypatch.setattr(config, "organization", lambda account: config.Organization(policy=policy))
+    monkeypatch.setattr(paths, "own_subfolder", lambda folder: folder / "0")
+    asked = "ask the administrator of this computer to correct the policy state_dir"
+    assert remedy(tmp_path / "0") == asked
+    assert "XDG_STATE_HOME" in remedy(tmp_path.parent)

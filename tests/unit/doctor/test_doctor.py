@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from zonedrive import __version__, doctor, paths
+from zonedrive import __version__, config, doctor, paths
 from zonedrive.cipher import Clear
 from zonedrive.config import Settings
 from zonedrive.daemon import local_data
@@ -430,3 +430,18 @@ def test_a_profile_with_the_name_of_a_packaged_one_is_reported(
     found = account.profile(profile)
     assert found is not None and not found.ok
     assert found.remedy == "ask the administrator of this computer to rename the file"
+
+
+def test_a_state_folder_of_a_policy_is_corrected_by_the_administrator(
+    home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XDG_STATE_HOME has no effect on the folder."""
+    home.paths.state = home.paths.state / "new"
+    monkeypatch.setattr(folders, "_is_writable", lambda folder: False)
+    found = folders.state(home)
+    assert found is not None and "XDG_STATE_HOME" in found.remedy
+    policy: dict[str, object] = {"state_dir": "/x"}
+    monkeypatch.setattr(config, "organization", lambda account: config.Organization(policy=policy))
+    found = folders.state(home)
+    assert found is not None
+    assert found.remedy == "ask the administrator of this computer to correct the policy state_dir"

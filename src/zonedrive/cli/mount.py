@@ -19,7 +19,13 @@ from zonedrive.errors import BadOption, ConfigError, MountEnded, MountError, Zon
 from zonedrive.formatting import unsent
 from zonedrive.fuse import mountpoint, options
 from zonedrive.fuse.mountpoint import Mount
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file, require_folders
+from zonedrive.paths import (
+    DEFAULT_ACCOUNT,
+    AccountPaths,
+    config_file,
+    require_folders,
+    require_moved,
+)
 
 UNMOUNT_SECONDS = 60.0
 
@@ -141,8 +147,10 @@ def _chosen(account: str | None, given: options.Options) -> AccountPaths:
 def _account_of(url: str, account: str | None) -> AccountPaths:
     """Return the account that is logged on at `url` and has the name `account` (None: any name).
 
-    Raises ConfigError if no account matches, or if several accounts match.
+    Raises ConfigError if no account matches, if several accounts match, or if the folders for the
+    accounts cannot be used, and NotLoggedOn if the account must be moved.
     """
+    require_folders(named := AccountPaths(account or DEFAULT_ACCOUNT))
     wanted = url.rstrip("/").lower()
     there = [name for name, base in _base_urls().items() if base.rstrip("/").lower() == wanted]
     found = [name for name in there if account in (None, name)]
@@ -153,8 +161,8 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
         )
     if found:
         return AccountPaths(found[0])
-    option = AccountPaths(account or DEFAULT_ACCOUNT).option
-    remedy = f"run 'zonedrive logon {shlex.quote(url)}{option}'"
+    remedy = f"run 'zonedrive logon {shlex.quote(url)}{named.option}'"
+    require_moved(named)
     if there:
         names = " or ".join(f"account={name}" for name in there)
         raise ConfigError(

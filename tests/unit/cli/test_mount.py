@@ -12,11 +12,12 @@ import pytest
 
 from tests.unit.cli.stand_in import URL, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
+from zonedrive import paths
 from zonedrive.cli.control_client import resolve, serving
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
 from zonedrive.daemon.lock import Lock, holder
-from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError
+from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError, NotLoggedOn
 from zonedrive.fuse import mountpoint
 
 
@@ -53,6 +54,24 @@ def test_a_wrong_option_is_one_line(
     assert failed.stderr.count("\n") == 1, failed.stderr
     assert cause in failed.stderr
     assert mountpoint.at(home / "Z") is None
+
+
+def test_the_mount_helper_names_what_hides_the_accounts(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a missing folder of the policy nor a former one looks like a missing logon."""
+    log_on()
+    assert _account_of(URL, None).account == "default"
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": home / "all"})
+    with pytest.raises(ConfigError, match="state_dir of the organization, does not exist"):
+        _account_of(URL, None)
+    (home / "all").mkdir()
+    (home / "all").chmod(0o1777)
+    monkeypatch.setattr(paths, "is_irreplaceable", lambda _path: True)
+    with pytest.raises(NotLoggedOn, match="the account 'default' is in "):
+        _account_of(URL, None)
+    with pytest.raises(ConfigError, match="nobody is logged on"):
+        _account_of(URL, "work")
 
 
 @pytest.mark.parametrize("foreground", [True, False])

@@ -175,9 +175,10 @@ def own_subfolder(folder: Path) -> Path:
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError if a folder is missing, or users can replace each other's subfolders in it.
+    """Raise ConfigError if users cannot have private subfolders in a folder.
 
-    `folders` maps the names of policies to folders.
+    The folder may be missing, users may be able to replace each other's subfolders, or this user
+    cannot create the own subfolder. `folders` maps the names of policies to folders.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -185,11 +186,19 @@ def require_policy_folders(folders: dict[str, Path]) -> None:
             wrong = "does not exist"
         elif not is_irreplaceable(folder.resolve() / "user"):
             wrong = "lets users replace each other's folders"
+        elif not _can_have_subfolder(folder):
+            wrong = "cannot have a folder of this user"
         if wrong:
             raise ConfigError(
                 f"{folder}, the policy {name} of the organization, {wrong}",
                 remedy=f"ask the administrator to run 'install -d -m 1777 {quoted(folder)}'",
             )
+
+
+def _can_have_subfolder(folder: Path) -> bool:
+    """Return True if `folder` has this user's subfolder, or if this user can create it."""
+    own = folder / str(os.geteuid())
+    return own.exists() or os.access(folder, os.W_OK | os.X_OK)
 
 
 def _base(variable: str, default: str) -> Path:

@@ -72,6 +72,20 @@ def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
     require_policy_folders({"state_dir": folder, "cache_dir": folder})
 
 
+def test_a_folder_for_all_users_in_which_one_cannot_have_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The administrator is asked, unless the administrator has created the user's folder."""
+    folder = tmp_path / "all"
+    folder.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != folder)
+    with pytest.raises(ConfigError, match=r"cache_dir .* cannot have a folder of") as refused:
+        require_policy_folders({"cache_dir": folder})
+    assert f"'install -d -m 1777 {folder}'" in refused.value.line()
+    (folder / str(os.geteuid())).mkdir()
+    require_policy_folders({"cache_dir": folder})
+
+
 @pytest.mark.parametrize("kind", ["foreign", "link", "file"])
 def test_a_subfolder_that_another_user_has_created(tmp_path: Path, kind: str) -> None:
     """A user's subfolder is refused if another user has created it, or if it is no folder."""

@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from zonedrive.config import unless_policy
+from zonedrive import config
 from zonedrive.content.cache_index import usable_bytes
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
-from zonedrive.errors import ForeignFolder, NoHomeDirectory, StoreError
+from zonedrive.errors import ConfigError, ForeignFolder, NoHomeDirectory, StoreError
 from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
@@ -28,9 +28,12 @@ from zonedrive.paths import (
     nearest_existing,
     no_folder,
     obstacle,
+    policy_folders,
     quoted,
+    require_policy_folders,
     runtime_dir,
 )
+from zonedrive.translation import marked
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
@@ -74,7 +77,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         if not _is_writable(folder):
             return bad(
                 "it cannot be created: the folder above it is read-only or not yours",
-                unless_policy(
+                config.unless_policy(
                     "state_dir",
                     "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own",
                 ),
@@ -107,7 +110,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _local() -> str:
-    return unless_policy("state_dir", LOCAL)
+    return config.unless_policy("state_dir", LOCAL)
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
@@ -205,13 +208,25 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
     """Check the cache folder, whose content can be downloaded again.
 
     The check covers the owner, permissions and free space. It returns None if the folder does not
-    exist.
+    exist yet and can be created.
     """
     folder = facts.paths.cache
+    try:
+        require_policy_folders({n: p for n, p in policy_folders().items() if n == "cache_dir"})
+    except ConfigError as wrong_policy:
+        detail = marked("this user cannot have it where the policy cache_dir says")
+        return bad(detail, config.ADMINISTRATOR, here=wrong_policy.line())
     if wrong := _blocked(facts.paths.content, "XDG_CACHE_HOME"):
         return wrong
     if not folder.exists():
-        return None
+        folder = nearest_existing(folder)
+        if _is_writable(folder):
+            return None
+        return bad(
+            "it cannot be created: the folder above it is read-only or not yours",
+            "make FOLDER writable, or set XDG_CACHE_HOME to a folder that you own",
+            FOLDER=folder,
+        )
     if wrong := _unfit(folder):
         return wrong
     limit = facts.settings.cache_size

@@ -125,6 +125,25 @@ def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each is not None and each.ok for each in found] == [False, False]
 
 
+def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy is for the user or, if a policy sets the folder, for the administrator."""
+    above = home.paths.cache.parent
+    home.paths.content.rmdir()
+    home.paths.cache.rmdir()
+    assert folders.cache(home) is None
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: path != above)
+    found = folders.cache(home)
+    assert found is not None and not found.ok
+    assert found.remedy.startswith("make FOLDER writable, or set XDG_CACHE_HOME")
+    monkeypatch.setattr(folders, "policy_folders", lambda: {"cache_dir": above, "state_dir": above})
+    monkeypatch.setattr("zonedrive.paths.is_irreplaceable", lambda _path: True)
+    found = folders.cache(home)
+    assert found is not None and not found.ok
+    assert found.remedy.startswith("ask the administrator")
+    assert found.here.startswith(f"{above}, the policy cache_dir of the organization, cannot have")
+    assert str(above) not in found.detail + found.remedy
+
+
 def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache leaves 5 % of the disk free, which is not a problem."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))

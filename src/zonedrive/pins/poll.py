@@ -81,7 +81,7 @@ class PinPoller:
             waited = await self._pins.wait_for_any()
             began, began_ns = trio.current_time(), since_boot_ns()
             if not waited:
-                await self._round(began + PASS_S)
+                await self._safe_round(began + PASS_S)
             self._unhindered = 0
             with trio.move_on_at(began + PASS_S):
                 await self._wait_until_online_again(began_ns)
@@ -100,6 +100,13 @@ class PinPoller:
             late = since_boot_ns() - since_ns >= PASS_S * 1e9
             if now == "online" and (late or before != "online"):
                 return
+
+    async def _safe_round(self, until: float) -> None:
+        try:
+            await self._round(until)
+        except Exception:  # a bug must not end the mount or the next round
+            log.warning("cannot list pinned folders", exc_info=True)
+            self._left.clear()
 
     async def _round(self, until: float) -> None:
         self._failures = 0

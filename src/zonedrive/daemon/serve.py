@@ -176,9 +176,11 @@ class Daemon:
         try:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             # Also before the mount, so that a signal does not leave a dead mount behind.
-            # What the parent process ignores, for example with nohup, stays ignored.
-            ending = [one for one in ENDING_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-            with trio.open_signal_receiver(*ending, LISTEN) as signals:
+            # What the parent process ignores, for example with nohup, stays ignored. But SIGTERM
+            # ends the daemon in any case, as other commands and the shutdown of the machine expect.
+            ending = [one for one in (signal.SIGINT, signal.SIGHUP)
+                      if signal.getsignal(one) is not signal.SIG_IGN]  # fmt: skip
+            with trio.open_signal_receiver(signal.SIGTERM, *ending, LISTEN) as signals:
                 self._session.attach(self._options)
                 self._announce_in_lock()
                 await self._serve(signals)

@@ -40,5 +40,6 @@ async def test_a_signal_during_the_mount_is_handled_after_it(number: signal.Sign
 
 @pytest.mark.usefixtures("autojump_clock")
 async def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
-    """A mount that nohup(1) started survives the end of its terminal."""
+    """A mount that nohup(1) started survives the end of its terminal, but not SIGTERM."""
     assert not await told(signal.SIGHUP, signal.SIG_IGN)
+    assert await told(signal.SIGTERM, signal.SIG_IGN) == [signal.SIGTERM]

@@ -118,9 +118,10 @@ class Reconciler:
         # Separate threads for comparisons, so that other work does not wait for the service.
         self._threads = trio.CapacityLimiter(state.settings.transfers)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
-        # Times of `time.monotonic` at which requests failed with unknown effect, by ino. A request
-        # of a former process failed before this time.
-        self._failed_s: dict[int, float] = {}
+        # Times of `time.monotonic` at which requests failed with unknown effect, by the ino and
+        # generation of their bytes, which a replacement of the file keeps. A request of a former
+        # process failed before `_began_s`.
+        self._failed_s: dict[tuple[int, int], float] = {}
         self._began_s = time.monotonic()
 
     # ---- one request at a time per folder and name ----
@@ -155,7 +156,7 @@ class Reconciler:
             if isinstance(wrong, Unavailable) and wrong.unprocessed:
                 self._without_effect(request)
             else:
-                self._failed_s[request.ino] = time.monotonic()
+                self._failed_s[request.bytes_ino, request.generation] = time.monotonic()
             raise
         except Exception:
             self._without_effect(request)
@@ -193,12 +194,13 @@ class Reconciler:
             return False
         pending = state.requests.snapshot(request)
         await self.wait_for(request.folder, request.name)
-        failed_s = self._failed_s.get(ino, self._began_s)
+        sent = request.bytes_ino, request.generation
+        failed_s = self._failed_s.get(sent, self._began_s)
         await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
-        self._failed_s.pop(ino, None)
         inode = state.inodes.find(ino)
         if not pending.is_current:
             return True
+        self._failed_s.pop(sent, None)
         if request.is_move:
             entry = await self._entry(request)
             if pending.is_current:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -196,8 +197,8 @@ def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) 
         return False
     try:
         return process.wait(LOOK_SECONDS) == 0
-    except subprocess.TimeoutExpired:
-        process.returncode = 0  # the browser keeps running
+    except subprocess.TimeoutExpired:  # the browser keeps running
+        threading.Thread(target=process.wait, daemon=True).start()  # leaves no zombie
         return True
 
 

@@ -6,6 +6,7 @@ documents scopes only for SCIM.
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -313,8 +314,8 @@ def _read(path: Path) -> "Scope":
             raise ConfigError(
                 f"{path} is longer than {LONGEST} bytes", remedy="is it the right file?"
             )
-        return msgspec.json.decode(data, type=Scope)
+        return msgspec.convert(json.loads(data), Scope)
     except OSError as wrong:
         raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
+    except (ValueError, RecursionError) as wrong:  # msgspec's errors are ValueErrors
         raise ConfigError(f"{path} is not a scope ({wrong})", remedy="fix the file") from wrong

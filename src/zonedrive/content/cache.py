@@ -122,13 +122,14 @@ class Cache:
         """Return the numbers of all inodes with content that is cached or waits to be written."""
         return list({*self._index.inos(), *self._small.inos()})
 
-    def drop_from(self, ino: int) -> None:
-        """Drop the content of all inodes with this or a greater number, before new inodes get it.
+    def drop_between(self, first: int, end: int) -> None:
+        """Drop the content of all inodes from number `first` to before `end`.
 
-        Such content is left after the database lost rows or was restored from a backup.
+        New inodes get these numbers. Their content is left after the database lost rows or was
+        restored from a backup.
         """
-        for each in self._index.inos(ino):
-            self.drop(each)
+        for ino in self._index.inos(first, end):
+            self.drop(ino)
 
     def is_complete(self, ino: int, revision: str) -> bool:
         """Return True if the revision's whole content is on the disk or waits to be written."""

@@ -259,9 +259,11 @@ class CacheIndex:
         """Return the rows of all stored revisions of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
-    def inos(self, first: int = 0) -> list[int]:
-        """Return the numbers of all inodes from `first` on that have a row."""
-        found = self._read("SELECT DISTINCT ino FROM entries WHERE ino >= ?", (first,))
+    def inos(self, first: int = 0, end: int = (1 << 63) - 1) -> list[int]:
+        """Return the numbers of all inodes from `first` to before `end` that have a row."""
+        found = self._read(
+            "SELECT DISTINCT ino FROM entries WHERE ino >= ? AND ino < ?", (first, end)
+        )
         return [int(str(ino)) for (ino,) in found]
 
     def all_rows(self) -> list[Row]:

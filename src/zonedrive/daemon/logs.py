@@ -18,12 +18,13 @@ import logging
 import logging.handlers
 import os
 import select
+import stat
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from zonedrive.daemon import journal
 from zonedrive.formatting import plain
@@ -135,19 +136,39 @@ class AnonymousFile(PrivateFile):
         pass
 
 
-class Terminal(logging.StreamHandler[io.TextIOBase]):
+class Terminal(logging.StreamHandler[TextIO]):
     """Standard error, whose reader must not delay the mount.
 
-    A message is dropped if the pipe is full, or if the terminal was stopped with Ctrl-S.
+    A message is cut or dropped if the reader of the pipe or terminal is too slow, for example after
+    Ctrl-S.
     """
 
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self._descriptor = _without_waiting(self.stream.fileno())
+
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            writable = select.select([], [self.stream], [], 0)[1]
-        except (OSError, ValueError):  # closed
-            return
-        if writable:
-            super().emit(record)
+        with suppress(OSError, ValueError):  # full, or closed
+            if self._descriptor is not None:
+                line = self.format(record) + self.terminator
+                os.write(self._descriptor, line.encode("utf-8", "backslashreplace"))
+            elif select.select([], [self.stream], [], 0)[1]:
+                super().emit(record)
+
+
+def _without_waiting(descriptor: int) -> int | None:
+    """Return a non-blocking descriptor of the same pipe or terminal, or None.
+
+    The flag of `descriptor` itself would also concern other programs that share it.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        return None
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", flags)
+    except OSError:  # for example the terminal of another user
+        return None
 
 
 def anonymous(path: Path) -> Path:

@@ -199,7 +199,7 @@ class CredentialsStore(SecretStore):
         try:
             return Secret(path.read_text("utf-8").strip("\r\n"))
         except (OSError, UnicodeDecodeError):
-            raise StoreError(f"the credential {path.name} cannot be read") from None
+            raise StoreError(f"the credential {path} cannot be read") from None
 
     def set(self, name: str, value: Secret) -> None:
         if self.gives(name):

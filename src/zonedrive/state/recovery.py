@@ -50,6 +50,7 @@ from zonedrive.paths import write_private
 from zonedrive.state import local_operations, repair, row_upgrade
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import VIRTUAL
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import LOST_FOUND, damage_notice
 from zonedrive.translation import marked
@@ -68,7 +69,7 @@ def recover(state: LocalState) -> None:
     row_upgrade.names(state.inodes)
     row_upgrade.local_files(state.inodes)
     _suspect_after_power_cut(state)
-    state.cache.drop_from(state.inodes.next_ino)
+    state.cache.drop_between(state.inodes.next_ino, VIRTUAL)
     stored = set(state.spool.stored())
     with state.transaction():
         for intent in state.intents.all():

@@ -83,7 +83,7 @@ class DirectoryCache:
         self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
-        # By ino: the newest merge, if the listing has unidentified or hidden entries.
+        # By ino: what is unidentified or hidden in the newest listing.
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
@@ -469,7 +469,9 @@ class DirectoryCache:
             log.warning("%d entries of a folder are not shown: the service sends no valid id,"
                         " kind or size", merged.unshown)  # fmt: skip
         if merged.unsure or merged.hidden:
-            self._unclear[folder] = merged
+            self._unclear[folder] = Merged(
+                unsure=merged.unsure, unshown=merged.unshown, hidden=merged.hidden
+            )
         remote_operations.queue_invalidations(state, merged)
         if merged.changed:
             state.retry_failed_in(folder)

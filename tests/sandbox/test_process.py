@@ -1,8 +1,11 @@
 """Process of the sandbox: start, stop, restart, crash, mistakes in the world file."""
 
 import contextlib
+import errno
 import json
 import os
+import resource
+import shutil
 import signal
 import socket
 import sqlite3
@@ -13,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -28,6 +32,7 @@ from tests.sandbox.running import (
     receive_all,
     world,
 )
+from zonedrive.sandbox.errors import unusable
 
 Start = Callable[..., Service]
 
@@ -58,6 +63,13 @@ def one_line(result: "subprocess.CompletedProcess[str]", code: int = 1) -> str:
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     return line
+
+
+def coded(code: int) -> sqlite3.OperationalError:
+    """Return an error of SQLite with this code."""
+    wrong = sqlite3.OperationalError("why")
+    wrong.sqlite_errorcode = code
+    return wrong
 
 
 def test_the_content_of_the_ready_file(service: Service) -> None:
@@ -315,6 +327,38 @@ def test_an_unusable_folder_is_one_line(place: Path) -> None:
     (place / "data").mkdir()
     (place / "data" / "sandbox.db").write_bytes(b"no database" * 100)
     assert "sandbox.db" in one_line(attempt(place / "data"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "x"), "the disk of d is full: make room"),
+        (coded(sqlite3.SQLITE_FULL), "the disk of d is full: make room"),
+        (coded(sqlite3.SQLITE_NOTADB), "d is not a sandbox's database"),
+        (coded(sqlite3.SQLITE_CANTOPEN), "d cannot be used: why"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), "x cannot be used: Permission"),
+    ],
+)
+def test_the_cause_of_a_failed_start_is_told(wrong: OSError | sqlite3.Error, said: str) -> None:
+    """A full disk has its remedy, and does not make the database another program's."""
+    assert str(unusable(Path("d"), wrong)).startswith(said)
+
+
+def test_an_error_of_a_full_disk_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite reports another error if a file that it maps into memory does not fit."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=0))
+    assert "is full" in str(unusable(Path("d"), coded(sqlite3.SQLITE_IOERR_SHMSIZE)))
+
+
+@pytest.mark.parametrize("kib", [4, 100])
+def test_a_first_start_without_room_is_one_line(place: Path, kib: int) -> None:
+    """A start whose files cannot grow fails with one line."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({kib << 10}, {limits[1]}))"
+    code = f"{line}; import sys; from zonedrive.sandbox.__main__ import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "--data", str(place / "data")]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert "cannot be used" in one_line(result)
 
 
 HEAD = '[organization]\nname = "A"\ndomain = "a.example"\n'

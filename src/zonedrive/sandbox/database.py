@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive.sandbox import schema
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import SandboxError, unusable
 
 Row = sqlite3.Row
 
@@ -45,7 +45,7 @@ class Database:
                 )
                 found += 1
         except (sqlite3.DatabaseError, OSError) as wrong:
-            raise SandboxError(f"{path} is not a sandbox's database ({wrong})") from wrong
+            raise unusable(path, wrong) from wrong
         if found != schema.VERSION:
             raise SandboxError(f"{path} has schema {found}, this sandbox knows {schema.VERSION}")
         self._depth = 0

@@ -4,7 +4,11 @@ This module knows nothing about endpoints. INVARIANT: the body of every HTTP err
 has the same structure, also if the framework raised the error.
 """
 
+import errno
+import shutil
+import sqlite3
 from http import HTTPStatus
+from pathlib import Path
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -45,8 +49,28 @@ NAMES = frozenset((
 ))  # fmt: skip
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+SMALLEST_FREE = 64 * 1024  # bytes: a disk with less counts as full
+
+
 class SandboxError(Exception):
     """Error for a failed start of the sandbox; the message is one line with the cause."""
+
+
+def unusable(path: Path, wrong: OSError | sqlite3.Error) -> SandboxError:
+    """Return the error for a file or folder that cannot be used at the start because of `wrong`."""
+    code = getattr(wrong, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return SandboxError(f"{path} is not a sandbox's database ({wrong})")
+    is_full = code == sqlite3.SQLITE_FULL or getattr(wrong, "errno", 0) in FULL
+    if code == sqlite3.SQLITE_IOERR:  # also for a file of SQLite's that is mapped into memory
+        is_full = shutil.disk_usage(path if path.is_dir() else path.parent).free < SMALLEST_FREE
+    if is_full:
+        return SandboxError(
+            f"the disk of {path} is full: make room there, or use another folder for --data"
+        )
+    place = getattr(wrong, "filename", None) or path
+    return SandboxError(f"{place} cannot be used: {getattr(wrong, 'strerror', None) or wrong}")
 
 
 class WorldError(SandboxError):

@@ -14,7 +14,7 @@ import msgspec
 from zonedrive.sandbox import settings
 from zonedrive.sandbox.blobs import new_id
 from zonedrive.sandbox.deployment import Deployment
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import FULL, SandboxError, WorldError, unusable
 from zonedrive.sandbox.groups import Change
 from zonedrive.sandbox.world import World, WorldZone
 from zonedrive.sandbox.zones import Level
@@ -37,7 +37,7 @@ def with_passwords(world: World, file: Path) -> World:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
             written.write(text)
     except OSError as wrong:
-        raise SandboxError(f"{file} cannot be written: {wrong.strerror}") from wrong
+        raise unusable(file, wrong) from wrong
     users = [
         msgspec.structs.replace(user, password=made.get(user.id, user.password))
         for user in world.users
@@ -49,7 +49,7 @@ def fill(deployment: Deployment, world: World) -> None:
     """Load a validated world into an empty deployment.
 
     All users of `world` must have passwords. Raises SandboxError if the content of a zone cannot be
-    copied.
+    copied, and OSError and sqlite3.Error if the disk is full.
     """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)
@@ -124,6 +124,8 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
         try:
             copy.folder(Path(world.folder) / zone.content, root_id)
         except OSError as wrong:
+            if wrong.errno in FULL:
+                raise  # the content itself is no mistake
             raise SandboxError(f"{wrong.filename} cannot be copied: {wrong.strerror}") from wrong
 
 

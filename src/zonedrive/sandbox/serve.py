@@ -8,6 +8,7 @@ connections, and is always complete.
 import asyncio
 import fcntl
 import os
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from zonedrive.sandbox import app, seed, settings, tls, world
 from zonedrive.sandbox.control import Control
 from zonedrive.sandbox.database import Database
 from zonedrive.sandbox.deployment import Deployment, assemble
-from zonedrive.sandbox.errors import SandboxError, WorldError
+from zonedrive.sandbox.errors import SandboxError, WorldError, unusable
 from zonedrive.sandbox.faults import Faults
 from zonedrive.sandbox.listener import Listener
 from zonedrive.sandbox.server import Server
@@ -47,27 +48,24 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
         raise SandboxError(f"the folder of the ready file {ready_file} does not exist")
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as wrong:
-        raise SandboxError(f"{data} cannot be made: {wrong.strerror}") from wrong
-    with _alone(data), _ready(ready_file) as write_ready:
-        deployment = _open(data, world_file)
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_serve(deployment, data, host, port, write_ready))
-        finally:
-            deployment.database.close()
+        with _alone(data), _ready(ready_file) as write_ready:
+            deployment = _open(data, world_file)
+            try:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(_serve(deployment, data, host, port, write_ready))
+            finally:
+                deployment.database.close()
+    except (OSError, sqlite3.Error) as wrong:
+        raise unusable(data, wrong) from wrong
 
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
     """Lock the folder `data` while the `with` block runs.
 
-    Raises SandboxError if another sandbox holds the lock.
+    Raises SandboxError if another sandbox holds the lock, and OSError if the lock cannot be made.
     """
-    try:
-        fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as wrong:
-        raise SandboxError(f"{data} cannot be used: {wrong.strerror}") from wrong
+    fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,8 +104,11 @@ def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
 
 def _replace(file: Path, content: bytes) -> None:
     part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(file)
+    try:
+        part.write_bytes(content)
+        part.replace(file)
+    except OSError as wrong:
+        raise SandboxError(f"{file} cannot be written: {wrong.strerror}") from wrong
 
 
 def _open(data: Path, world_file: Path | None) -> Deployment:

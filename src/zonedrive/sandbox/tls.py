@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trustme
 
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import SandboxError, unusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ def prepare(data: Path, host: str) -> Certificates:
             _write(ca_file, authority.cert_pem.bytes(), 0o644)
         names = dict.fromkeys([host, "localhost", "127.0.0.1", "::1"])
         certificate = authority.issue_cert(*names)
-    except (OSError, ValueError) as wrong:
+    except OSError as wrong:
+        raise unusable(data, wrong) from wrong
+    except ValueError as wrong:
         raise SandboxError(f"cannot make a certificate for {host} in {data}: {wrong}") from wrong
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -329,6 +329,19 @@ def test_an_unusable_folder_is_one_line(place: Path) -> None:
     assert "sandbox.db" in one_line(attempt(place / "data"))
 
 
+def test_a_name_that_is_not_utf8_is_one_line(place: Path) -> None:
+    """The ready file could not name the folder."""
+    assert "use another folder" in one_line(attempt(Path(os.fsdecode(bytes(place) + b"/\xff"))))
+
+
+@pytest.mark.parametrize("option", ["--data", "--ready-file", "--world"])
+def test_an_empty_path_is_wrong_usage(place: Path, option: str) -> None:
+    """An empty path is not the working directory."""
+    result = attempt(place / "data", option, "")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"{option}: it is empty" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

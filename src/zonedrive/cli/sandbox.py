@@ -5,10 +5,20 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import click
 
 from zonedrive.errors import BadOption, ConfigError
+
+
+class _Path(click.Path):
+    """Parameter type for a path that is not empty."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:  # as a path, it would mean the working directory
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command()
@@ -16,12 +26,12 @@ from zonedrive.errors import BadOption, ConfigError
     "--data",
     required=True,
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_Path(file_okay=False, path_type=Path),
     help="Folder for the service's data.  A further start uses the data in it.",
 )
 @click.option(
     "--world",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="TOML file with users, groups and zones for the first start.  [default: a small company]",
 )
@@ -41,7 +51,7 @@ from zonedrive.errors import BadOption, ConfigError
 )
 @click.option(
     "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_Path(dir_okay=False, path_type=Path),
     help="JSON file with address, authority and control socket, written when the service answers.",
 )
 def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Path | None) -> None:

@@ -15,11 +15,11 @@ def main() -> int:
     SandboxError.
     """
     parser = argparse.ArgumentParser(prog="python -m zonedrive.sandbox", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--world", type=Path)
+    parser.add_argument("--data", type=_path, required=True)
+    parser.add_argument("--world", type=_path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--ready-file", type=Path)
+    parser.add_argument("--ready-file", type=_path)
     options = parser.parse_args()
     try:
         run(options.data, options.world, options.host, options.port, options.ready_file)
@@ -27,6 +27,12 @@ def main() -> int:
         print(f"zonedrive sandbox: {wrong}", file=sys.stderr)
         return 2 if isinstance(wrong, WorldError) else 1
     return 0
+
+
+def _path(text: str) -> Path:
+    if not text:  # as a path, it would mean the working directory
+        raise argparse.ArgumentTypeError("it is empty")
+    return Path(text)
 
 
 if __name__ == "__main__":

@@ -392,6 +392,11 @@ MISTAKES = [
     (HEAD + 'otp = "SMS"\n' + USER, "line 1, organization.otp"),
     (HEAD + "colour = 1\n" + USER, "colour"),
     (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),
+    (HEAD + "session_seconds = 99999999999999\n" + USER, "organization.session_seconds"),
+    (HEAD + 'personal_id = [{ name = "" }]\n' + USER, "line 1, organization.personal_id[0]: an em"),
+    (HEAD + CORP.replace("]", ', { name = "corp" }]') + USER, "identity_providers[1]: 'corp' is"),
+    (HEAD + CORP.replace("}", ", x = 1 }") + USER, "organization.identity_providers[0]: 'x'"),
+    (HEAD + USER + "x = " + "[" * 5000 + "]" * 5000 + "\n", "too much nesting"),
     (HEAD + "block_after = 0\n" + USER, "organization.block_after"),
     (HEAD + "block_seconds = 1e9\n" + USER, "organization.block_seconds"),
     (HEAD + "idp_required = true\n" + USER, "idp_users need identity_providers"),
@@ -447,14 +452,22 @@ def test_content_of_the_world_is_copied_in(start: Start, place: Path) -> None:
     assert inner["run.sh"]["attributes"]["executable"] is True
 
 
-def test_content_that_cannot_be_copied_is_an_error(place: Path) -> None:
-    """A pipe in the folder prevents the start; without it the same start works."""
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [("pipe", "neither a file nor a folder"), ("link", "a link to a folder"), ("lost", "no file")],
+)
+def test_content_that_cannot_be_copied_is_an_error(place: Path, item: str, said: str) -> None:
+    """A pipe or a link in the folder prevents the start."""
     (place / "docs").mkdir()
-    os.mkfifo(place / "docs" / "pipe")
+    if item == "pipe":
+        os.mkfifo(place / "docs" / item)
+    else:
+        (place / "docs" / item).symlink_to("/" if item == "link" else "/no/such/file")
     text = HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "docs"\n'
     (place / "world.toml").write_text(text)
-    line = one_line(attempt(place / "data", "--world", str(place / "world.toml")))
-    assert str(place / "docs" / "pipe") in line
+    line = one_line(attempt(place / "data", "--world", str(place / "world.toml")), 2)
+    assert f"{place / 'docs' / item} is " in line
+    assert said in line
 
 
 def test_the_packaged_world_is_a_working_firm(start: Start) -> None:

@@ -140,7 +140,7 @@ class _Copy:
     def folder(self, source: Path, folder_id: str) -> None:
         """Copy the content of the local folder `source` into a folder of the zone, in name order.
 
-        Raises SandboxError for a symlink to a folder, a special file, or a name that is not UTF-8.
+        Raises WorldError for a symlink to a folder, a special file, or a name that is not UTF-8.
         Raises OSError if a file cannot be copied.
         """
         for item in sorted(os.scandir(source), key=lambda item: item.name):
@@ -148,7 +148,7 @@ class _Copy:
             try:
                 item.name.encode()
             except UnicodeEncodeError:
-                raise SandboxError(
+                raise WorldError(
                     f"{source} holds a name that is not UTF-8: {item.name!r}"
                 ) from None
             if item.is_dir(follow_symlinks=False):
@@ -156,8 +156,12 @@ class _Copy:
                 self.folder(path, inner)
             elif item.is_file():
                 self._file(path, folder_id)
+            elif item.is_dir():
+                raise WorldError(f"{path} is a link to a folder: put a copy of the folder there")
+            elif item.is_symlink():
+                raise WorldError(f"{path} is a link to no file: remove it")
             else:
-                raise SandboxError(f"{path} is neither a file nor a folder")
+                raise WorldError(f"{path} is neither a file nor a folder: remove it")
 
     def _file(self, path: Path, folder_id: str) -> None:
         target = self._entries.blobs.incoming()

@@ -8,7 +8,7 @@ import msgspec
 from zonedrive.sandbox.database import Database
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Identity provider, or method of personal identification."""
 
     name: str

@@ -18,6 +18,7 @@ from zonedrive.sandbox.errors import WorldError
 from zonedrive.sandbox.settings import Named, Organization
 
 LONGEST_BLOCK_SECONDS = 86_400
+LONGEST_SESSION_SECONDS = 100 * 365 * 86_400
 
 
 class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -117,6 +118,10 @@ def load(path: Path) -> World:
         raise WorldError(
             f"{path} is not a world file, as it is not TOML ({wrong}); see the sandbox's README"
         ) from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise WorldError(
+            f"{path} is not a world file: it has a number that is too long, or too much nesting"
+        ) from wrong
     _check_tables(path, text, tables)
     try:
         world = msgspec.convert(tables, World)
@@ -179,8 +184,11 @@ class _Check:
     def all(self) -> None:
         """Run all checks; raise WorldError at the first mistake."""
         organization = self._world.organization
-        if organization.session_seconds <= 0:
-            self._wrong("organization.session_seconds", "must be more than 0")
+        if not 0 < organization.session_seconds <= LONGEST_SESSION_SECONDS:
+            self._wrong(
+                "organization.session_seconds",
+                f"must be from 1 to {LONGEST_SESSION_SECONDS} (100 years)",
+            )
         if organization.block_after <= 0:
             self._wrong("organization.block_after", "must be more than 0")
         if not 0 <= organization.block_seconds <= LONGEST_BLOCK_SECONDS:
@@ -201,6 +209,9 @@ class _Check:
             self._zone(f"zones[{number}]", zone)
 
     def _sign_on(self, organization: WorldOrganization) -> None:
+        for table in ("identity_providers", "personal_id"):
+            names = (each.name for each in getattr(organization, table))
+            self._unique(f"organization.{table}", names)
         wanted = organization.idp_required or organization.idp_users
         if wanted and not organization.identity_providers:
             self._wrong("organization", "idp_required and idp_users need identity_providers")

@@ -16,7 +16,7 @@ import re
 import shlex
 import stat
 import tempfile
-from collections.abc import Iterator
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
@@ -286,8 +286,18 @@ class AccountPaths:
 
     @property
     def state(self) -> Path:
-        """Folder of data that must not be lost."""
-        return state_dir() / self.account
+        """Folder of data that must not be lost.
+
+        A running daemon keeps the folder of its start if the policy `state_dir` changes. Then this
+        is the daemon's folder, for this object also after the end of the daemon.
+        """
+        kept = self.__dict__.get(_DAEMONS)
+        if kept is None:
+            kept = _daemons_state(self.account)
+            if kept is None:
+                return state_dir() / self.account
+            self.__dict__[_DAEMONS] = kept
+        return typing.cast(Path, kept)
 
     @property
     def cache(self) -> Path:
@@ -302,7 +312,9 @@ class AccountPaths:
     @property
     def control(self) -> Path:
         """Control socket of the daemon."""
-        return runtime_dir() / f"{self.account}.sock"
+        base = given_runtime_dir()
+        folder = self.state.parent / ".run" if base is None else base / "zonedrive"
+        return folder / f"{self.account}.sock"
 
 
 def obstacle(folder: Path) -> Path | None:
@@ -392,18 +404,53 @@ def _home_state_dir() -> Path:
 _NOTED = ".state-dirs"  # no account has this name
 
 
-def _former_states(paths: AccountPaths) -> Iterator[Path]:
-    """Yield the folders that an account had if the policy `state_dir` was not set, or was another.
+def former_state_dirs() -> list[Path]:
+    """Return the values that `state_dir` may have had before the policy was set or changed.
 
-    If the policy cannot be read, its value may be any of the noted folders, which are left out.
+    The first one is the folder without a policy. The result is empty without a home folder.
     """
-    yield _home_state_dir() / paths.account
+    found: list[Path] = []
+    with contextlib.suppress(NoHomeDirectory):
+        found.append(_home_state_dir())
+        for folder in _noted_state_dirs():
+            with contextlib.suppress(NoHomeDirectory):  # another user has created it
+                found.append(own_subfolder(folder))
+    return found
+
+
+def _is_policy_readable() -> bool:
+    """Return True if the policy `state_dir` is not set, or is set to an absolute path."""
     policy = _policy(SYSTEM_FOLDER / "config.toml")
-    if policy is None or not ("state_dir" not in policy or _is_absolute(policy["state_dir"])):
-        return
-    for folder in _noted_state_dirs():
-        with contextlib.suppress(NoHomeDirectory):  # another user has created it
-            yield own_subfolder(folder) / paths.account
+    return policy is not None and ("state_dir" not in policy or _is_absolute(policy["state_dir"]))
+
+
+_DAEMONS = "daemons state"
+
+
+def _daemons_state(account: str) -> Path | None:
+    """Return the state folder of the account's daemon if the policy has changed since its start.
+
+    Return None if the daemon is in today's folder, or is not running.
+    """
+    today = state_dir() / account
+    if (today / "account.json").exists():
+        return None
+    for folder in former_state_dirs():
+        if folder != today.parent and _is_locked(folder / account / "daemon.lock"):
+            return folder / account
+    return None
+
+
+def _is_locked(lock: Path) -> bool:
+    """Return True if a process, such as the account's daemon, holds the lock exclusively."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
@@ -415,7 +462,9 @@ def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     """
     if paths.account_file.exists():
         return None
-    for former in _former_states(paths):
+    # A policy that cannot be read may name any of the folders with another policy.
+    candidates = former_state_dirs()[: None if _is_policy_readable() else 1]
+    for former in (folder / paths.account for folder in candidates):
         if former != paths.state and (former / "account.json").exists():
             break
     else:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from zonedrive import config, paths
+from zonedrive.cli import control_client
+from zonedrive.daemon.lock import Lock
 from zonedrive.errors import ConfigError, NoHomeDirectory
 from zonedrive.paths import (
     AccountPaths,
@@ -168,6 +170,29 @@ def test_an_account_stays_where_the_former_policy_had_it(
     account.state.parent.mkdir(parents=True, exist_ok=True)
     former.rename(account.state)
     assert not_moved(account) is None
+
+
+def test_a_daemon_from_before_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use the folder and socket of the running daemon; later, the account must move."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(paths, "SYSTEM_FOLDER", tmp_path / "etc")
+    monkeypatch.setattr(paths, "policy_folders", dict)
+    before = AccountPaths("default")
+    write_private(before.account_file, b"{}")
+    daemon = Lock(before.lock, "default")
+    daemon.take(None)
+    monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": tmp_path / "all"})
+    during = AccountPaths("default")
+    assert (during.state, during.control) == (before.state, before.control)
+    assert not_moved(during) is None
+    assert [each.account for each in control_client.accounts()] == ["default"]
+    daemon.release()
+    assert during.state == before.state  # a logoff goes on after it has ended the daemon
+    after = AccountPaths("default")
+    assert after.state == tmp_path / "all" / str(os.geteuid()) / "default"
+    assert not_moved(after) is not None
+    assert control_client.accounts() == []
 
 
 def test_a_home_without_a_list_of_state_folders(

@@ -20,6 +20,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
     DEFAULT_ACCOUNT,
     AccountPaths,
+    former_state_dirs,
     not_logged_on,
     quoted,
     require_folders,
@@ -246,13 +247,18 @@ def running(paths: AccountPaths) -> bool:
 
 def accounts() -> list[AccountPaths]:
     """Return the accounts with a logon or a lock file on this machine, sorted by name."""
-    found = []
+    names: set[str] = set()
     with suppress(FileNotFoundError):
-        for entry in sorted(state_dir().iterdir()):
-            with suppress(ConfigError):  # not a folder of zonedrive
-                paths = AccountPaths(entry.name)
-                if paths.account_file.exists() or paths.lock.exists():
-                    found.append(paths)
+        names |= {entry.name for entry in state_dir().iterdir()}
+    for folder in former_state_dirs():  # for daemons from before a change of the policy
+        with suppress(OSError):
+            names |= {entry.name for entry in folder.iterdir()}
+    found = []
+    for name in sorted(names):
+        with suppress(ConfigError):  # not a folder of zonedrive
+            paths = AccountPaths(name)
+            if paths.account_file.exists() or paths.lock.exists():
+                found.append(paths)
     return found
 
 

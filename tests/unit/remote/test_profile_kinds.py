@@ -190,6 +190,25 @@ def test_a_value_stays_where_its_placeholder_stands(values: dict[str, str]) -> N
     assert sent == {"inner": [{"name": f"<{values['name']}>"}], "n": 1}
 
 
+@pytest.mark.parametrize("path", ["/api/x/{entry}/", "x/{entry}/", "/api/x/{entry}"])
+async def test_a_slash_at_the_end_of_a_path_is_kept(stage: Stage, path: str) -> None:
+    """Some services distinguish a path with this slash from one without."""
+    service = stage.service(lambda request: httpx.Response(204))
+    text = f'[delete]\nmethod = "DELETE"\npath = "{path}"\nanswer = "none"\n'
+    service.profile = parse_profile(text, "ours", "ours.toml")
+    await service.delete("z", "e/")
+    (request,) = stage.requests
+    expected = f"/{path.removeprefix('/')}".replace("{entry}", "e%2F")
+    assert request.url.raw_path.decode() == expected
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/api/{entry}//", "/api//", "//{entry}/"])
+def test_two_slashes_are_no_path(path: str) -> None:
+    """An empty segment may lead to another host, or to another path."""
+    with pytest.raises(ProfileError, match=r"empty segment|another host"):
+        parse_profile(f'[delete]\nmethod = "DELETE"\npath = "{path}"\n', "ours", "ours.toml")
+
+
 def test_passwords_are_sent_as_the_profile_says() -> None:
     """A password is an array of characters or a text; repr does not show the body."""
     request = load_profile("sandbox").operation("change_password").request(

@@ -361,7 +361,7 @@ def _path(path: object) -> str:
         problem, remedy = "leads to another host", "give a path below /api/"
     elif not _PATH.fullmatch(bare):
         problem, remedy = "has characters that do not belong there", "what follows a ? is the query"
-    elif {"", ".", ".."}.intersection(bare.removeprefix("/").split("/")):
+    elif {"", ".", ".."}.intersection(bare.removeprefix("/").removesuffix("/").split("/")):
         problem = "has an empty segment, . or .."
     elif bare.startswith("/") and first != "api":
         problem = "must begin with /api/"

@@ -379,6 +379,9 @@ def test_a_remedy_names_no_option_that_the_policy_refuses(monkeypatch: pytest.Mo
     ask = "ask the administrator of this computer to correct the policy"
     assert bound.value.remedy == f"{ask} profile"
     assert tls.Trust("/x.pem", is_given=True).remedy == f"{ask} ca_file"
+    with pytest.raises(ConfigError) as typo:
+        load_profile("typo")
+    assert typo.value.remedy == f"{ask} profile"
     with pytest.raises(ConfigError) as missing:
         tls.trust("/nonexistent/x.pem")
     assert missing.value.remedy == f"{ask} ca_file"

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from zonedrive.config import ADMINISTRATOR
+from zonedrive.config import ADMINISTRATOR, unless_policy
 from zonedrive.errors import ProfileError
 from zonedrive.paths import SYSTEM_FOLDER, expanded, require_file
 from zonedrive.remote.profiles.operations import (
@@ -80,7 +80,9 @@ def load_profile(name_or_path: str) -> Profile:
             return parse_profile(_read(ours, ADMINISTRATOR), ours.stem, str(ours))
         raise ProfileError(
             f"there is no profile {name_or_path!r}",
-            remedy=f"use {' or '.join(known)}, or the path of a file (ending in .toml)",
+            remedy=unless_policy(
+                "profile", f"use {' or '.join(known)}, or the path of a file (ending in .toml)"
+            ),
         )
     source = resources.files(__package__) / f"{name_or_path}.toml"
     return parse_profile(source.read_text("utf-8"), name_or_path, f"{name_or_path}.toml")

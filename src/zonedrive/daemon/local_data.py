@@ -142,16 +142,17 @@ def is_opened_by(paths: AccountPaths, box: Box) -> bool:
     return True
 
 
-def box_of(paths: AccountPaths, settings: Settings) -> Box:
+def box_of(paths: AccountPaths) -> Box:
     """Return the `Box` that decrypts the local names. Raises StoreError.
 
+    The setting `encrypt` is not used, because the mount may have had another value (`-o encrypt`).
     The call may wait until the user unlocks a keyring, so the caller must not hold the account's
     lock.
     """
-    if not needs_key(paths):
+    if not needs_key(paths) or is_sealed(paths) is False:
         return Clear()
     secrets = open_store(paths)
-    return wait_for_keyring(lambda: data_box(secrets, settings.encrypt, make=False))[0]
+    return wait_for_keyring(lambda: data_box(secrets, encrypt=True, make=False))[0]
 
 
 def wait_for_keyring(look: Callable[[], Found]) -> Found:
@@ -181,6 +182,10 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
             remedy=f"set encrypt = {was} again; to change it, run 'zonedrive sync', then 'zonedrive"
             " logoff', change the setting, and log on",
         )
+    return _wrong_key(paths)
+
+
+def _wrong_key(paths: AccountPaths) -> StoreError:
     return StoreError(
         f"{paths.database} cannot be read with the key of this account",
         remedy="was the keyring emptied, or is another one open?",
@@ -376,7 +381,7 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
     try:
-        with _stores(paths, settings) as stores:
+        with _stores(paths) as stores:
             died = last_run.recorded(paths)
             found = _stored_status(paths, settings, stores, most)
     except StoreError as wrong:
@@ -408,17 +413,17 @@ def _no_daemon(paths: AccountPaths) -> Iterator[None]:
 
 
 @contextmanager
-def _stores(paths: AccountPaths, settings: Settings) -> Iterator[Stores]:
+def _stores(paths: AccountPaths) -> Iterator[Stores]:
     """Open the stores of an unmounted account; no daemon can start while the `with` block runs.
 
     Raises StoreError if the state cannot be read, and AlreadyRunning if a daemon is running.
     """
     with _no_daemon(paths):
         pass  # while a daemon is starting, the user is not asked to unlock a keyring
-    box = box_of(paths, settings)
+    box = box_of(paths)
     with _no_daemon(paths), reader(paths) as state:
         if not state.is_opened_by(box):
-            raise unreadable(paths, settings)
+            raise _wrong_key(paths)
         yield state.stores(box)
 
 
@@ -449,7 +454,7 @@ def conflicts(paths: AccountPaths) -> list[dict[str, Any]]:
 
     Raises StoreError if the state cannot be read, and AlreadyRunning if a daemon is running.
     """
-    with _stores(paths, config.load(config_file(), paths.account)) as found:
+    with _stores(paths) as found:
         return conflict_objects(Status(found).conflicts())
 
 

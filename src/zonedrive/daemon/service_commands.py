@@ -53,9 +53,8 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
 
 def _known_names(paths: AccountPaths) -> dict[str, str]:
     """Return the names of the zone folders in the mount, by zone id; {} if they cannot be read."""
-    settings = config.load(config_file(), paths.account)
     with suppress(StoreError):
-        box = box_of(paths, settings)
+        box = box_of(paths)
         with reader(paths) as state:
             return zone_names(state.stores(box).inodes)
     return {}

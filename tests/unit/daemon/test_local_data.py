@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 from zonedrive.cipher import Box, Clear
-from zonedrive.config import Settings
 from zonedrive.content.spool import Spool
 from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Lock
 from zonedrive.errors import AlreadyRunning
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.logon.keys import data_box
+from zonedrive.logon.secrets import open_store
+from zonedrive.paths import AccountPaths, config_file, private_dir
 from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import Conflict, IntentTable
 from zonedrive.state.schema import SCHEMAS, whole
 
 
@@ -68,7 +70,7 @@ def test_a_mount_can_start_while_status_waits_for_the_keyring(
 ) -> None:
     """The account's lock is free while the user unlocks the keyring."""
 
-    def waits(paths: AccountPaths, settings: Settings) -> Box:
+    def waits(paths: AccountPaths) -> Box:
         daemon = Lock(paths.lock, paths.account)
         daemon.take(tmp_path)
         daemon.release()
@@ -83,7 +85,7 @@ def test_status_does_not_use_the_keyring_while_a_daemon_starts(
 ) -> None:
     """The daemon asks for the key itself."""
 
-    def asks(paths: AccountPaths, settings: Settings) -> Box:
+    def asks(paths: AccountPaths) -> Box:
         raise AssertionError("the user would be asked twice")
 
     monkeypatch.setattr(local_data, "box_of", asks)
@@ -92,3 +94,20 @@ def test_status_does_not_use_the_keyring_while_a_daemon_starts(
     with pytest.raises(AlreadyRunning):
         local_data.status(paths)
     daemon.release()
+
+
+@pytest.mark.parametrize("encrypt", [True, False])
+def test_names_are_read_as_they_were_stored(paths: AccountPaths, encrypt: bool) -> None:
+    """The mount may have had another value of `encrypt` than config.toml."""
+    box, _ = data_box(open_store(paths), encrypt)
+    database = repair.open_sound(paths.database, SCHEMAS, whole(box))
+    tree, intents = Inodes.open(database, box), IntentTable(database, box)
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+        copy = tree.add(zone.ino, "copy", Kind.FILE, zone="z", remote_id="f")
+        intents.conflicts.add(Conflict(copy.ino, copy.ino, "bob", 1))
+    database.close()
+    config_file().parent.mkdir(parents=True, exist_ok=True)
+    config_file().write_text(f"encrypt = {str(not encrypt).lower()}\n", "utf-8")
+    assert [one["path"] for one in local_data.conflicts(paths)] == ["Zone/copy"]
+    assert local_data.status(paths)["outbox"]["conflicts"] == 1

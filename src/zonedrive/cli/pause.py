@@ -34,10 +34,12 @@ def pause(account: str, seconds: float | None) -> None:
     paths = AccountPaths(account)
     answer = _told(paths, {"command": "pause", "seconds": seconds})
     end = "" if seconds is None else f" until {local_time(time.time() + seconds)}"
-    left = answer["left"]
-    waits = "waits" if left["files"] == 1 else "wait"
-    waiting = f"{unsent(left)} {waits}" if left["files"] else "nothing is waiting"
-    text_output.say(f"uploads are paused{end}; {waiting}")
+    if left := answer["left"]:
+        waits = "waits" if left["files"] == 1 else "wait"
+        waiting = f"{unsent(left)} {waits}" if left["files"] else "nothing is waiting"
+        text_output.say(f"uploads are paused{end}; {waiting}")
+    else:
+        text_output.say(f"uploads are paused{end}")
     if number := answer["uploading"]:
         text_output.complain(f"{count(number, 'upload')} {verb(number)} still ending")
 
@@ -71,7 +73,10 @@ def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Begin or end the pause of an unmounted account; return a response in the daemon's format."""
+    """Begin or end the pause of an unmounted account; return a response in the daemon's format.
+
+    `left` is None if the waiting changes cannot be counted.
+    """
     from zonedrive.daemon import local_data
 
     answer: dict[str, Any] = {"uploading": 0, "mounted": False}
@@ -85,7 +90,7 @@ def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
             f"{paths.pause} cannot be changed: {wrong.strerror}",
             remedy=local_data.disk_problem(paths) or "make its folder writable for you",
         ) from wrong
-    left = {"files": 0, "changes": 0, "bytes": 0}
+    left = None
     try:
         found = local_data.backlog(paths)
         left = {"files": found.files, "changes": found.changes, "bytes": found.bytes}

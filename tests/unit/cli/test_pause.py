@@ -96,8 +96,10 @@ def test_a_damaged_database_does_not_prevent_a_pause() -> None:
     paths.database.write_bytes(b"no database" * 1000)
     ended = run("pause")
     assert ended.returncode == 0
+    assert ended.stdout == "uploads are paused\n"
     assert "cannot be counted" in ended.stderr
     assert load(paths.pause) is not None
+    assert run("resume").stdout == "uploads continue at the next mount\n"
 
 
 def test_a_folder_that_cannot_be_written_is_named() -> None:

@@ -14,16 +14,16 @@ from zonedrive.errors import BadOption
 # Passed to libfuse or the kernel unchanged.
 KERNEL = frozenset([
     "allow_other", "allow_root", "ro", "default_permissions", "nosuid", "nodev", "noexec", "sync",
-    "dirsync", "noatime", "nodiratime",
+    "dirsync", "noatime",
 ])  # fmt: skip
 
 # Options from mount(8), fstab and systemd that a FUSE file system can ignore. Those that would
 # weaken a mount (suid, dev) are always off; the session sets max_read itself.
 IGNORED = frozenset([
     "defaults", "rw", "exec", "suid", "dev", "async", "auto", "noauto", "user", "nouser", "users",
-    "owner", "group", "nofail", "atime", "diratime", "relatime", "norelatime", "strictatime",
-    "nostrictatime", "lazytime", "nolazytime", "iversion", "noiversion", "mand", "nomand",
-    "silent", "loud", "_netdev", "max_read", "comment", "helper", "uhelper",
+    "owner", "group", "nofail", "atime", "diratime", "nodiratime", "relatime", "norelatime",
+    "strictatime", "nostrictatime", "lazytime", "nolazytime", "iversion", "noiversion", "mand",
+    "nomand", "silent", "loud", "_netdev", "max_read", "comment", "helper", "uhelper",
 ])  # fmt: skip
 
 REFUSED = {

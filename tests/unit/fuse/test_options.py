@@ -49,3 +49,8 @@ def test_the_kernel_gets_safe_defaults_and_the_services_address() -> None:
         "default_permissions",
         "allow_other",
     }
+
+
+def test_an_option_that_libfuse_refuses_is_ignored() -> None:
+    """`nodiratime` is a common option of fstab, and has no effect on a FUSE file system."""
+    assert parse(["noatime,nodiratime"]).kernel == ("noatime",)

@@ -28,6 +28,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import NotLoggedOn, StoreError
+from zonedrive.formatting import plain
 from zonedrive.logon.secrets import Secret, SecretStore
 from zonedrive.remote.wire.fields import fits_header, header_seconds
 
@@ -120,7 +121,7 @@ def token_name(account: str) -> str:
     except KeyError:  # a container may have no entry for its user
         user = str(os.getuid())
     day = time.strftime("%Y-%m-%d %H:%M")
-    return f"zonedrive on {socket.gethostname()} ({user}, account {account}, {day})"
+    return f"zonedrive on {plain(socket.gethostname())} ({user}, account {account}, {day})"
 
 
 def save_bearer(store: SecretStore, bearer: Bearer) -> None:

@@ -3,6 +3,7 @@
 import socket
 import time
 
+from zonedrive.formatting import plain
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Conflict
 from zonedrive.state.invalidation import EntryChanged
@@ -38,13 +39,13 @@ def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str
     The name is free in the folder `parent`, by default that of the inode.
     """
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
-    mark = f" (conflict, {state.user} on {socket.gethostname()}, {when})".replace("/", "_")
-    plain = safe(state.remote_name(inode))  # the local name may have a hash suffix
+    mark = f" (conflict, {state.user} on {plain(socket.gethostname())}, {when})".replace("/", "_")
+    original = safe(state.remote_name(inode))  # the local name may have a hash suffix
     taken = state.inodes.children(inode.parent if parent is None else parent)
-    name, number = with_mark(plain, mark), 1
+    name, number = with_mark(original, mark), 1
     while name in taken:
         number += 1
-        name = with_mark(plain, f"{mark} {number}")
+        name = with_mark(original, f"{mark} {number}")
     return name
 
 

@@ -294,11 +294,16 @@ def test_a_renamed_file_that_was_edited_and_lost_is_sent_again(machine: Machine)
     assert machine.intent(file).generation == file.generation
 
 
-def test_copies_have_names_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of one second are numbered; slashes of names of hosts and users are replaced."""
+@pytest.mark.parametrize(
+    ("host", "shown_host"), [("ho/st", "ho_st"), ("h\udcff\nst", "h\ufffd st")]
+)
+def test_copies_have_names_of_their_own(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, host: str, shown_host: str
+) -> None:
+    """Copies of one second are numbered; what a name cannot have is replaced."""
     state, file = machine.state, machine.file()
     state.user = "a/lice"
-    monkeypatch.setattr(socket, "gethostname", lambda: "ho/st")
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
     with state.transaction():
         state.inodes.update(file, remote_name="report.txt")
         shown = local_name("report.txt", file.remote_id or "", {"report.txt"})
@@ -310,7 +315,7 @@ def test_copies_have_names_of_their_own(machine: Machine, monkeypatch: pytest.Mo
             state.inodes.add(machine.zone.ino, name, Kind.FILE, zone="z", remote_id=str(number))
         stem, mark, rest = name.partition(")")
         groups.setdefault(stem, []).append(rest)
-        assert stem.startswith("report (conflict, a_lice on ho_st, ")
+        assert stem.startswith(f"report (conflict, a_lice on {shown_host}, ")
         assert mark
     for rests in groups.values():
         wanted = [".txt", *(f" {number}.txt" for number in range(2, len(rests) + 1))]

@@ -88,7 +88,9 @@ def _mount(
         Account.load(paths)  # first, so that no folders are created for an unknown account
         found = options.parse(texts)
         # Report a wrong setting before a process starts.
-        config.load(config_file(), paths.account, found.settings, tell=complain)
+        _require_profile(
+            config.load(config_file(), paths.account, found.settings, tell=complain), found
+        )
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = config.profile_at(given, Path()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")
@@ -109,10 +111,27 @@ def _mount(
     try:
         require_folders(paths := find())
         Account.load(paths)
+        found = options.parse(texts)
+        _require_profile(config.load(config_file(), paths.account, found.settings), found)
         serve.run(serve.Start(paths, folder, texts, foreground=True), daemonize.Pipe(None))
     except (ZonedriveError, OSError) as wrong:
         Notifier().status(error_messages.line(wrong))  # a service manager shows this line
         raise
+
+
+def _require_profile(settings: config.Settings, given: options.Options) -> None:
+    """Raise BadOption if there is no profile of the option `-o profile`.
+
+    Does nothing if a policy overrides the option in `settings`.
+    """
+    name = given.settings.get("profile")
+    if name and settings.profile == config.profile_at(name, Path()):
+        from zonedrive.remote.profiles.load import require_profile
+
+        try:
+            require_profile(settings.profile)
+        except ConfigError as wrong:
+            raise BadOption(f"-o profile: {wrong.message}", remedy=wrong.remedy) from wrong
 
 
 def _base_urls() -> dict[str, str]:

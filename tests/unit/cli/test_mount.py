@@ -39,7 +39,8 @@ def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
         ("settle=soon", "settle", 2),
         ("close=never", "close", 2),
         ("max_read=x", "-o max_read: 'x' is not a number of bytes", 2),
-        ("profile=/nowhere.toml", "/nowhere.toml", 1),
+        ("profile=/nowhere.toml", "-o profile: the profile /nowhere.toml does not exist", 2),
+        ("profile=nothing", "-o profile: there is no profile 'nothing'", 2),
     ],
 )
 @pytest.mark.parametrize("foreground", [True, False])

@@ -29,6 +29,12 @@ def account_profile(account: Account, settings: Settings) -> Profile:
     except ProfileError as wrong:
         is_ours = is_installed(name) or name == config.organization(account.name).profile
         if not is_ours and (is_path(name) or name != account.profile):
+            if not settings.profile and isinstance(wrong.__cause__, FileNotFoundError):
+                raise ProfileError(
+                    wrong.message,
+                    remedy="if the file is elsewhere now, run"
+                    f" '{account.logon_command()} --profile FILE', or mount with -o profile=FILE",
+                ) from wrong
             raise
         return published(wrong)
 

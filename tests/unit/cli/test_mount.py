@@ -19,6 +19,8 @@ from zonedrive.cli.sandbox import sandbox
 from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError, NotLoggedOn
 from zonedrive.fuse import mountpoint
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths
 
 
 def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
@@ -73,6 +75,19 @@ def test_the_mount_helper_names_what_hides_the_accounts(
         _account_of(URL, None)
     with pytest.raises(ConfigError, match="nobody is logged on"):
         _account_of(URL, "work")
+
+
+def test_a_profile_that_was_moved_is_one_line(home: Path) -> None:
+    """The path is that of the logon; the remedy gives a new one, and does so in this form."""
+    (home / "Z").mkdir()
+    old = home / "old/ours.toml"
+    account = Account(name="default", base_url=URL, username="alice", profile=str(old))
+    account.save(AccountPaths("default"))
+    failed = run("mount", "Z")
+    assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+    assert f"the profile {old} does not exist" in failed.stderr
+    assert f"run 'zonedrive logon {URL} --username alice --profile FILE'" in failed.stderr
+    assert "-o profile=FILE" in failed.stderr
 
 
 @pytest.mark.parametrize("foreground", [True, False])

@@ -17,6 +17,7 @@ import shlex
 import stat
 import tempfile
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard

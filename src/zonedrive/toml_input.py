@@ -12,13 +12,8 @@ WIDEST: Final = 2000  # characters of a line: the parser's time grows with their
 DEEPEST: Final = 32  # nested tables and arrays
 LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
 
-_TOKEN = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}|"(?:\\.|[^"\\])*"'
-    r"|'''.*?'{3,5}|'[^']*'"
-    r"|#[^\n]*|[\n\[\]{}=,.]|[^\s\[\]{}=,.#\"']+",
-    re.DOTALL,
-)
-_Where = tuple[str | int, ...]  # names of tables and keys, and indexes in arrays
+# Multi-line strings, and lines that are comments.
+_PROSE = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^\s*#[^\n]*", re.DOTALL | re.M)
 
 
 class WrongDocument(ValueError):
@@ -71,106 +66,33 @@ def brief(words: str) -> str:
     return f"{words[:half]} … {words[-half:]}"
 
 
-def line_of(text: str, where: _Where, needle: str = "") -> int:
-    """Return the line (from 1) of the value `where`, else of the innermost table around it, else 1.
+def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
+    """Return the line (from 1) with the key `where`, else the line of the key's table, else 1.
 
-    `text` must be a valid document. The line is that of the key, of the table's header or of the
-    array's element; if the value contains `needle`, it is the line with `needle`.
+    `text` must be a valid document. `where` consists of the names of the tables, and the key. If
+    that line or a later line contains `needle`, return the first such line instead.
     """
-    found = _Scanner(text).places
+    document: object = tomllib.loads(text)
+    for depth, name in enumerate(where):
+        if not isinstance(document, dict) or name not in document:
+            where = where[:depth]
+            break
+        document = document[name]
+    code = _PROSE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    at = 0
     for depth in range(len(where), 0, -1):
-        if place := found.get(where[:depth]):
-            at, start, end = place
-            inside = text.find(needle, start, end) if needle else -1
-            return text.count("\n", 0, at if inside < 0 else inside) + 1
-    return 1
+        header = r"\s*\.\s*".join(map(_key, where[:depth]))
+        if found := re.search(rf"^\s*\[+\s*{header}\s*\]", code, re.M):
+            at, where = found.end(), where[depth:]
+            break
+    for name in where:
+        key = re.compile(rf"(?:^|[{{,.])\s*{_key(name)}(?=\s*[.=])", re.M)
+        if found := key.search(code, at):
+            at = found.end()
+    line = code.count("\n", 0, at)
+    below = enumerate(text.split("\n")[line:], line) if needle else ()
+    return next((number for number, each in below if needle in each), line) + 1
 
 
-class _Scanner:
-    """Positions of all values in a valid document."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = [each for each in _TOKEN.finditer(text) if not each[0].startswith("#")]
-        self._next = 0
-        self._lengths: dict[_Where, int] = {}  # of the arrays of tables
-        self.places: dict[_Where, tuple[int, int, int]] = {}
-        """Position of each value's key, header or element, and start and end of the value."""
-        table: _Where = ()
-        while self._next < len(self._tokens):
-            if self._skip("\n"):
-                continue
-            if self._is("["):
-                table = self._header()
-            else:
-                self._pair(table)
-
-    def _is(self, marks: str) -> bool:
-        return self._next < len(self._tokens) and self._tokens[self._next][0] in tuple(marks)
-
-    def _skip(self, marks: str) -> bool:
-        is_there = self._is(marks)
-        self._next += is_there
-        return is_there
-
-    def _names(self) -> list[str]:
-        """Read a key, which may be dotted."""
-        names = []
-        while self._next < len(self._tokens):
-            name = self._tokens[self._next][0]
-            self._next += 1
-            is_escaped = name.startswith('"') and "\\" in name
-            bare = name[1:-1] if name[0] in "\"'" else name
-            names.append(tomllib.loads(f"x = {name}")["x"] if is_escaped else bare)
-            if not self._skip("."):
-                break
-        return names
-
-    def _note(self, outer: _Where, names: list[str], at: int) -> _Where:
-        """Note the tables on the way to a key, and return the path of the key."""
-        for name in names:
-            if outer in self._lengths:
-                outer = (*outer, self._lengths[outer] - 1)
-            outer = (*outer, name)
-            self.places.setdefault(outer, (at, at, at))
-        return outer
-
-    def _header(self) -> _Where:
-        at = self._tokens[self._next].start()
-        self._skip("[")
-        is_array = self._skip("[")
-        path = self._note((), self._names(), at)
-        if is_array:
-            number = self._lengths[path] = self._lengths.get(path, 0) + 1
-            path = (*path, number - 1)
-        self.places[path] = at, at, at
-        while self._skip("]"):
-            pass
-        return path
-
-    def _pair(self, table: _Where) -> None:
-        at = self._tokens[self._next].start()
-        path = self._note(table, self._names(), at)
-        self._skip("=")
-        self._value(path, at)
-
-    def _value(self, path: _Where, at: int) -> None:
-        start = self._next
-        self._next += 1
-        if self._tokens[start][0] == "[":
-            number = 0
-            while not self._ends("]"):
-                self._value((*path, number), self._tokens[self._next].start())
-                number += 1
-        elif self._tokens[start][0] == "{":
-            while not self._ends("}"):
-                self._pair(path)
-        else:
-            while self._next < len(self._tokens) and not self._is("\n,]}"):
-                self._next += 1
-        self.places[path] = at, self._tokens[start].start(), self._tokens[self._next - 1].end()
-
-    def _ends(self, mark: str) -> bool:
-        """Skip separators; return True, and skip `mark`, if it is next."""
-        while self._skip("\n,"):
-            pass
-        return self._skip(mark)
+def _key(name: str) -> str:
+    return rf"[\"']?{re.escape(name)}[\"']?"

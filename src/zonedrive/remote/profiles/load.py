@@ -31,6 +31,7 @@ from zonedrive.remote.profiles.operations import (
     Operation,
     Profile,
     SignOn,
+    texts,
     used,
 )
 from zonedrive.remote.urls import PLACEHOLDER
@@ -52,11 +53,11 @@ Table = Mapping[str, Any]
 class WrongTable(Exception):
     """Error for an invalid table of a profile.
 
-    `where` is the path of keys and indexes to the faulty value. `needle` is the faulty part of a
-    text, which may have several lines, or "".
+    `where` is the path of keys to the faulty value. `needle` is a text in the line of this value,
+    or "" if `where` is enough to find the line.
     """
 
-    def __init__(self, message: str, *where: str | int, needle: str = "", remedy: str = "") -> None:
+    def __init__(self, message: str, *where: str, needle: str = "", remedy: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.where = where
@@ -339,7 +340,7 @@ def _shown(kind: Kind, table: Table) -> Operation:
     link = table.get("link")
     if not isinstance(link, str):
         raise WrongTable("link must be a text", "link")
-    _check_template(kind, link, "link")
+    _check_template(kind, "link", link)
     _check_used(kind, "link", set(PLACEHOLDER.findall(link)))
     _check_link(link, example="web/{zone}/{entry}")
     return Operation("GET", "", {}, None, "none", link=link)
@@ -393,14 +394,14 @@ def _body(body: object, method: str) -> object:
     return body
 
 
-def _check_json(value: object, *where: str | int) -> None:
+def _check_json(value: object, *where: str) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_texts((*where, key), key)
             _check_json(inner, *where, key)
     elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            _check_json(inner, *where, number)
+        for inner in value:
+            _check_json(inner, *where)
     elif isinstance(value, int) and abs(value) >= LARGEST:
         raise WrongTable("body holds a number of more than 64 bits", *where)
     elif isinstance(value, float) and math.isfinite(value):
@@ -409,7 +410,7 @@ def _check_json(value: object, *where: str | int) -> None:
         raise WrongTable(f"body holds a value that JSON cannot hold ({value})", *where)
 
 
-def _check_texts(where: tuple[str | int, ...], key: str, value: str = "") -> None:
+def _check_texts(where: tuple[str, ...], key: str, value: str = "") -> None:
     if set(key) & set("{}"):
         raise WrongTable("a placeholder stands in a value, not in a name", *where)
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in key + value):
@@ -435,9 +436,13 @@ def _fields(known: Mapping[str, str | None], fields: object) -> dict[str, str]:
 
 
 def _check_placeholders(kind: Kind, found: Operation) -> None:
-    for key, value in (("path", found.path), ("query", found.query), ("body", found.body)):
-        for where, text in _texts(value, key):
-            _check_template(kind, text, *where)
+    for key, values in (
+        ("path", [found.path]),
+        ("query", list(found.query.values())),
+        ("body", texts(found.body)),
+    ):
+        for value in values:
+            _check_template(kind, key, value)
     _check_used(kind, "path", used(found.path, found.query, found.body))
 
 
@@ -448,34 +453,21 @@ def _check_used(kind: Kind, key: str, placeholders: set[str]) -> None:
             raise WrongTable(f"{names} is not used", key)
 
 
-def _texts(value: object, *where: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield (path of keys and indexes, text) for each text in a value, at any depth."""
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(inner, *where, key)
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _texts(inner, *where, number)
-
-
-def _check_template(kind: Kind, text: str, *where: str | int) -> None:
-    """Raise WrongTable if `text`, the value at `where`, has an unknown or misplaced placeholder."""
-    is_body = where[0] == "body"
-    if is_body and text.endswith(f"{CHARACTERS}}}"):
+def _check_template(kind: Kind, key: str, text: str) -> None:
+    """Raise WrongTable if `text`, a value of `key`, has an unknown or misplaced placeholder."""
+    end = "}"
+    if key == "body" and text.endswith(f"{CHARACTERS}}}"):
+        end = CHARACTERS
         text = text.removesuffix(f"{CHARACTERS}}}") + "}"
         if not PLACEHOLDER.fullmatch(text):
-            raise WrongTable(f"{CHARACTERS} must have nothing beside it", *where)
+            raise WrongTable(f"{CHARACTERS} must have nothing beside it", key)
     for placeholder in PLACEHOLDER.findall(text):
-        needle = f"{{{placeholder}}}"
+        needle = f"{{{placeholder}{end}"
         if placeholder not in kind.may:
             known = ", ".join(f"{{{each}}}" for each in sorted(kind.may))
-            raise WrongTable(f"unknown placeholder {{{placeholder}}}", *where, needle=needle,
+            raise WrongTable(f"unknown placeholder {{{placeholder}}}", key, needle=needle,
                              remedy=f"the placeholders are {known}")  # fmt: skip
-        if placeholder in kind.secret and not is_body:
-            raise WrongTable(
-                f"{{{placeholder}}} belongs into the body alone", *where, needle=needle
-            )
+        if placeholder in kind.secret and key != "body":
+            raise WrongTable(f"{{{placeholder}}} belongs into the body alone", key, needle=needle)
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
-        raise WrongTable("an unmatched brace", *where)
+        raise WrongTable("an unmatched brace", key)

@@ -482,9 +482,10 @@ def unmoved_accounts() -> list[AccountPaths]:
     """Return the accounts whose state folder must be moved, see `not_moved`, sorted by name."""
     found = []
     with contextlib.suppress(NoHomeDirectory):
-        for file in sorted(_base("XDG_STATE_HOME", ".local/state").glob("*/account.json")):
+        files = [file for folder in former_state_dirs() for file in folder.glob("*/account.json")]
+        for name in sorted({file.parent.name for file in files}):
             with contextlib.suppress(BadOption):  # not a folder of zonedrive
-                paths = AccountPaths(file.parent.name)
+                paths = AccountPaths(name)
                 if not_moved(paths):
                     found.append(paths)
     return found

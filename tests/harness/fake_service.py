@@ -681,9 +681,11 @@ class FakeService(Service):
         is_one = move is not None and move.uses("name")
 
         def place(operation: str) -> Node:
-            node = self.world.find(zone_id, entry_id)
-            parent = parent_id if is_one or operation == "move" else node.parent_id
-            new = name if is_one or operation == "rename" else node.name
+            parent, new = parent_id, name
+            if not is_one:
+                node = self.world.find(zone_id, entry_id)
+                parent = parent if operation == "move" else node.parent_id
+                new = name if operation == "rename" else node.name
             return self.world.move(zone_id, entry_id, parent, new, self.user)
 
         async def change(operation: str) -> Entry:

@@ -466,8 +466,9 @@ def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     # A policy that cannot be read may name any of the folders with another policy.
     candidates = former_state_dirs()[: None if _is_policy_readable() else 1]
     for former in (folder / paths.account for folder in candidates):
-        if former != paths.state and (former / "account.json").exists():
-            break
+        with contextlib.suppress(PermissionError):  # closed by the administrator
+            if former != paths.state and (former / "account.json").exists():
+                break
     else:
         return None
     return NotLoggedOn(

@@ -366,6 +366,16 @@ def test_new_files_whose_names_are_in_the_setting_now(desk: Mounted) -> None:
     assert (desk.root / "a.draft").read_bytes() == b"a\n"
 
 
+@pytest.mark.mount("local_only=*.nothing")
+def test_a_waiting_file_with_the_name_of_a_temporary_file(desk: Mounted) -> None:
+    """A logoff deletes local-only files with such names, so the file is uploaded."""
+    (desk.root / "thesis~").write_bytes(b"thesis\n")
+    desk.kill()
+    desk.mount()
+    desk.sync()
+    assert desk.zone.read("thesis~") == b"thesis\n"
+
+
 def test_what_the_service_knows_when_its_name_is_in_the_setting(desk: Mounted) -> None:
     """A file of the service gets its version, also as a new file after its removal; a new folder
     with such a file is sent."""

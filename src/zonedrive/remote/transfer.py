@@ -105,7 +105,11 @@ class TokenBucket:
             self._filled = now
             self._tokens -= amount
             end = now - self._tokens / self.rate
-        while (left := end - self._clock()) > 0 and not (self._is_open or is_over()):
+        while (left := end - self._clock()) > 0 and not self._is_open:
+            if is_over():
+                with self._lock:
+                    self._tokens += amount
+                return
             self._sleep(min(left, SLICE_SECONDS))
 
 

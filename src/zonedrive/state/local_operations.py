@@ -28,6 +28,7 @@ from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import LocalPlace
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import BESIDE, stays
 from zonedrive.state.open_file import OpenFile, Session, content_of
 from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pending_request
 
@@ -509,8 +510,8 @@ def withdraw_local_only(state: LocalState) -> int:
 
     The setting may have changed since the last mount. Entries that the service may have are left
     unchanged, as is a folder that contains one, and conflict copies. So are names that a policy
-    forbids: their uploads fail, because the policy may be corrected. Return the number of changed
-    files and folders.
+    forbids: their uploads fail, because the policy may be corrected. So are the names of programs'
+    temporary files, which a logoff deletes. Return the number of changed files and folders.
     """
     copies = state.intents.conflicts.copies()
 
@@ -524,6 +525,8 @@ def withdraw_local_only(state: LocalState) -> int:
             continue
         folder, name = state.inodes.get(inode.parent), inode.name
         if state.is_never_uploaded(name) or not becomes_local(state, inode, folder, name):
+            continue
+        if stays(name) == BESIDE:
             continue
         if all(is_unknown(child) for child in state.inodes.below(inode.ino)):
             with state.transaction():

@@ -46,6 +46,9 @@ ATIMES = 100_000
 COPIES = 10_000
 
 
+_END = re.compile(r"\*\.[^*?\[]{1,20}")  # glob for an extension that `with_mark` keeps
+
+
 def _matching(globs: Iterable[str], *, any_case: bool) -> Callable[[str], bool]:
     """Return a predicate that tells whether any of the globs matches a name.
 
@@ -91,7 +94,7 @@ class LocalState(Stores):
         self.bytes_superseded: Observers[[]] = Observers()
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
-        # By id of an entry that the service has given another name: the name in the last upload.
+        # By id of an entry: the name of the new file that was last uploaded to it since the start.
         self.uploaded_names: LRUCache[str, str] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
         self.listing_merged: Observers[[int]] = Observers()
@@ -132,11 +135,13 @@ class LocalState(Stores):
         """Return True if the organization's policy forbids uploading files with this name.
 
         A conflict copy is treated like its original. If the name of the original is not known
-        completely, each policy forbids the upload.
+        completely, each policy forbids the upload, except for a policy about the end of names,
+        which a conflict copy keeps.
         """
-        if (original := name_of_original(name)) is None:
-            return bool(self.settings.never_uploaded)
-        return any(map(self._is_never_uploaded, (name, original)))
+        original = name_of_original(name)
+        if original is None and not all(map(_END.fullmatch, self.settings.never_uploaded)):
+            return True
+        return any(map(self._is_never_uploaded, (name, original or name)))
 
     def local(self, ino: int) -> Local:
         """Return the inode's local changes that the service does not have yet."""

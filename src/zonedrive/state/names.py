@@ -204,7 +204,8 @@ def _cut(text: str, size: int) -> str:
     return text.encode()[:size].decode("utf-8", "ignore")
 
 
-CONFLICT_MARK = re.compile(r" \(conflict, .*?\)(?: \d+)?")
+# A user name may contain parentheses.
+CONFLICT_MARK = re.compile(r" \(conflict, (?:.*? \d{4}-\d\d-\d\d \d\d-\d\d-\d\d|.*?)\)(?: \d+)?")
 _MOST_LOST = 3  # bytes; `_cut` removes at most these more than necessary, the rest of a character
 
 

@@ -90,7 +90,7 @@ def _identify(
     if other is not None and other is not inode and is_unified(state, request, entry):
         state.intents.conflicts.pass_on(other.ino, inode.ino)
         record_replaced(state, inode, other, request, entry)
-    if request.remote_id is None and entry.name not in ("", request.name):
+    if request.remote_id is None:
         state.uploaded_names[entry.id] = request.name
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
@@ -143,7 +143,8 @@ def record_replaced(
     is_same = entry.revision == other.revision
     if other.is_folder or is_same or differ_in_precision(entry.revision, other.revision):
         return
-    if state.is_own(other.modified_by) and (other.parent == NOWHERE or former == request.name):
+    is_known = former not in (None, request.name)
+    if state.is_own(other.modified_by) and (other.parent == NOWHERE or not is_known):
         return
     log.warning("inode %d: has replaced the version of another file", inode.ino)
     record_conflict(state, inode.ino, inode.ino, other.modified_by or UNKNOWN)
@@ -265,6 +266,7 @@ def record_move(
             inode = state.inodes.find(present.ino) or inode
         state.inodes.recent_writes.add(inode.zone, entry.id)
         state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
+        state.uploaded_names.pop(entry.id, None)
         intent = state.intents.get(inode.ino)
         # A move may count as a modification.
         if intent is not None and intent.generation:

@@ -156,7 +156,9 @@ class Reconciler:
             if isinstance(wrong, Unavailable) and wrong.unprocessed:
                 self._without_effect(request)
             else:
-                self._failed_s[request.bytes_ino, request.generation] = time.monotonic()
+                now = time.monotonic()
+                late = {one: at for one, at in self._failed_s.items() if now - at < LATE_S}
+                self._failed_s = late | {(request.bytes_ino, request.generation): now}
             raise
         except Exception:
             self._without_effect(request)
@@ -200,7 +202,6 @@ class Reconciler:
         inode = state.inodes.find(ino)
         if not pending.is_current:
             return True
-        self._failed_s.pop(sent, None)
         if request.is_move:
             entry = await self._entry(request)
             if pending.is_current:

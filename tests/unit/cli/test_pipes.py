@@ -36,7 +36,7 @@ def test_files_that_are_read_again_must_be_regular(
     *words, last = command.split()
     given = [*words, last + name] if last.endswith("=") else [*words, last, name]
     failed = run(*given)
-    option = f"{last}: " if words[0] == "logon" else ""
+    option = {"logon": f"{last}: ", "mount": "-o profile: "}.get(words[0], "")
     assert failed.returncode == (2 if option else 1)
     said = f"{name} is a pipe or a device; name a file, because it is read repeatedly"
     assert failed.stderr == f"zonedrive: {option}{said}\n"

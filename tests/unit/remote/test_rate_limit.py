@@ -31,3 +31,14 @@ def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
 def test_zero_is_no_limit() -> None:
     """A rate of 0 never waits."""
     TokenBucket(0, sleep=lambda seconds: (_ for _ in ()).throw(AssertionError)).take(1 << 40)
+
+
+def test_a_cancelled_piece_takes_nothing_from_others() -> None:
+    """Many uploads that are cancelled while they wait do not delay the next one."""
+    time = Time()
+    bucket = TokenBucket(10_000, clock=lambda: time.now, sleep=time.sleep)
+    bucket.take(10_000)
+    for _ in range(100):
+        bucket.take(4096, is_over=lambda: True)
+    bucket.take(5000)
+    assert time.now <= 0.51

@@ -9,6 +9,7 @@ from zonedrive.state.names import (
     is_respelled,
     local_name,
     may_show,
+    name_of_original,
     safe,
     shows,
     typed,
@@ -167,3 +168,10 @@ def test_a_name_that_an_earlier_version_has_shown(local: str, name: str) -> None
 def test_characters_that_steer_programs_are_shown_as_symbols(char: str, shown: str) -> None:
     """Names of earlier versions stay valid: this table never changes."""
     assert safe(f"a{char}b") == f"a{shown}b"
+
+
+@pytest.mark.parametrize("user", ["alice@acme.example", "Ann (HR) Lee", "a(b)@c"])
+def test_a_conflict_copy_tells_the_name_of_its_original(user: str) -> None:
+    """Also if the name of the user has parentheses."""
+    copy = f"salaries (conflict, {user} on host, 2026-11-21 14-03-07) 2.xlsx"
+    assert name_of_original(copy) == "salaries.xlsx"

@@ -14,9 +14,7 @@ If a kind is known to be paginated and the first page is full, the listing is re
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
 the page size.
 
-The request of a profile may have its own `pageSize`. A page of any length may then be a full page,
-so such a listing is read page by page, with this `pageSize`, until a page is shorter than the first
-page.
+The request of a profile may have its own `pageSize`. Then so many items may be a full page as well.
 
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
@@ -119,30 +117,30 @@ class Pagination:
     def __init__(self) -> None:
         self.paginated = False  # True if a page has ended a listing of this kind
 
-    async def read(self, fetch: Fetch[ValueT], *, sized: bool = False) -> Page[ValueT]:
+    async def read(self, fetch: Fetch[ValueT], size: int = PAGE) -> Page[ValueT]:
         """Return all items of one listing; of several items with the same id, only the last.
 
-        `fetch` requests one page. `sized` means that every request already has a `pageSize`, which
-        `fetch` replaces if its query has one. Raises the errors of `fetch`.
+        `fetch` requests one page. Without a `pageSize` in its query, the request has the page size
+        `size`, or the service's default. Raises the errors of `fetch`.
         """
         found: dict[object, Item[ValueT]] = {}
-        for page in await (_consistent(fetch, [], None) if sized else self._pages(fetch)):
+        for page in await self._pages(fetch, size):
             for item in page:
                 found[item.id if isinstance(item.id, str) else id(item)] = item
         return list(found.values())
 
-    async def _pages(self, fetch: Fetch[ValueT]) -> list[Page[ValueT]]:
+    async def _pages(self, fetch: Fetch[ValueT], size: int) -> list[Page[ValueT]]:
         first = await fetch({})
-        if len(first) != PAGE:
+        if len(first) not in (PAGE, size):
             return [first]
         if not self.paginated:
             second = await _page(fetch, 2, None)
             if second is None:
                 return await _consistent(fetch, [first], None)
-            if len(second) > PAGE or _is_same_page(second, first):
+            if len(second) > len(first) or _is_same_page(second, first):
                 return [second]
             self.paginated = True
-            if len(second) < PAGE:
+            if len(second) < len(first):
                 return await _consistent(fetch, [first, second] if second else [first], None)
         return await _consistent(fetch, [], LARGE_PAGE)
 

@@ -119,10 +119,8 @@ class Reconciler:
         self._threads = trio.CapacityLimiter(state.settings.transfers)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
         # Times of `time.monotonic` at which requests failed with unknown effect, by the ino and
-        # generation of their bytes, which a replacement of the file keeps. A request of a former
-        # process failed before `_began_s`.
+        # generation of their bytes, which a replacement of the file keeps.
         self._failed_s: dict[tuple[int, int], float] = {}
-        self._began_s = time.monotonic()
 
     # ---- one request at a time per folder and name ----
 
@@ -197,8 +195,9 @@ class Reconciler:
         pending = state.requests.snapshot(request)
         await self.wait_for(request.folder, request.name)
         sent = request.bytes_ino, request.generation
-        failed_s = self._failed_s.get(sent, self._began_s)
-        await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
+        # After a start there is no wait, because a listing must not come before the outcome.
+        if (failed_s := self._failed_s.get(sent)) is not None:
+            await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
         inode = state.inodes.find(ino)
         if not pending.is_current:
             return True

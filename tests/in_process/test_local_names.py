@@ -239,8 +239,13 @@ def test_a_save_that_a_policy_forbids(desk: Mounted, forbidden: str, save: objec
     assert desk.status()["outbox"]["failed"] == 1
 
 
-POLICY = '[policy]\nlocal_only = ["salaries.xlsx", "*-internal.docx"]\n'
-FORBIDDEN = ["salaries.xlsx", "q3-internal.docx", f"{'x' * 230}-internal.docx"]
+FORBIDDEN = {
+    "exact": ("salaries.xlsx", "salaries.xlsx"),
+    "suffix": ("q3-internal.docx", "*-internal.docx"),
+    "shortened": (f"{'x' * 230}-internal.docx", "*-internal.docx"),
+    "shortened extension": (f"{'x' * 225}.tar.gz", "*.tar.gz"),
+}
+"""Names of files, and globs of a policy that forbids their upload."""
 
 
 def copies_at(desk: Mounted, name: str) -> list[str]:
@@ -252,10 +257,10 @@ def copies_at(desk: Mounted, name: str) -> list[str]:
     return [each for each in shown if " (conflict, " in each]
 
 
-@pytest.mark.parametrize("name", FORBIDDEN, ids=["exact", "suffix", "shortened"])
+@pytest.mark.parametrize(("name", "glob"), FORBIDDEN.values(), ids=FORBIDDEN.keys())
 @pytest.mark.parametrize("is_new", [False, True], ids=["edited", "new"])
 def test_a_conflict_copy_of_a_file_that_a_policy_forbids(
-    desk: Mounted, name: str, is_new: bool
+    desk: Mounted, name: str, glob: str, is_new: bool
 ) -> None:
     """The copy is not uploaded either, also after a restart, until somebody gives it a name."""
     desk.allow("forbids this upload", "becomes a conflict copy")
@@ -264,7 +269,9 @@ def test_a_conflict_copy_of_a_file_that_a_policy_forbids(
     else:
         desk.zone.write(name, b"by Bob\n")
         assert (desk.root / name).read_bytes() == b"by Bob\n"
-    (virtual(desk).folder / "account" / "config.toml").write_text(POLICY)
+    (virtual(desk).folder / "account" / "config.toml").write_text(
+        f'[policy]\nlocal_only = ["{glob}"]\n'
+    )
     kill(desk)
     if not is_new:
         (desk.root / name).write_bytes(b"secret\n")
@@ -369,11 +376,14 @@ def test_new_files_whose_names_are_in_the_setting_now(desk: Mounted) -> None:
 @pytest.mark.mount("local_only=*.nothing")
 def test_a_waiting_file_with_the_name_of_a_temporary_file(desk: Mounted) -> None:
     """A logoff deletes local-only files with such names, so the file is uploaded."""
-    (desk.root / "thesis~").write_bytes(b"thesis\n")
+    (desk.root / "build").mkdir()
+    for name in ("thesis~", "build/thesis~"):
+        (desk.root / name).write_bytes(b"thesis\n")
     desk.kill()
-    desk.mount()
+    desk.mount("local_only=build")
     desk.sync()
-    assert desk.zone.read("thesis~") == b"thesis\n"
+    for name in ("thesis~", "build/thesis~"):
+        assert desk.zone.read(name) == b"thesis\n"
 
 
 def test_what_the_service_knows_when_its_name_is_in_the_setting(desk: Mounted) -> None:

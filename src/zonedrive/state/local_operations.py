@@ -509,26 +509,25 @@ def withdraw_local_only(state: LocalState) -> int:
     """Make new entries local-only if the setting `local_only` now matches their names.
 
     The setting may have changed since the last mount. Entries that the service may have are left
-    unchanged, as is a folder that contains one, and conflict copies. So are names that a policy
-    forbids: their uploads fail, because the policy may be corrected. So are the names of programs'
-    temporary files, which a logoff deletes. Return the number of changed files and folders.
+    unchanged, and conflict copies, programs' temporary files, which a logoff would delete, and
+    folders that contain one of these. So are names that a policy forbids: their uploads fail,
+    because the policy may be corrected. Return the number of changed files and folders.
     """
     copies = state.intents.conflicts.copies()
 
-    def is_unknown(inode: Inode) -> bool:
-        return inode.is_new and state.requests.get(inode.ino) is None and inode.ino not in copies
+    def may_stay(inode: Inode) -> bool:
+        is_sent = not inode.is_new or state.requests.get(inode.ino) is not None
+        return not (is_sent or inode.ino in copies or stays(inode.name) == BESIDE)
 
     before = len(state.intents)
     for intent in state.intents.pending():
         inode = state.inodes.find(intent.ino)
-        if inode is None or inode.parent == NOWHERE or inode.local or not is_unknown(inode):
+        if inode is None or inode.parent == NOWHERE or inode.local or not may_stay(inode):
             continue
         folder, name = state.inodes.get(inode.parent), inode.name
         if state.is_never_uploaded(name) or not becomes_local(state, inode, folder, name):
             continue
-        if stays(name) == BESIDE:
-            continue
-        if all(is_unknown(child) for child in state.inodes.below(inode.ino)):
+        if all(may_stay(child) for child in state.inodes.below(inode.ino)):
             with state.transaction():
                 _withdraw(state, inode)
     return before - len(state.intents)

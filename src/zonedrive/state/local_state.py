@@ -46,7 +46,7 @@ ATIMES = 100_000
 COPIES = 10_000
 
 
-_END = re.compile(r"\*\.[^*?\[]{1,20}")  # glob for an extension that `with_mark` keeps
+_END = re.compile(r"\*\.[A-Za-z0-9_-]{1,20}")  # glob for an extension that `with_mark` keeps
 
 
 def _matching(globs: Iterable[str], *, any_case: bool) -> Callable[[str], bool]:

@@ -16,9 +16,8 @@ import re
 import shlex
 import stat
 import tempfile
-import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
@@ -262,6 +261,8 @@ class AccountPaths:
     """Paths of one account's files and folders. Raises BadOption for an invalid account name."""
 
     account: str
+    # State folder of a daemon that began under another policy, as soon as it is known.
+    _kept: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
 
     account_file = _InState("account.json")  # service, user, certificate authority and profile
     account_copy = _InState("account.copy.json")  # used if the account file is damaged
@@ -292,13 +293,12 @@ class AccountPaths:
         A running daemon keeps the folder of its start if the policy `state_dir` changes. Then this
         is the daemon's folder, for this object also after the end of the daemon.
         """
-        kept = self.__dict__.get(_DAEMONS)
-        if kept is None:
+        if not self._kept:
             kept = _daemons_state(self.account)
             if kept is None:
                 return state_dir() / self.account
-            self.__dict__[_DAEMONS] = kept
-        return typing.cast(Path, kept)
+            self._kept.append(kept)
+        return self._kept[0]
 
     @property
     def cache(self) -> Path:
@@ -423,9 +423,6 @@ def _is_policy_readable() -> bool:
     """Return True if the policy `state_dir` is not set, or is set to an absolute path."""
     policy = _policy(SYSTEM_FOLDER / "config.toml")
     return policy is not None and ("state_dir" not in policy or _is_absolute(policy["state_dir"]))
-
-
-_DAEMONS = "daemons state"
 
 
 def _daemons_state(account: str) -> Path | None:

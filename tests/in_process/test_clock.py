@@ -69,7 +69,7 @@ def test_a_conflict_after_the_clock_was_set_back(mount: VirtualMount) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_pause_while_the_clock_is_set_back(mount: VirtualMount, restarted: bool) -> None:
-    """It has the requested length, counted from the start of the daemon after a restart."""
+    """A pause has the requested length, counted from the start of the daemon after a restart."""
     mount.mount()
     mount.loop.time.fast_s = lambda: 1000 * HOURS_S
     mount.command("pause", seconds=60)

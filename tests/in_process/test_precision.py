@@ -154,7 +154,7 @@ def test_a_large_file_with_mixed_precisions(mixed: Mounted, is_listed: bool) -> 
 @REFRESHED
 @pytest.mark.parametrize("way", ["file", "folder", "saved file", "saved folder", "read folder"])
 def test_removals_with_mixed_precisions(mixed: Mounted, way: str, is_listed: bool) -> None:
-    """What was known is removed, also after a save."""
+    """Entries whose state was known are removed, also after a save."""
     file = mixed.root / "folder" / "old.txt"
     if "saved" in way:
         file.write_text("saved")

@@ -261,7 +261,7 @@ def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -
 
 @pytest.mark.parametrize("glob", ["HR/*.xlsx", "/x.pst", ""])
 def test_a_policy_whose_names_no_file_can_have_forbids_all_uploads(file: Path, glob: str) -> None:
-    """It would have no effect, because only names are compared, without their folders."""
+    """Such a glob would have no effect, because names are compared without their folders."""
     (file.parent / "etc").mkdir()
     (file.parent / "etc/config.toml").write_text(f'[policy]\nlocal_only = ["*.pst", "{glob}"]\n')
     system = config.organization("default", file.parent / "etc")

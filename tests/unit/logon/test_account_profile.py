@@ -41,7 +41,7 @@ def account(profile: str) -> Account:
 def test_published_replaces_a_wrong_profile_of_the_administrator(
     system: Path, logon: str, setting: str
 ) -> None:
-    """It makes no difference who named the administrator's profile, and how."""
+    """The profile is replaced whoever named it, and in whatever form."""
     name = str(system / setting) if "/" in setting else setting
     found = account_profile(account(logon), Settings(profile=name or None))
     assert found.name == "published"

@@ -23,7 +23,8 @@ UNCALLED_FOR = {
     errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED,
 }  # fmt: skip
 """Errnos that no program gets while nothing is wrong."""
-NAMING = {"rename", "unlink", "rmdir", "mkdir"}
+REMOVING = {"rename", "unlink", "rmdir"}
+NAMING = {*REMOVING, "mkdir"}
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -72,10 +73,12 @@ class NameCall:
 class WatchedSystem(System):
     """System calls of one program, with checks of their results."""
 
-    def __init__(self, mount: Any, who: str, identity: Callable[[str], str | None]) -> None:
+    def __init__(
+        self, mount: Any, who: str, identity: Callable[[str], str | None], world: "RecordedWorld"
+    ) -> None:
         """Watch a program of the machine `who`, where `identity` is `Machine.identity`."""
         super().__init__(mount)
-        self._who, self._identity = who, identity
+        self._who, self._identity, self._world = who, identity, world
         self.calm = Calm()
         self.lost_power = False  # bytes that were never synced may be damaged
         self.model: Model | None = None
@@ -101,6 +104,8 @@ class WatchedSystem(System):
                 finally:
                     if name in NAMING:
                         self.names[-1].has_waited = trio.current_time() > began
+                    if name in REMOVING:
+                        self._world.removals[self._who] = trio.current_time()
             except OSError as wrong:
                 self._failed(name, plain, wrong.errno or 0)
                 raise

@@ -60,10 +60,6 @@ HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end a
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
 DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
-REMOVING = {
-    "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap", "unlink",
-    "remove_folder", "move_folder", "save_beside_backup", "save_unchanged",
-}  # fmt: skip
 EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
@@ -107,8 +103,6 @@ class SimulatedProgram(Program):
         if verb in WRITING and path not in self._claims.here(self.who):
             # After a failed save, the file has one of these contents, and a rename may follow.
             self._claims.copied |= self._stored
-        if verb in REMOVING:
-            self.world.removals[self.who] = trio.current_time()
         self.wrong[count:] = [
             each
             for each in self.wrong[count:]
@@ -451,7 +445,9 @@ class Run:
             )  # fmt: skip
             machine.lost_power = partial(self._lose_power, name)
             self.machines[name] = machine
-            system = self._systems[name] = WatchedSystem(Mount(machine), name, machine.identity)
+            system = self._systems[name] = WatchedSystem(
+                Mount(machine), name, machine.identity, self.world
+            )
             root = VirtualPath(system, PurePosixPath(ZONE, FOLDER))
             program = SimulatedProgram(name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
             program.system, program.lines, program.world = system, self._lines, self.world

@@ -194,7 +194,6 @@ class RemoteNamespace:
             above = zone.remote_id or ""
         try:
             before = await self._revision(inode)
-            await self._reconciler.make_durable()
             if not planned.is_current:
                 return
             reached(Place.ASIDE_ASKED)
@@ -254,16 +253,20 @@ class RemoteNamespace:
     async def _relocate(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
         """Move an entry on the service; return the request and the moved entry.
 
-        The request stays pending until the caller records the response. Raises Changed if the
-        target folder is gone, and the other errors of the request.
+        The request stays pending until the caller records the response. Before a move to a
+        temporary name, its record is durable, because nothing else tells whose name it is. Raises
+        Changed if the target folder is gone, and the other errors of the request.
         """
         reconciler, remote_id = self._reconciler, inode.entry_id
         request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
-            with reconciler.sending(request), reconciler.asking(request):
-                entry = await self._service.move(
-                    inode.zone, remote_id, folder, name, folder=inode.is_folder
-                )
+            with reconciler.sending(request):
+                if is_aside(name):
+                    await reconciler.make_durable()
+                with reconciler.asking(request):
+                    entry = await self._service.move(
+                        inode.zone, remote_id, folder, name, folder=inode.is_folder
+                    )
         except NotFound as unknown:
             if not await self._is_there(inode):
                 raise

@@ -179,6 +179,10 @@ class World:
         self.zones[zone_id] = FakeZone(zone_id, name, root.id, dict(levels), accessible)
         return zone_id
 
+    def set_level(self, zone_id: str, user: str, level: Level) -> None:
+        """Set the level of a user in a zone; NONE ends the membership."""
+        self.zones[zone_id].levels[user] = level
+
     def plant(self, zone_id: str, name: str, data: bytes, *, user: str) -> str:
         """Add a file to a zone's root, even if the name is in use; return its id."""
         return self._add_file(zone_id, self.zones[zone_id].root_id, name, data, user).id

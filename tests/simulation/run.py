@@ -45,6 +45,7 @@ from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
 
 ResultT = TypeVar("ResultT")
@@ -375,7 +376,8 @@ class Run:
         if scenario.times != "exact":
             self.world.answer_unit_us = SECOND_US
             self.world.step_us = SECOND_US if scenario.times == "whole" else self.world.step_us
-        people = {f"{name}@{DOMAIN}": level for name, level in LEVELS.items()}
+        levels = LEVELS | {"dora": Level.MANAGE}  # a zone always has a manager
+        people = {f"{name}@{DOMAIN}": level for name, level in levels.items()}
         self._zone = self.world.add_zone(ZONE, people)
         self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)
         self.machines: dict[str, Machine] = {}
@@ -387,6 +389,7 @@ class Run:
             step.who != WEB for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
+        self._loses_rights = "level" in verbs
         self._is_published = scenario.profile == "published" or self._changes_profile
 
     async def play(self) -> None:
@@ -456,14 +459,14 @@ class Run:
                 for step in scenario.steps
                 if step.who in (f"{name}~", f"{name}!", f"{name}@")
             }
-            program.troubled = bool(troubles)
+            program.troubled = bool(troubles) or self._loses_rights
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
             if self._is_published:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
             program.settle_s = machine.settings.settle
             self._programs[name] = program
             await machine.boot()
-        if self._is_alone and not self._changes_profile:
+        if self._is_alone and not self._changes_profile and not self._loses_rights:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
@@ -486,7 +489,7 @@ class Run:
             if who == WEB:
                 self._web_works(step)
             elif who == SERVICE:
-                self._change_service(step.verb)
+                self._change_service(step)
             elif who.endswith("~"):
                 self._change_weather(self.machines[who[0]], step)
             elif who.endswith("!"):
@@ -602,12 +605,26 @@ class Run:
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True
 
-    def _change_service(self, verb: str) -> None:
-        self.trace.note(SERVICE, verb)
-        if isinstance(self.world, SandboxWorld) and verb == "paginate":
-            self.world.paginates = True
-        elif verb != "paginate":
-            self.world.is_full = verb == "full"
+    def _change_service(self, step: Step) -> None:
+        self.trace.note(SERVICE, " ".join([step.verb, *step.arguments]))
+        match step.verb:
+            case "paginate":
+                if isinstance(self.world, SandboxWorld):
+                    self.world.paginates = True
+            case "level":
+                user, level = step.arguments
+                self._set_level(user, level)
+            case "full" | "room":
+                self.world.is_full = step.verb == "full"
+
+    def _set_level(self, user: str, name: str) -> None:
+        """Change the rights of a person in the zone."""
+        level = Level.parse(name)
+        assert level is not None
+        self.world.set_level(self._zone, f"{user}@{DOMAIN}", level)
+        for machine in self.machines.values():
+            if machine.user == f"{user}@{DOMAIN}":
+                self._systems[machine.name].calm.note("level", begins=level < Level.MODIFY)
 
     # ---- somebody at a browser ----
 
@@ -648,6 +665,8 @@ class Run:
 
     async def _end(self) -> None:
         self.world.is_full = False
+        for user in {*self.scenario.users} if self._loses_rights else ():
+            self._set_level(user, "Modify")
         for name, machine in self.machines.items():
             machine.weather = WEATHERS["calm"]
             machine.disk.is_full, machine.disk.failing = False, 0.0

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,6 +104,10 @@ class SandboxWorld(RecordedWorld):
         self.zones[row["id"]] = FakeZone(row["id"], name, row["root_id"], dict(levels), accessible)
         self._read()
         return str(row["id"])
+
+    def set_level(self, zone_id: str, user: str, level: Level) -> None:
+        set_member = partial(self.deployment.zones.set_member, is_group=False)
+        self._inside(set_member, zone_id, user, level)
 
     def log_on(self, user: str, instead: str = "") -> str:
         """Return a new token of a user; the token `instead` is not valid any more."""

@@ -24,6 +24,7 @@ PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
 PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seconds
 FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
 PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
+RIGHTS_SHARE = 1 / 12  # of the seeds have a person who loses rights in the zone for a while
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -119,6 +120,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_gateway_pages(random.Random(f"pages {seed}"), drawn)
     drawn = _with_full_service(random.Random(f"full {seed}"), drawn)
     drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
+    drawn = _with_lost_rights(random.Random(f"rights {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -204,6 +206,22 @@ def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
     added = (Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s))
     return replace(scenario, steps=(*scenario.steps, *added))
+
+
+def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Take rights in the zone from a person, or its membership, for a while, in a share of the
+    seeds.
+    """
+    if numbers.random() >= RIGHTS_SHARE or not scenario.steps:
+        return scenario
+    user, at_s = numbers.choice(scenario.users), numbers.choice(scenario.steps).at_s
+    end_s = round(at_s + numbers.expovariate(1 / 40), 3)
+    less = Step(SERVICE, "level", at_s, (user, numbers.choice(("Add", "None"))))
+    again = Step(SERVICE, "level", end_s, (user, "Modify"))
+    of_service = [step for step in (*scenario.steps, less, again) if step.who == SERVICE]
+    others = [step for step in scenario.steps if step.who != SERVICE]
+    of_service.sort(key=lambda step: step.at_s)
+    return replace(scenario, steps=(*others, *of_service))
 
 
 def _with_coarse_times(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from types import coroutine
@@ -40,10 +41,11 @@ from tests.simulation.machine import CLOCK_S, BootId, Machine
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
-from tests.simulation.scenario import LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
+from tests.simulation.scenario import COMBINED, LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.fuse.deadline import DEADLINE
+from zonedrive.remote import profiles
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
@@ -67,6 +69,18 @@ BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
+
+
+TWO = """\
+[rename]
+method = "PUT"
+path = "/api/sandbox/zones/{zone}/entries/{entry}"
+body = { name = "{name}" }
+[move]
+method = "PUT"
+path = "/api/sandbox/zones/{zone}/entries/{entry}"
+body = { parentId = "{parent}" }
+"""
 
 
 class Finding(AssertionError):
@@ -391,6 +405,12 @@ class Run:
         self._changes_profile = "profile" in verbs
         self._loses_rights = "level" in verbs
         self._is_published = scenario.profile == "published" or self._changes_profile
+        self._is_published |= bool(scenario.lacking)
+        self._profile = scenario.profile
+        if scenario.lacking:
+            path = folder / "profile.toml"
+            path.write_text(_profile_without(scenario.lacking))
+            self._profile = str(path)
 
     async def play(self) -> None:
         """Play the scenario."""
@@ -443,7 +463,7 @@ class Run:
             place.mkdir()
             machine = Machine(
                 name, place, self.world, nursery, scenario.seed,
-                user=user, profile=scenario.profile, options=options,
+                user=user, profile=self._profile, options=options,
                 may_lose_power=f"{name}!" in cut,
             )  # fmt: skip
             machine.lost_power = partial(self._lose_power, name)
@@ -466,7 +486,8 @@ class Run:
             program.settle_s = machine.settings.settle
             self._programs[name] = program
             await machine.boot()
-        if self._is_alone and not self._changes_profile and not self._loses_rights:
+        is_usual = not (self._changes_profile or self._loses_rights or scenario.lacking)
+        if self._is_alone and is_usual:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
@@ -810,7 +831,7 @@ class Run:
     async def _repair(self, machine: Machine, path: str) -> None:
         """Delete a file, or save it again where the profile cannot delete."""
         program = self._programs[machine.name]
-        verb = "save" if machine.profile == "published" else "unlink"
+        verb = "unlink" if machine.service.can("delete") else "save"
         self.claims.damaged(machine.name, path)
         with machine.acting():
             await _ran(program.do, verb, path, "", 9)
@@ -907,6 +928,18 @@ class Run:
                 if token is not None and times > 1 and token not in self.claims.copied:
                     said.append(f"{history.path}: {token} is {times} versions")
         return said
+
+
+def _profile_without(operations: Iterable[str]) -> str:
+    """Return the profile `sandbox` without some operations."""
+    text = (resources.files(profiles) / "sandbox.toml").read_text("utf-8")
+    for name in operations:
+        table = "move" if name == COMBINED else name
+        pattern = rf"^\[{table}\]\n.*?(?=^\[)"
+        text = re.sub(
+            pattern, TWO if name == COMBINED else "", text, flags=re.DOTALL | re.MULTILINE
+        )
+    return text
 
 
 async def _ran(work: Callable[..., ResultT], *args: Any) -> ResultT:

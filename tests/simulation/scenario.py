@@ -25,6 +25,9 @@ PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seco
 FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
 PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
 RIGHTS_SHARE = 1 / 12  # of the seeds have a person who loses rights in the zone for a while
+PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
+OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
+COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -55,6 +58,7 @@ class Scenario:
     # "memory", or "sandbox", or "paged": a sandbox whose lists have pages, from a step "paginate"
     # on if there is one
     service: str = "memory"
+    lacking: tuple[str, ...] = ()  # operations that the profile `sandbox` lacks, see OPERATIONS
     times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
 
     def text(self) -> str:
@@ -64,6 +68,7 @@ class Scenario:
             f"options {' '.join(self.options)}", f"planted {' '.join(self.planted)}",
         ]  # fmt: skip
         head += [f"service {self.service}"] if self.service != "memory" else []
+        head += [f"lacking {' '.join(self.lacking)}"] if self.lacking else []
         head += [f"times {self.times}"] if self.times != "exact" else []
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
@@ -79,7 +84,16 @@ def parse(text: str) -> Scenario:
     steps: list[Step] = []
     for line in filter(str.strip, text.splitlines()):
         first, *rest = line.split()
-        if first in ("seed", "profile", "users", "options", "planted", "service", "times"):
+        if first in (
+            "seed",
+            "profile",
+            "users",
+            "options",
+            "planted",
+            "service",
+            "lacking",
+            "times",
+        ):
             head[first] = rest
         else:
             at, verb, *arguments = rest
@@ -87,7 +101,7 @@ def parse(text: str) -> Scenario:
     return Scenario(
         int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
         tuple(head["planted"]), tuple(steps), head.get("service", ["memory"])[0],
-        head.get("times", ["exact"])[0],
+        tuple(head.get("lacking", ())), head.get("times", ["exact"])[0],
     )  # fmt: skip
 
 
@@ -121,6 +135,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_full_service(random.Random(f"full {seed}"), drawn)
     drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
     drawn = _with_lost_rights(random.Random(f"rights {seed}"), drawn)
+    drawn = _with_other_profile(random.Random(f"profile {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -206,6 +221,16 @@ def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
     added = (Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s))
     return replace(scenario, steps=(*scenario.steps, *added))
+
+
+def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Take some operations from the profile `sandbox`, in a share of the seeds."""
+    if numbers.random() >= PROFILE_SHARE or scenario.profile != "sandbox":
+        return scenario
+    lacking = [COMBINED] if numbers.random() < 0.6 else []
+    lacking += [name for name in OPERATIONS if numbers.random() < 0.25]
+    steps = tuple(step for step in scenario.steps if step.verb != "profile")
+    return replace(scenario, lacking=tuple(lacking), steps=steps)
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -465,13 +465,17 @@ def _place(
     """
     was_local = inode.local
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
-    is_kept = state.is_kept(inode)
+    is_kept, intent = state.is_kept(inode), state.intents.get(inode.ino)
+    is_renamed = intent is not None and intent.place
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if is_successor or not was_local:
             _park(state, inode)
-            if not (is_successor or is_as_noted):  # do not keep the entry under an outdated name
+            if is_renamed and not (is_successor or is_as_noted):
+                # Do not keep the entry under an outdated name.
                 state.intents.place(inode.ino, state.due_for_names())
+            elif not (is_successor or is_as_noted):  # a coworker deleted or moved its folder
+                state.inodes.update(inode, remote_parent=None)  # as `LocalChanges.left`
     elif not inode.is_new:
         if was_local:
             _unpark(state, inode)

@@ -38,7 +38,7 @@ from trio._core._run import GLOBAL_RUN_CONTEXT
 
 from tests.harness.fake_service import DOMAIN, FakeService, World
 from zonedrive import config, failpoint
-from zonedrive.cipher import Sealed
+from zonedrive.cipher import Box, Clear, Sealed
 from zonedrive.content import download_worker
 from zonedrive.daemon.compose import Parts, open_state
 from zonedrive.daemon.handlers import Commands
@@ -333,7 +333,10 @@ class Client:
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         self._scope, self._gate = trio.CancelScope(), deadline.Gate()
         self.service = self.make_service()
-        box = (Sealed(NAMES_KEY), CONTENT_KEY)
+        is_encrypted = self.settings.encrypt
+        box: tuple[Box, bytes | None] = (
+            (Sealed(NAMES_KEY), CONTENT_KEY) if is_encrypted else (Clear(), None)
+        )
         state = open_state(self.paths, self.settings, self.service, box, self.user)
         self.files = FileSystem(state, self.service, "Acme")
         account = Account(name="default", base_url=URL, username=self.user, user_id=self.user)
@@ -600,9 +603,12 @@ class Kernel:
         return found
 
     async def _look_into(self, ino: int, prefix: str, found: dict[str, bytes | None]) -> None:
-        names = []
-        with contextlib.suppress(FileNotFoundError):  # somebody removed the folder meanwhile
+        try:
             names = sorted(await self._names(ino))
+        except OSError as wrong:
+            if wrong.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+            return  # somebody removed the folder meanwhile
         for name in names:
             path = prefix + name
             try:

@@ -95,6 +95,19 @@ class LocalChanges:
         self.local = state.local
         self.is_kept = state.is_kept
 
+    def is_unsaved(self, inode: Inode) -> bool:
+        """Return True for a new file without bytes that no program has open.
+
+        Its first bytes could not be stored, and the disk was too full to remove the file.
+        """
+        state = self._state
+        return (
+            inode.is_new
+            and not (inode.is_folder or inode.generation or inode.ino in state.opened)
+            and state.intents.get(inode.ino) is None
+            and state.requests.get(inode.ino) is None
+        )
+
     def with_local_changes(self) -> Iterable[int]:
         """Return the numbers of all inodes for which `local` may return a change."""
         state = self._state
@@ -566,7 +579,7 @@ class Merge:
         Return False for inodes that were created, moved or changed by this client since the listing
         was requested.
         """
-        if self._ours.is_kept(child):
+        if self._ours.is_kept(child) or self._ours.is_unsaved(child):
             return child.parent == self._folder.ino
         return not (
             child.is_new

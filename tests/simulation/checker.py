@@ -78,7 +78,7 @@ class WatchedSystem(System):
     ) -> None:
         """Watch a program of the machine `who`, where `identity` is `Machine.identity`."""
         super().__init__(mount)
-        self._who, self._identity, self._world = who, identity, world
+        self.who, self._identity, self._world = who, identity, world
         self.calm = Calm()
         self.lost_power = False  # bytes that were never synced may be damaged
         self.model: Model | None = None
@@ -105,7 +105,7 @@ class WatchedSystem(System):
                     if name in NAMING:
                         self.names[-1].has_waited = trio.current_time() > began
                     if name in REMOVING:
-                        self._world.removals[self._who] = trio.current_time()
+                        self._world.removals[self.who] = trio.current_time()
             except OSError as wrong:
                 self._failed(name, plain, wrong.errno or 0)
                 raise
@@ -133,7 +133,7 @@ class WatchedSystem(System):
         damaged = self.lost_power and number == errno.EIO
         if self.calm and number in UNCALLED_FOR and not damaged:
             what = errno.errorcode.get(number, str(number))
-            self.findings.append(f"{self._who}: {name} {args[0]}: {what}, though nothing is wrong")
+            self.findings.append(f"{self.who}: {name} {args[0]}: {what}, though nothing is wrong")
         if self.model is not None:
             self.model.failed(name, args, number, is_calm=bool(self.calm))
 

@@ -102,7 +102,9 @@ class SimulatedProgram(Program):
     """Program whose system calls go to a machine of the simulation."""
 
     system: WatchedSystem
-    settle_s: float
+    settle_s: float  # negative if a close waits for the upload
+    waits = False  # a close that succeeds means that the service has the file
+    flushes_there = False  # the same for fsync
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
     world: RecordedWorld
@@ -136,7 +138,7 @@ class SimulatedProgram(Program):
             file.flush()
             self.system.fsync(file.fileno())
         self._saved(path, token)
-        self._claims.flushed(self.who, path, token)
+        self._flushed(path, token)
 
     def save_and_sync(self, path: str, other: str, padding: int) -> None:
         """Save, and wait for the disk through another descriptor, as sync(1) does."""
@@ -146,7 +148,7 @@ class SimulatedProgram(Program):
             self.system.fsync(descriptor)
         finally:
             self.system.close(descriptor)
-        self._claims.flushed(self.who, path, self._last)
+        self._flushed(path, self._last)
 
     def write_on(self, path: str, other: str, padding: int) -> None:
         """Append a line, wait for the disk, and append more through the same descriptor."""
@@ -154,8 +156,8 @@ class SimulatedProgram(Program):
             token, line = self._begin(NOT_READ, padding)
             file.write(line)
             self.system.fsync(file.fileno())
-            self._saved(path, token)
-            self._claims.flushed(self.who, path, token)
+            self._saved(path, token, is_closed=False)
+            self._flushed(path, token)
             token, line = self._begin(NOT_READ, padding)
             file.write(line)
         self._saved(path, token)
@@ -312,9 +314,16 @@ class SimulatedProgram(Program):
             # do not know what it contains.
             self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
 
-    def _saved(self, path: str, token: str, number: int = 0) -> None:
+    def _flushed(self, path: str, token: str) -> None:
+        self._claims.flushed(self.who, path, token)
+        if self.flushes_there and not self._claims.stays(path):
+            self._claims.sent({path: token})
+
+    def _saved(self, path: str, token: str, number: int = 0, *, is_closed: bool = True) -> None:
         self._stored.add(token)
         super()._saved(path, token, number)
+        if self.waits and is_closed and not self._claims.stays(path):
+            self._claims.sent({path: token})
         if self.has_lost_power:  # after close(2) had returned, and before the descriptor was gone
             self._claims.forget(self.who)
 
@@ -483,7 +492,9 @@ class Run:
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
             if self._is_published:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
-            program.settle_s = machine.settings.settle
+            program.waits = machine.settings.close == "wait"
+            program.flushes_there = machine.settings.fsync == "service"
+            program.settle_s = -1.0 if program.waits else machine.settings.settle
             self._programs[name] = program
             await machine.boot()
         is_usual = not (self._changes_profile or self._loses_rights or scenario.lacking)
@@ -738,7 +749,8 @@ class Run:
                        for path in step.arguments[:2]}  # fmt: skip
             self.findings += checker.emptied(self.world, deleted | swapped)
         for system in self._systems.values():
-            self.findings += checker.refused(self.world, system.refused)
+            if not self._programs[system.who].waits:
+                self.findings += checker.refused(self.world, system.refused)
             if system.model is not None:
                 ids = {path: self._id(path) for path in there}
                 self.findings += system.model.final(there, ids)

@@ -25,6 +25,8 @@ PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seco
 FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
 PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
 RIGHTS_SHARE = 1 / 12  # of the seeds have a person who loses rights in the zone for a while
+SETTINGS_SHARE = 1 / 6  # of the seeds have settings that are not the default
+OTHER_SETTINGS = ("close=wait", "fsync=service", "encrypt=no", "cache_size=100000")
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
@@ -136,6 +138,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
     drawn = _with_lost_rights(random.Random(f"rights {seed}"), drawn)
     drawn = _with_other_profile(random.Random(f"profile {seed}"), drawn)
+    drawn = _with_other_settings(random.Random(f"settings {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -231,6 +234,14 @@ def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:
     lacking += [name for name in OPERATIONS if numbers.random() < 0.25]
     steps = tuple(step for step in scenario.steps if step.verb != "profile")
     return replace(scenario, lacking=tuple(lacking), steps=steps)
+
+
+def _with_other_settings(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Change some settings from their defaults, in a share of the seeds."""
+    if numbers.random() >= SETTINGS_SHARE:
+        return scenario
+    others = numbers.sample(OTHER_SETTINGS, numbers.choice((1, 1, 2)))
+    return replace(scenario, options=(*scenario.options, *others))
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

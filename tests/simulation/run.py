@@ -17,7 +17,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
 from itertools import pairwise
@@ -44,6 +44,7 @@ from tests.simulation.sandbox_world import SandboxWorld
 from tests.simulation.scenario import COMBINED, LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
+from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.remote import profiles
 from zonedrive.sandbox.errors import ApiError
@@ -409,10 +410,13 @@ class Run:
         self._lines: dict[str, bytes] = {}
         verbs = {step.verb for step in scenario.steps}
         self._is_alone = len(scenario.users) == 1 and all(
-            step.who != WEB for step in scenario.steps
+            step.who != WEB and step.verb != "restore" for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
         self._loses_rights = "level" in verbs
+        self._is_full_once = Step(SERVICE, "full") in {
+            replace(step, at_s=0.0) for step in scenario.steps
+        }
         self._is_published = scenario.profile == "published" or self._changes_profile
         self._is_published |= bool(scenario.lacking)
         self._profile = scenario.profile
@@ -488,7 +492,7 @@ class Run:
                 for step in scenario.steps
                 if step.who in (f"{name}~", f"{name}!", f"{name}@")
             }
-            program.troubled = bool(troubles) or self._loses_rights
+            program.troubled = bool(troubles) or self._loses_rights or self._is_full_once
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
             if self._is_published:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
@@ -526,6 +530,8 @@ class Run:
                 self._change_weather(self.machines[who[0]], step)
             elif who.endswith("!"):
                 await self._change_life(self.machines[who[0]], step)
+            elif who.endswith("$"):
+                await self._run_command(self.machines[who[0]], step)
             elif who.endswith("@"):
                 await self._change_account(self.machines[who[0]], step)
             else:
@@ -595,6 +601,24 @@ class Run:
         if step.verb in ("die", "power", "restart"):
             calm.note(step.verb, begins=False)
 
+    async def _run_command(self, machine: Machine, step: Step) -> None:
+        """Run a command on a machine; its errors do not matter."""
+        (path,) = step.arguments
+        arguments: dict[str, Any] = {"paths": [str(PurePosixPath(ZONE, FOLDER, path))]}
+        if step.verb == "restore":
+            trash = self._web.trash()
+            arguments = {"zone": ZONE, "entries": [trash[-1]["id"]] if trash else []}
+        if step.verb == "send":
+            arguments["timeout"] = SYNC_S
+        said = "fails"
+        with contextlib.suppress(OSError, ZonedriveError):
+            said = str(
+                (await machine.perform(partial(machine.command, step.verb, **arguments))).get(
+                    "exit"
+                )
+            )
+        self.trace.note(step.who, f"{step.verb} {path}: {said}")
+
     async def _change_account(self, machine: Machine, step: Step) -> None:
         """Use the other profile from now on, or log off and on again."""
         self.trace.note(step.who, step.verb)
@@ -648,6 +672,8 @@ class Run:
                 self._set_level(user, level)
             case "full" | "room":
                 self.world.is_full = step.verb == "full"
+                for system in self._systems.values():
+                    system.calm.note("full", begins=self.world.is_full)
 
     def _set_level(self, user: str, name: str) -> None:
         """Change the rights of a person in the zone."""

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tests.model.programs import LARGE, PATHS, VERBS
+from tests.model.programs import FOLDERS, LARGE, PATHS, VERBS
 from tests.simulation.network import ORDINARY, PAGES
 
 SAVES = (
@@ -27,6 +27,8 @@ PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
 RIGHTS_SHARE = 1 / 12  # of the seeds have a person who loses rights in the zone for a while
 SETTINGS_SHARE = 1 / 6  # of the seeds have settings that are not the default
 OTHER_SETTINGS = ("close=wait", "fsync=service", "encrypt=no", "cache_size=100000")
+COMMANDS_SHARE = 1 / 8  # of the seeds have people who use commands
+COMMANDS = ("pin", "pin", "unpin", "send", "restore")
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
@@ -139,6 +141,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_lost_rights(random.Random(f"rights {seed}"), drawn)
     drawn = _with_other_profile(random.Random(f"profile {seed}"), drawn)
     drawn = _with_other_settings(random.Random(f"settings {seed}"), drawn)
+    drawn = _with_commands(random.Random(f"commands {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -242,6 +245,19 @@ def _with_other_settings(numbers: random.Random, scenario: Scenario) -> Scenario
         return scenario
     others = numbers.sample(OTHER_SETTINGS, numbers.choice((1, 1, 2)))
     return replace(scenario, options=(*scenario.options, *others))
+
+
+def _with_commands(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let people run commands in a share of the seeds."""
+    if numbers.random() >= COMMANDS_SHARE or not scenario.steps:
+        return scenario
+    found = []
+    for _ in range(numbers.choice((1, 2, 3, 5))):
+        who = f"{numbers.choice(MACHINES[: len(scenario.users)])}$"
+        at_s, verb = numbers.choice(scenario.steps).at_s, numbers.choice(COMMANDS)
+        found.append(Step(who, verb, at_s, (numbers.choice((*FOLDERS, *PATHS)) or ".",)))
+    found.sort(key=lambda step: step.at_s)
+    return replace(scenario, steps=(*scenario.steps, *found))
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -39,7 +39,7 @@ from tests.harness.virtual_mount import ZONE
 from tests.model.programs import Trace
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
-from tests.simulation.machine import CLOCK_S, BootId, Machine
+from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS, SimulatedService, _Sent
 from tests.simulation.operations import (
     FD,
@@ -445,7 +445,7 @@ def _simulated(play: Play, *, level: int) -> Iterator[tuple[VirtualTime, Complai
     before, propagate = logger.level, logger.propagate
     time, complaints = VirtualTime(), LivingComplaints(play.trace)
     complaints.play = play
-    time.fast_s = CLOCK_S.get
+    time.fast_s = fast_s
     scheduler = trio._core._run
     vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     scheduler._r.seed(0)

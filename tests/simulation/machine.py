@@ -36,8 +36,13 @@ class BootId:
         return str(uuid.UUID(int=disk.boots if disk is not None else 0))
 
 
-CLOCK_S: ContextVar[float] = ContextVar("clock", default=0.0)
-"""Seconds by which the clock of the current client is fast."""
+_CURRENT: ContextVar["Machine | None"] = ContextVar("machine", default=None)
+
+
+def fast_s() -> float:
+    """Return the seconds by which the clock of the current client is fast."""
+    machine = _CURRENT.get()
+    return machine.fast_s if machine is not None else 0.0
 
 
 class Machine(Client):
@@ -115,12 +120,12 @@ class Machine(Client):
     @contextmanager
     def acting(self) -> Iterator[None]:
         """Let everything in the block happen on this machine."""
-        disk, clock = disks.CURRENT.set(self.disk), CLOCK_S.set(self.fast_s)
+        disk, machine = disks.CURRENT.set(self.disk), _CURRENT.set(self)
         try:
             yield
         finally:
             disks.CURRENT.reset(disk)
-            CLOCK_S.reset(clock)
+            _CURRENT.reset(machine)
 
     async def boot(self) -> None:
         """Start the client on the data of the previous one; the new one may die once more

@@ -37,7 +37,7 @@ from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program,
 from tests.simulation import checker
 from tests.simulation import disk as disks
 from tests.simulation.checker import LocalNames, RecordedWorld, WatchedSystem
-from tests.simulation.machine import CLOCK_S, BootId, Machine
+from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
@@ -63,7 +63,10 @@ LOOK_S = 5.0  # between two looks at what they show
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
-DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
+DISK_STEPS, ENDS = (
+    ("full", "room", "failing", "sound"),
+    ("room", "sound", "resume", "pause", "clock"),
+)
 EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
@@ -594,6 +597,8 @@ class Run:
             case "pause" | "resume":
                 with contextlib.suppress(OSError):
                     await machine.perform(partial(machine.command, step.verb))
+            case "clock":
+                machine.fast_s += float(step.arguments[0])
             case "full" | "room":
                 machine.disk.is_full = step.verb == "full"
             case "failing" | "sound":
@@ -1033,7 +1038,7 @@ def run(scenario: Scenario, base: Path | None = None) -> Result:
     level = logger.level
     with tempfile.TemporaryDirectory(prefix="zdsim", dir=where) as folder:
         time = VirtualTime()
-        time.fast_s = CLOCK_S.get
+        time.fast_s = fast_s
         scheduler = trio._core._run
         vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
         scheduler._r.seed(scenario.seed)

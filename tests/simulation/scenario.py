@@ -29,6 +29,7 @@ SETTINGS_SHARE = 1 / 6  # of the seeds have settings that are not the default
 OTHER_SETTINGS = ("close=wait", "fsync=service", "encrypt=no", "cache_size=100000")
 COMMANDS_SHARE = 1 / 8  # of the seeds have people who use commands
 COMMANDS = ("pin", "pin", "unpin", "send", "restore")
+CLOCK_SHARE = 1 / 12  # of the seeds have machines whose clocks are set while they run
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
@@ -142,6 +143,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_other_profile(random.Random(f"profile {seed}"), drawn)
     drawn = _with_other_settings(random.Random(f"settings {seed}"), drawn)
     drawn = _with_commands(random.Random(f"commands {seed}"), drawn)
+    drawn = _with_set_clocks(random.Random(f"clocks {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -258,6 +260,18 @@ def _with_commands(numbers: random.Random, scenario: Scenario) -> Scenario:
         found.append(Step(who, verb, at_s, (numbers.choice((*FOLDERS, *PATHS)) or ".",)))
     found.sort(key=lambda step: step.at_s)
     return replace(scenario, steps=(*scenario.steps, *found))
+
+
+def _with_set_clocks(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Set the clock of a machine once or twice, in a share of the seeds."""
+    if numbers.random() >= CLOCK_SHARE or not scenario.steps:
+        return scenario
+    who, steps = f"{numbers.choice(MACHINES[: len(scenario.users)])}!", list(scenario.steps)
+    for _ in range(numbers.choice((1, 1, 2))):
+        seconds = numbers.choice((1, -1)) * numbers.choice((2, 60, 3600, DAY_S, 365 * DAY_S))
+        steps.append(Step(who, "clock", numbers.choice(scenario.steps).at_s, (f"{seconds:.0f}",)))
+    steps.sort(key=lambda step: step.at_s if step.who == who else 0.0)
+    return replace(scenario, steps=tuple(steps))
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

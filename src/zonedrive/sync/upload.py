@@ -461,7 +461,8 @@ class Uploader:
 
         The folder is listed again unless a recent listing was requested after the step became due.
         A step becomes due after the newest local change, and again after an attempt whose outcome
-        is unknown. One listing serves all waiting files.
+        is unknown. One listing serves all waiting files. Raises Changed if the service does not
+        have the folder, and a rename of the folder or of one above is pending, which finds out why.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)
@@ -469,7 +470,13 @@ class Uploader:
         since_due_ns = time.time_ns() - intent.due_ns
         recent_ns = int(max(RECENT_S, CALM * self._folders.took_s(folder.ino)) * 1e9)
         age_ns = max(0, min(since_due_ns, recent_ns))
-        await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
+        try:
+            await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
+        except NotFound as missing:
+            intents = map(state.intents.get, (each.ino for each in state.inodes.and_above(folder)))
+            if any(intent is not None and intent.place for intent in intents):
+                raise Changed("the parent folder is gone, and its rename comes first") from missing
+            raise
         folder_id = self._folders.require_remote_id(folder)
         found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
         return folder_id, name, found

@@ -197,6 +197,8 @@ class SimulatedProgram(Program):
         """Read the file, truncate it to nothing through the same descriptor, and write."""
         with (self.folder / path).open("r+b", buffering=0) as file:
             saw = self._read(path, file.read())
+            # An earlier save of this machine may have emptied it, before the machine died.
+            saw = NOT_READ if saw == NOTHING else saw
             number = self.system.fstat(file.fileno()).st_ino
             token, line = self._begin(saw, padding)
             file.seek(0)
@@ -301,7 +303,7 @@ class SimulatedProgram(Program):
         self._is_refused = False
         super().rename(path, other, padding)
         if self._is_refused:
-            self._note_ids(other)
+            self._note_ids(path, other)
 
     def _note_ids(self, *paths: str) -> None:
         ids = []

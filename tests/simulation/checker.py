@@ -80,6 +80,7 @@ class WatchedSystem(System):
         super().__init__(mount)
         self.who, self._identity, self._world = who, identity, world
         self.calm = Calm()
+        self.waits = False  # closes or syncs wait for the service, which may refuse the file
         self.lost_power = False  # bytes that were never synced may be damaged
         self.model: Model | None = None
         self.findings: list[str] = []
@@ -131,7 +132,8 @@ class WatchedSystem(System):
             token = head(self._written.pop(args[0], b""))
             self.refused |= {token} if token else set()
         damaged = self.lost_power and number == errno.EIO
-        if self.calm and number in UNCALLED_FOR and not damaged:
+        may_refuse = self.waits and name in ("close", "fsync")
+        if self.calm and number in UNCALLED_FOR and not (damaged or may_refuse):
             what = errno.errorcode.get(number, str(number))
             self.findings.append(f"{self.who}: {name} {args[0]}: {what}, though nothing is wrong")
         if self.model is not None:

@@ -503,6 +503,8 @@ class Run:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
             program.waits = machine.settings.close == "wait"
             program.flushes_there = machine.settings.fsync == "service"
+            system.waits = program.waits or program.flushes_there
+            program.troubled |= system.waits
             program.settle_s = -1.0 if program.waits else machine.settings.settle
             self._programs[name] = program
             await machine.boot()

@@ -269,8 +269,10 @@ def _with_set_clocks(numbers: random.Random, scenario: Scenario) -> Scenario:
     who, steps = f"{numbers.choice(MACHINES[: len(scenario.users)])}!", list(scenario.steps)
     for _ in range(numbers.choice((1, 1, 2))):
         seconds = numbers.choice((1, -1)) * numbers.choice((2, 60, 3600, DAY_S, 365 * DAY_S))
-        steps.append(Step(who, "clock", numbers.choice(scenario.steps).at_s, (f"{seconds:.0f}",)))
-    steps.sort(key=lambda step: step.at_s if step.who == who else 0.0)
+        at_s = numbers.choice(scenario.steps).at_s
+        later = (place for place, step in enumerate(steps) if step.who == who and step.at_s > at_s)
+        place = next(later, len(steps))
+        steps.insert(place, Step(who, "clock", at_s, (f"{seconds:.0f}",)))
     return replace(scenario, steps=tuple(steps))
 
 

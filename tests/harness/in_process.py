@@ -304,7 +304,7 @@ class Client:
     def _keep(self) -> None:
         folder = self.paths.folder
         self._kept = folder.with_name(f"{folder.name}.kept")
-        _copy(folder, self._kept)
+        copy_folder(folder, self._kept)
 
     def _bury(self) -> None:
         """Restore the folder as it was at the client's death; the ending tasks changed it."""
@@ -777,7 +777,7 @@ class Kernel:
             self._files.forget(ino, self._known.pop(ino, 0))
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_folder(source: Path, target: Path) -> None:
     """Copy a folder; names of one file stay names of one file."""
     copied: dict[int, Path] = {}
     for parent, _, names in os.walk(source):

@@ -195,6 +195,15 @@ class Claims:
         self.one_of += groups.values()
         after_cut.update(groups)
 
+    def restored(self, who: str) -> None:
+        """Record that a machine has its data of an earlier time: it may send saves once more."""
+        for path in list(self._mine(who)):
+            self.removed(who, path)
+        for group in self._after_cut.pop(who, {}).values():
+            self._drop(group)
+        self._since.pop(who, None)
+        self.copied |= {save.token for save in self.saves.values() if save.who == who}
+
     def damaged(self, who: str, path: str) -> None:
         """Record that a file is damaged after a power cut: a later save does not replace what was
         synced."""

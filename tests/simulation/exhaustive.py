@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 import trio
 
 from tests.harness.fake_service import Coworker, _Request
-from tests.harness.in_process import ALICE, VirtualTime, _copy
+from tests.harness.in_process import ALICE, VirtualTime, copy_folder
 from tests.harness.virtual_mount import ZONE
 from tests.model.programs import Trace
 from tests.simulation import disk as disks
@@ -497,7 +497,7 @@ def run(case: Case, *, level: int = logging.WARNING) -> Outcome:
     """Run a case."""
     prepared, _ = _prepared(case.start, case.profile)
     with tempfile.TemporaryDirectory(prefix="zdcase", dir=_where()) as folder:
-        _copy(prepared, Path(folder) / "A")
+        copy_folder(prepared, Path(folder) / "A")
         play = Play(case, Path(folder) / "A")
         with _simulated(play, level=level) as (time, complaints):
             try:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import trio
 
 from tests.harness.fake_service import DOMAIN
-from tests.harness.in_process import Client, Killed
+from tests.harness.in_process import Client, Killed, copy_folder
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
@@ -76,6 +76,7 @@ class Machine(Client):
         )
         self.fast_s = numbers.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0))
         self._nursery = nursery
+        self._backup = folder.with_name(f"{folder.name}.backup")
         self._logon: Logon | None = None
         self._left = -1  # steps until the death; negative: it lives on
         self._is_power_cut = False
@@ -145,6 +146,20 @@ class Machine(Client):
             self.paths.folder.mkdir()
         self.disk.erased()
         return True
+
+    def back_up(self) -> None:
+        """Copy the data of the client as it is now."""
+        with disks.observing():
+            shutil.rmtree(self._backup, ignore_errors=True)
+            copy_folder(self.paths.folder, self._backup)
+
+    def bring_back(self) -> None:
+        """Replace the data of a stopped client by the copy, if there is one."""
+        with disks.observing():
+            if self._backup.exists():
+                shutil.rmtree(self.paths.folder)
+                copy_folder(self._backup, self.paths.folder)
+        self.disk.erased()
 
     def identity(self, path: str) -> str | None:
         """Return the id on the service of what the client shows at a path, without a request.

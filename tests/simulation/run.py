@@ -67,7 +67,9 @@ DISK_STEPS, ENDS = (
     ("full", "room", "failing", "sound"),
     ("room", "sound", "resume", "pause", "clock"),
 )
-EMPTYING = {"save_shorter", "full", "failing", "power", "restart", "profile", "log_off"}
+EMPTYING = {
+    "save_shorter", "full", "failing", "power", "restart", "profile", "log_off", "bring_back",
+}  # fmt: skip
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
@@ -629,11 +631,15 @@ class Run:
         self.trace.note(step.who, f"{step.verb} {path}: {said}")
 
     async def _change_account(self, machine: Machine, step: Step) -> None:
-        """Use the other profile from now on, or log off and on again."""
+        """Use the other profile from now on, log off and on again, or restore a copy of data."""
         self.trace.note(step.who, step.verb)
         calm = self._systems[machine.name].calm
         calm.note(step.verb, begins=True)
-        if step.verb == "profile":
+        if step.verb == "back_up":
+            machine.back_up()
+        elif step.verb == "bring_back":
+            await self._bring_back(machine)
+        elif step.verb == "profile":
             is_published = machine.profile == "published"
             await self._use(machine, "sandbox" if is_published else "published")
         elif machine.is_running:
@@ -647,6 +653,18 @@ class Run:
         if machine.is_running:
             await machine.stop()
         machine.profile = profile
+        await self._revive(machine)
+
+    async def _bring_back(self, machine: Machine) -> None:
+        """Restore the data of an earlier time: what was saved since is lost, or sent again."""
+        if machine.is_running:
+            with contextlib.suppress(OSError):
+                await machine.stop()
+        machine.bring_back()
+        self.claims.restored(machine.name)
+        self._systems[machine.name].lost_power = True  # bytes of that time may be gone
+        if (model := self._systems[machine.name].model) is not None:
+            model.is_off = True
         await self._revive(machine)
 
     async def _log_off(self, machine: Machine) -> None:
@@ -792,7 +810,7 @@ class Run:
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
         self.findings += checker.uncalled(self.world, calls, self.claims)
-        is_forgotten = any(step.verb == "log_off" for step in self.scenario.steps)
+        is_forgotten = bool({"log_off", "bring_back"} & {step.verb for step in steps})
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 

@@ -30,6 +30,7 @@ OTHER_SETTINGS = ("close=wait", "fsync=service", "encrypt=no", "cache_size=10000
 COMMANDS_SHARE = 1 / 8  # of the seeds have people who use commands
 COMMANDS = ("pin", "pin", "unpin", "send", "restore")
 CLOCK_SHARE = 1 / 12  # of the seeds have machines whose clocks are set while they run
+RESTORED_SHARE = 1 / 20  # of the seeds have a machine whose data is restored from a backup
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
@@ -144,6 +145,7 @@ def draw(seed: int) -> Scenario:
     drawn = _with_other_settings(random.Random(f"settings {seed}"), drawn)
     drawn = _with_commands(random.Random(f"commands {seed}"), drawn)
     drawn = _with_set_clocks(random.Random(f"clocks {seed}"), drawn)
+    drawn = _with_restored_data(random.Random(f"restored {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -274,6 +276,20 @@ def _with_set_clocks(numbers: random.Random, scenario: Scenario) -> Scenario:
         place = next(later, len(steps))
         steps.insert(place, Step(who, "clock", at_s, (f"{seconds:.0f}",)))
     return replace(scenario, steps=tuple(steps))
+
+
+def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Restore the data of a machine from an earlier copy, in a share of the seeds."""
+    who = numbers.choice(MACHINES[: len(scenario.users)])
+    others = any(
+        step.who == f"{who}@" or (step.who == f"{who}!" and step.verb == "power")
+        for step in scenario.steps
+    )
+    if numbers.random() >= RESTORED_SHARE or others or not scenario.steps:
+        return scenario
+    times = sorted(numbers.choice(scenario.steps).at_s for _ in range(2))
+    added = (Step(f"{who}@", "back_up", times[0]), Step(f"{who}@", "bring_back", times[1]))
+    return replace(scenario, steps=(*scenario.steps, *added))
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -781,7 +781,8 @@ class Run:
         for name in self.machines:
             await self._sync(name, final=True)
         allowed = {each.draft for each in self._programs.values()}
-        allowed = allowed if self._is_published else set()
+        waits = any(each.waits for each in self._programs.values())  # a close sends a draft, too
+        allowed = allowed if self._is_published or waits else set()
         allowed |= set(LOCAL_NAMES)
         for path in self._there():
             if not _expected(path, allowed):

@@ -96,14 +96,16 @@ class LocalChanges:
         self.is_kept = state.is_kept
 
     def is_unsaved(self, inode: Inode) -> bool:
-        """Return True for a new file without bytes that no program has open.
+        """Return True for a new file without bytes that is not local-only, and that no program has
+        open.
 
         Its first bytes could not be stored, and the disk was too full to remove the file.
         """
         state = self._state
         return (
             inode.is_new
-            and not (inode.is_folder or inode.generation or inode.ino in state.opened)
+            and not (inode.is_folder or inode.local)
+            and not (inode.generation or inode.ino in state.opened)
             and state.intents.get(inode.ino) is None
             and state.requests.get(inode.ino) is None
         )

@@ -80,10 +80,11 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 
 
 async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
-    """Raise Unavailable unless `missing` shows that an entry of the zone was deleted.
+    """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
 
-    If the service does not know the zone, the list of zones decides: the entry is deleted if the
-    list lacks the zone.
+    A zone that the service does not know may be back later, with its entries. Raises Unavailable if
+    the list of zones contains the zone, and Forbidden if it does not: a change in this zone is then
+    refused like a change in a zone where the user is no longer a member.
     """
     if missing.code != "UNKNOWN_ZONE":
         return
@@ -95,6 +96,13 @@ async def require_deletion(service: Service, zone: str, missing: NotFound) -> No
         raise Unavailable(
             missing.message, status=missing.status, code=missing.code, logged=missing.logged
         ) from missing
+    raise Forbidden(
+        missing.message,
+        remedy=missing.remedy,
+        status=missing.status,
+        code=missing.code,
+        logged=missing.logged,
+    ) from missing
 
 
 class Sent(msgspec.Struct, frozen=True):

@@ -38,7 +38,13 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import COMPARED, Reconciler, Sent, current_entry
+from zonedrive.sync.reconcile import (
+    COMPARED,
+    Reconciler,
+    Sent,
+    current_entry,
+    require_deletion,
+)
 from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
@@ -473,6 +479,7 @@ class Uploader:
         try:
             await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
         except NotFound as missing:
+            await require_deletion(self._service, folder.zone, missing)
             intents = map(state.intents.get, (each.ino for each in state.inodes.and_above(folder)))
             if any(intent is not None and intent.place for intent in intents):
                 raise Changed("the parent folder is gone, and its rename comes first") from missing

@@ -263,10 +263,13 @@ async def test_the_former_bytes_are_copied_before_another_file_takes_the_place(
 @pytest.mark.parametrize(
     "kind", ["edit", "move", "folder", "remove", "remove folder", "adopt", "withdraw"]
 )
-async def test_a_zone_that_is_unknown_is_gone_only_if_it_is_not_listed(
+async def test_a_zone_that_the_service_does_not_know(
     tmp_path: Path, kind: str, is_gone: bool
 ) -> None:
-    """As long as the zone is listed, the change stays pending."""
+    """As long as the zone is listed, the change stays pending.
+
+    Otherwise the change is refused: a rename or removal is undone, another change stays.
+    """
     account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, b"old")
@@ -297,11 +300,13 @@ async def test_a_zone_that_is_unknown_is_gone_only_if_it_is_not_listed(
         if is_gone:
             del account.world.zones[account.bob.id]
         account.world.fault(status=404, error="UNKNOWN_ZONE", path=f"/{account.bob.id}/")
-        if is_gone:
+        if is_gone and kind in ("move", "folder", "remove", "remove folder"):
             await outbox.executor.carry(step)
-            assert account.left() != before or (kind == "edit" and inode.is_new)
+            (undone,) = account.state.refusals.unacknowledged()
+            assert "UNKNOWN_ZONE" in undone.said
+            assert not account.left()
             return
-        with pytest.raises(Unavailable):
+        with pytest.raises(Forbidden if is_gone else Unavailable):
             await outbox.executor.carry(step)
         assert account.left() == before
         assert not inode.is_new or kind == "adopt"

@@ -82,6 +82,7 @@ TABLE = (
 REMEDIES: dict[int | str, str] = {
     FULL: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
+    "UNKNOWN_ZONE": "ask a manager of the zone whether it was deleted or your membership has ended",
     "UNSUPPORTED_VERSION": "update zonedrive",
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
     "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
@@ -92,6 +93,7 @@ REFUSAL_REMEDIES = frozenset((*REMEDIES.values(), *(row.remedy for row in TABLE)
 """All remedies of `refusal`."""
 
 WORDS: dict[str, str] = {
+    "UNKNOWN_ZONE": "the service does not have this zone (any more)",
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",

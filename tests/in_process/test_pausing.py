@@ -10,7 +10,7 @@ import trio
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
-from tests.in_process.test_entry_states import Watcher, state, virtual
+from tests.in_process.test_entry_states import UPLOAD, Watcher, state, virtual
 from zonedrive.failpoint import Place
 
 ZONE = "Zone 01"
@@ -33,6 +33,21 @@ def wait(mount: VirtualMount, seconds: float = LONG_S) -> None:
 def sent(mount: VirtualMount, name: str) -> bool:
     """Return True if the service has an entry of that name in the zone."""
     return mount.zone.find(name) is not None
+
+
+def test_an_error_from_before_the_pause_is_no_longer_the_reason(desk: Mounted) -> None:
+    """The pause keeps the upload from being sent, and not the service's answer before it."""
+    mount = virtual(desk)
+    mount.deployment.fault(status=500, **UPLOAD)
+    (mount.root / "notes.txt").write_bytes(b"edited\n")
+    wait(mount, 30)
+    (upload,) = mount.status()["uploads"]
+    assert "the service cannot do it now" in upload["error"]
+    mount.command("pause")
+    mount.deployment.heal()
+    wait(mount)
+    (upload,) = mount.status()["uploads"]
+    assert (upload["state"], upload["error"]) == ("pending", None)
 
 
 def test_files_are_saved_and_read_and_not_sent(mount: VirtualMount) -> None:

@@ -4,6 +4,7 @@ The status has the same form with and without a daemon. This module changes noth
 """
 
 import heapq
+import time
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from zonedrive import causes
 from zonedrive.causes import Cause
+from zonedrive.errors import Unavailable, first_of
 from zonedrive.formatting import count, timestamp
 from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
@@ -57,11 +59,13 @@ class Work:
 
     `running` returns the numbers of the inodes with an outbox step in progress. For the upload of
     an inode, `failure` returns the last error or None, and `sent` the number of bytes sent so far.
+    `is_online` returns True if the service can be reached.
     """
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
     sent: Callable[[int], int] = lambda ino: 0
+    is_online: Callable[[], bool] = lambda: False
 
 
 class Status:
@@ -172,8 +176,25 @@ class Status:
             "state": state,
             "size": intent.size,
             "sent": min(self._work.sent(intent.ino), intent.size),
-            "error": intent.error or self._delay(intent),
+            "error": None if state == "uploading" else self._reason(intent),
         }
+
+    def _reason(self, intent: Intent) -> str | None:
+        """Return the reason why an upload that is not running is not sent now, or None."""
+        return self._delay(intent) if self._is_over(intent) else intent.error or self._delay(intent)
+
+    def _is_over(self, intent: Intent) -> bool:
+        """Return True if the last error of an upload no longer delays the upload.
+
+        This is so after a temporary failure of the service, if the service is online and the pause
+        after the failure has passed. An overload also delays later attempts.
+        """
+        if intent.cause is not Cause.SERVICE or intent.due_ns > time.time_ns():
+            return False
+        failure = self._work.failure(intent.ino)
+        error = None if failure is None else first_of(failure)
+        is_overload = isinstance(error, Unavailable) and error.is_overload
+        return self._work.is_online() and not is_overload
 
     def _delay(self, intent: Intent) -> str | None:
         """Return the local reason why an upload is delayed, or None."""

@@ -75,7 +75,13 @@ class StatusReport:
 
     def __post_init__(self) -> None:
         dispatcher = self._dispatcher
-        work = Work(lambda: dispatcher.running, dispatcher.failure, self._uploads.sent)
+        link = self._service.link
+        work = Work(
+            running=lambda: dispatcher.running,
+            failure=dispatcher.failure,
+            sent=self._uploads.sent,
+            is_online=lambda: link.state == "online",
+        )
         self._status = Status(self._state, work)
         # Times of the conflicts that were recorded before the start, or are in results of `sync`.
         # They only identify the conflicts, because the clock may be set back.

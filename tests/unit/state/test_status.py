@@ -1,5 +1,6 @@
 """Report about local changes: paths, reasons, counts, and files that stay on this machine."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from tests.unit.state.disk import zone_of
 from zonedrive.causes import Cause
-from zonedrive.errors import StoreError, Unreachable
+from zonedrive.errors import Rejected, StoreError, Unavailable, Unreachable
 from zonedrive.model import Revision
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.intents import Conflict, Intent
@@ -84,6 +85,44 @@ def test_a_reason_on_this_machine_is_given_without_a_row(
     content(state, add(state, zone_of(state).ino, "a"), held=held)
     (upload,) = answer(state, Work(failure=lambda _: failure), most=5)["uploads"]
     assert (upload["error"], upload["cause"]) == (error, cause)
+
+
+AWAY, BUSY = Unreachable("away"), Unavailable("busy", status=503)
+
+
+@pytest.mark.parametrize(
+    ("cause", "failure", "due_in_s", "is_online", "is_running", "is_told"),
+    [
+        (Cause.SERVICE, AWAY, 9, True, False, True),
+        (Cause.SERVICE, AWAY, 0, False, False, True),
+        (Cause.SERVICE, AWAY, 0, True, False, False),
+        (Cause.SERVICE, None, 0, True, False, False),  # the daemon was restarted since
+        (Cause.SERVICE, BUSY, 0, True, False, True),
+        (Cause.SERVICE, AWAY, 9, True, True, False),
+        (Cause.REFUSED, Rejected("no", status=400), 0, True, False, True),
+        (Cause.REFUSED, Rejected("no", status=400), 0, True, True, False),
+    ],
+)
+def test_an_error_is_told_as_long_as_it_delays_the_upload(
+    state: LocalState,
+    cause: Cause,
+    failure: Exception | None,
+    due_in_s: int,
+    is_online: bool,
+    is_running: bool,
+    is_told: bool,
+) -> None:
+    """An upload that is under way again, or waits for something else, has no reason to tell."""
+    file = add(state, zone_of(state).ino, "a")
+    due_ns = time.time_ns() + due_in_s * 10**9
+    state.intents.postpone(content(state, file), due_ns, "the reason", cause)
+    work = Work(
+        running=lambda: {file.ino} if is_running else set(),
+        failure=lambda _: failure,
+        is_online=lambda: is_online,
+    )
+    (upload,) = answer(state, work)["uploads"]
+    assert upload["error"] == ("the reason" if is_told else None)
 
 
 def test_a_removed_file_that_is_open_waits_for_nothing(state: LocalState) -> None:

@@ -16,7 +16,7 @@ from zonedrive.cli.text_output import Progress, complain, say
 from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, ConfigError, MountEnded, MountError, ZonedriveError
-from zonedrive.formatting import unsent
+from zonedrive.formatting import local_time, unsent
 from zonedrive.fuse import mountpoint, options
 from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import (
@@ -26,6 +26,7 @@ from zonedrive.paths import (
     require_folders,
     require_moved,
 )
+from zonedrive.translation import marked
 
 UNMOUNT_SECONDS = 60.0
 
@@ -258,11 +259,22 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     sync.report_rejected(last)
     if last.get("left", {}).get("files"):
         left = unsent(last["left"])
-        then = "uploads continue at the next mount"
-        if paths.pause.exists() and last.get("paused"):
-            resume = f"zonedrive resume{paths.option}"
-            then = f"uploads are paused, and continue after the next mount and '{resume}'"
+        then = _continuation(paths, is_paused=last.get("paused", False))
         say(f"{left} not on the service yet; kept here, {then}", err=True)
+
+
+def _continuation(paths: AccountPaths, *, is_paused: bool) -> str:
+    """Return a clause that tells when the uploads continue after an unmount."""
+    from zonedrive.daemon import local_data
+
+    pause = local_data.pause(paths) if is_paused else None
+    if pause is None:
+        return marked("uploads continue at the next mount")
+    if pause.until_ns:
+        end = local_time(pause.until_ns / 1e9)
+        return marked(f"uploads are paused until {end}, and continue after that and the next mount")
+    resume = f"zonedrive resume{paths.option}"
+    return marked(f"uploads are paused, and continue after the next mount and '{resume}'")
 
 
 def _waiting(message: Message) -> str:

@@ -18,9 +18,11 @@ from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
 from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError, NotLoggedOn
+from zonedrive.formatting import local_time
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
+from zonedrive.state.pause import PauseSwitch
 
 
 def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
@@ -268,6 +270,30 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
             assert "although vim (7) still used it" in done.stderr
         finally:
             served.stop()
+
+
+@pytest.mark.parametrize("seconds", [None, 3600.0, -1.0])
+def test_unmounting_during_a_pause(tmp_path: Path, seconds: float | None) -> None:
+    """The line tells what ends the pause, unless it has ended meanwhile."""
+    (tmp_path / "mnt").mkdir()
+    paths = log_on()
+    with daemon(paths, tmp_path / "mnt") as still:
+        switch = PauseSwitch(paths.pause)
+        switch.begin(seconds)
+        served = MemoryMount(tmp_path / "mnt")
+        try:
+            left = {"files": 1, "bytes": 5}
+            still.answers["unmount"] = {"users": [], "left": left, "paused": True}
+            done = run("unmount", served.path)
+        finally:
+            served.stop()
+    end = local_time(switch.current.until_ns / 1e9) if switch.current else ""
+    then = {
+        None: "uploads are paused, and continue after the next mount and 'zonedrive resume'",
+        3600.0: f"uploads are paused until {end}, and continue after that and the next mount",
+        -1.0: "uploads continue at the next mount",
+    }[seconds]
+    assert done.stderr.endswith(f"1 file (5 bytes) not on the service yet; kept here, {then}\n")
 
 
 def test_the_daemon_is_found_by_what_is_mounted(home: Path) -> None:

@@ -107,6 +107,14 @@ def test_no_text_of_the_window_names_a_command() -> None:
             (RESTART,),
         ),
         ("run 'zonedrive logon https://x --account x'", "Log on again.", (LOG_ON,)),
+        (
+            "run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart with"
+            " --account NAME; if that service is gone, copy what you need from the mount, then run"
+            " 'zonedrive logoff --discard'",
+            "Mount it. If that service is gone, copy what you need, and delete what is only on this"
+            " computer.",
+            (MOUNT,),
+        ),
         ("see 'zonedrive status'", "The overview shows which and why.", (OVERVIEW,)),
         (
             "check the network, or run 'zonedrive doctor'; your changes are kept",

@@ -88,12 +88,14 @@ class PreviousAccount:
                 remedy=f"{policy.remedy}; or keep both apart with --account NAME",
             )
         if waiting.files:
-            first = "run" if running else f"run 'zonedrive mount DIR{self._paths.option}' and"
+            option = self._paths.option
+            first = "run" if running else f"run 'zonedrive mount DIR{option}' and"
             raise ConfigError(
                 f"account {self._paths.account} holds {what} of {self.whose}"
                 f" that {verb(waiting.files)} not uploaded yet",
-                remedy=f"{first} 'zonedrive sync{self._paths.option}' first, or keep both apart"
-                " with --account NAME",
+                remedy=f"{first} 'zonedrive sync{option}' first, or keep both apart with --account"
+                " NAME; if that service is gone, copy what you need from the mount, then run"
+                f" 'zonedrive logoff --discard{option}'",
             )
         if what:
             raise ConfigError(

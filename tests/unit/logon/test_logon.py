@@ -262,8 +262,10 @@ async def test_a_token_that_was_made_elsewhere_is_not_ended(office: Office) -> N
     del office.desk.asked[:]
     with pytest.raises(
         errors.ConfigError, match=r"1 file \(1 byte\) of .* that is not uploaded yet"
-    ):
+    ) as refused:
         await office.log_on(username="bob", token="another")
+    assert "if that service is gone, copy what you need" in refused.value.remedy
+    assert refused.value.remedy.endswith("run 'zonedrive logoff --discard --account work'")
     assert "GET /api/access/logoff" not in office.desk.routes()
 
 

@@ -229,7 +229,7 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
         )
     if wrong := _unfit(folder):
         return wrong
-    limit = facts.settings.cache_size
+    limit = int((facts.vitals or {}).get("cache_size", facts.settings.cache_size))
     used = sum(each.st_blocks * 512 for each in _files(facts.paths.content))
     fits = max(0, usable_bytes(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"

@@ -146,6 +146,7 @@ class StatusReport:
         return {
             "state": self._service.link.state,
             "encrypt": self._state.settings.encrypt,
+            "cache_size": self._state.settings.cache_size,
             "waiting": len(intents),
             "failed": sum(intent.failed for intent in intents),
             "causes": causes.count(intent.cause for intent in intents),

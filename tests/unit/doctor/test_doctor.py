@@ -66,7 +66,7 @@ def home(tmp_path: Path) -> Any:
     )  # fmt: skip
     return facts(
         paths=paths, settings=Settings(), account=object(), running=True, holder=None,
-        other_mountpoints=set(), forbidden=None,
+        other_mountpoints=set(), forbidden=None, vitals=None,
     )  # fmt: skip
 
 
@@ -142,6 +142,17 @@ def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.Mo
     assert found.remedy.startswith("ask the administrator")
     assert found.here.startswith(f"{above}, the policy cache_dir of the organization, cannot have")
     assert str(above) not in found.detail + found.remedy
+
+
+@pytest.mark.parametrize(
+    ("vitals", "limit"), [(None, "10 GiB"), ({}, "10 GiB"), ({"cache_size": 3 << 20}, "3.0 MiB")]
+)
+def test_the_limit_of_the_cache_is_that_of_the_mount(home: Any, vitals: Any, limit: str) -> None:
+    """An option of the mount replaces the setting; a daemon of an earlier version does not tell."""
+    home.vitals = vitals
+    found = folders.cache(home)
+    assert found is not None
+    assert f"of at most {limit} used" in found.detail
 
 
 def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:

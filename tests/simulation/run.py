@@ -410,6 +410,7 @@ class Run:
         levels = LEVELS | {"dora": Level.MANAGE}  # a zone always has a manager
         people = {f"{name}@{DOMAIN}": level for name, level in levels.items()}
         self._zone = self.world.add_zone(ZONE, people)
+        self._zones = dict(self.world.zones)
         self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)
         self.machines: dict[str, Machine] = {}
         self._programs: dict[str, SimulatedProgram] = {}
@@ -420,7 +421,7 @@ class Run:
             step.who != WEB and step.verb != "restore" for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
-        self._loses_rights = "level" in verbs
+        self._loses_rights = not {"level", "zone_gone"}.isdisjoint(verbs)
         self._is_full_once = Step(SERVICE, "full") in {
             replace(step, at_s=0.0) for step in scenario.steps
         }
@@ -697,10 +698,19 @@ class Run:
             case "level":
                 user, level = step.arguments
                 self._set_level(user, level)
+            case "zone_gone" | "zone_back":
+                self._show_zone(is_shown=step.verb == "zone_back")
             case "full" | "room":
                 self.world.is_full = step.verb == "full"
                 for system in self._systems.values():
                     system.calm.note("full", begins=self.world.is_full)
+
+    def _show_zone(self, *, is_shown: bool) -> None:
+        """Let the service know the zone, or not; a sandbox cannot forget one."""
+        if not isinstance(self.world, SandboxWorld):
+            self.world.zones = dict(self._zones) if is_shown else {}
+            for system in self._systems.values():
+                system.calm.note("zone", begins=not is_shown)
 
     def _set_level(self, user: str, name: str) -> None:
         """Change the rights of a person in the zone."""
@@ -750,6 +760,7 @@ class Run:
 
     async def _end(self) -> None:
         self.world.is_full = False
+        self._show_zone(is_shown=True)
         for user in {*self.scenario.users} if self._loses_rights else ():
             self._set_level(user, "Modify")
         for name, machine in self.machines.items():

@@ -293,8 +293,8 @@ def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Take rights in the zone from a person, or its membership, for a while, in a share of the
-    seeds.
+    """Take rights in the zone or the membership from a person, or the zone from everybody, for a
+    while, in a share of the seeds.
     """
     if numbers.random() >= RIGHTS_SHARE or not scenario.steps:
         return scenario
@@ -302,6 +302,8 @@ def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
     less = Step(SERVICE, "level", at_s, (user, numbers.choice(("Add", "None"))))
     again = Step(SERVICE, "level", end_s, (user, "Modify"))
+    if numbers.random() < 1 / 3:  # for everybody
+        less, again = Step(SERVICE, "zone_gone", at_s), Step(SERVICE, "zone_back", end_s)
     of_service = [step for step in (*scenario.steps, less, again) if step.who == SERVICE]
     others = [step for step in scenario.steps if step.who != SERVICE]
     of_service.sort(key=lambda step: step.at_s)

@@ -819,12 +819,20 @@ class Run:
             if system.model is not None:
                 ids = {path: self._id(path) for path in there}
                 self.findings += system.model.final(there, ids)
+        is_restored = any(step.verb in ("bring_back", "log_off") for step in steps)
+        if self._is_alone and not is_restored and not self._has_late_work():
+            self.findings += [f"{ALONE}a conflict copy of one's own edit: {path}"
+                              for path in there if COPY.search(path)]  # fmt: skip
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
         self.findings += checker.uncalled(self.world, calls, self.claims)
         is_forgotten = bool({"log_off", "bring_back"} & {step.verb for step in steps})
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
+
+    def _has_late_work(self) -> bool:
+        """Return True if the service did something after the client had given up waiting for it."""
+        return bool(self.world.moved_late or self.world.sent_late)
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
         """Return the conflict copies that the command lists on no machine."""

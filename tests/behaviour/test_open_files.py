@@ -181,6 +181,32 @@ def test_a_writer_uses_the_file_that_others_have_saved(mounted: Mounted) -> None
     assert mounted.zone.read("notes.txt") == b"by a machine\n"
 
 
+@pytest.mark.parametrize("is_synced", [False, True], ids=["munmap", "msync"])
+def test_a_write_into_a_mapping_that_cannot_be_kept(mounted: Mounted, is_synced: bool) -> None:
+    """The former content cannot be fetched, so no program reads the bytes afterwards."""
+    mounted.allow("offline|reach")
+    path, size = mounted.root / "large.bin", 20 << 20  # more than is fetched ahead
+    mounted.zone.write("large.bin", b"o" * size)
+    file = os.open(path, os.O_RDWR)
+    with descriptor(path, os.O_RDONLY) as reader, mmap.mmap(reader, PAGE, prot=mmap.PROT_READ) as v:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+        with mmap.mmap(file, 0) as view:
+            assert view[:5] == v[:5] == b"ooooo"
+            with mounted.deployment.faulty(down=True):
+                view[:5] = b"XXXXX"
+                if is_synced:
+                    assert refusal(view.flush) == "ENETUNREACH"
+                view.close()
+                os.close(file)
+        eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
+        with descriptor(path, os.O_RDONLY) as new:
+            assert os.pread(new, 5, 0) == b"ooooo"
+        eventually(lambda: v[:5] == os.pread(reader, 5, 0) == b"ooooo", what="the pages are gone")
+    assert path.read_bytes() == b"o" * size
+    mounted.sync()
+    assert len(mounted.zone.versions("large.bin")) == 1
+
+
 ROUNDS, SIZE = 5, 64 * PAGE
 
 

@@ -47,6 +47,10 @@ class Invalidations:
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)
 
+    def put_pages(self, number: int) -> None:
+        """Queue the invalidation of the cached pages of the kernel inode `number`."""
+        self._send.send_nowait(InodeChanged(number, attr_only=False))
+
     def close(self) -> None:
         """Close the queue; the receiver still gets the remaining items, then EndOfChannel."""
         self._send.close()

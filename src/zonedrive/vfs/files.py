@@ -244,6 +244,13 @@ class Files:
         be fetched.
         """
         which = self._handles[handle]
+        try:
+            return await self._write(which, offset, data)
+        except BaseException:  # also the end of the time that the operation may take
+            self._forget_pages(which)
+            raise
+
+    async def _write(self, which: Handle, offset: int, data: bytes) -> int:
         session = await self._session(which)
         which.file.pages = True
         known = offset + len(data)  # end of the file for the kernel
@@ -369,6 +376,16 @@ class Files:
             log.error("inode %d: the last writes could not be stored: %s", opened.ino, wrong)
             self._abandon(opened)
             raise
+
+    def _forget_pages(self, which: Handle) -> None:
+        """Make the kernel drop its cached pages of a file after a write that failed.
+
+        The kernel keeps the pages of a mapping as the program has written them. Only a handle that
+        can be read can be mapped.
+        """
+        if which.readable:
+            self._paged.pop(which.number, None)
+            self._state.invalidations.put_pages(which.number)
 
     def _abandon(self, opened: OpenFile) -> None:
         self._paged.pop(opened.number, None)  # the kernel may have pages of the refused write

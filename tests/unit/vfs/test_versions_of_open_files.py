@@ -13,6 +13,7 @@ import trio.testing
 
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
+from zonedrive.content.spool import Spool
 from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
@@ -188,6 +189,7 @@ async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) ->
     with pytest.raises(OSError, match="open it again") as refused:
         await files.write(old, 0, b"x")
     assert refused.value.errno == errno.ESTALE
+    assert office.told() == [InodeChanged(ino, attr_only=False)]
     await files.release(old)
     with pytest.raises(OSError, match="another version"):
         state.kernel.inode(state.inodes, ino)
@@ -208,6 +210,57 @@ async def test_a_handle_that_was_not_read_gets_the_newer_version(office: Office)
     await office.files.write(writer, 0, b"S")
     assert await office.files.read(reader, 0, 100) == b"Second"
     assert office.state.kernel.number(office.inode.ino) == office.inode.ino
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_pages_of_a_write_that_fails_are_not_used(
+    office: Office, monkeypatch: pytest.MonkeyPatch, is_begun: bool
+) -> None:
+    """The kernel has the pages that a program wrote into a mapping, and must drop them at once.
+
+    The write fails before or after its session has begun.
+    """
+    files, ino = office.files, office.inode.ino
+    await office.save(b"former")
+    mapping, other = await office.open(os.O_RDWR), await office.open(os.O_WRONLY)
+    assert await files.read(mapping, 0, 6) == b"former"
+    assert (await files.open(office.inode, os.O_RDONLY)).keep_cache
+    if is_begun:
+        await files.write(other, 5, b"R")
+    office.told()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "require_room", refuse)
+        with pytest.raises(OSError, match="No space"):
+            await files.write(other, 0, b"no")  # write(2): the kernel drops the pages itself
+        assert office.told() == []
+        assert (await files.open(office.inode, os.O_RDONLY)).keep_cache
+        with pytest.raises(OSError, match="No space"):
+            await files.write(mapping, 0, b"FORMER")
+        assert office.told() == [InodeChanged(ino, attr_only=False)]
+        assert not (await files.open(office.inode, os.O_RDONLY)).keep_cache
+
+
+async def test_pages_of_a_write_that_takes_too_long_are_not_used(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operation is cancelled while the former content is fetched."""
+    await office.save(b"former")
+    mapping = await office.open(os.O_RDWR)
+    assert await office.files.read(mapping, 0, 6) == b"former"
+    office.told()
+
+    async def wait(*_: object) -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(WriteSessions, "_copy_of_version", wait)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await office.files.write(mapping, 0, b"FORMER")
+    assert office.told() == [InodeChanged(office.inode.ino, attr_only=False)]
 
 
 async def test_a_write_only_handle_follows_the_file(office: Office) -> None:

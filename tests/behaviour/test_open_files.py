@@ -1,6 +1,7 @@
 """Open files that are saved meanwhile, locally or on the service."""
 
 import contextlib
+import errno
 import mmap
 import os
 import stat
@@ -70,10 +71,13 @@ def test_a_newer_version_is_cached_while_the_former_one_is_open(
 ) -> None:
     """A coworker's version can be mapped and edited while a program has the former one open.
 
-    The program continues to read the former version, and gets an error if it writes into it.
+    The program continues to read the former version, and gets an error if it writes into it, also
+    at the close.
     """
     path, new = mounted.root / "big.bin", bytes(byte ^ 0xFF for byte in BIG) + b"longer"
+    stale = pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE)
     with (
+        stale if flags == os.O_RDWR else contextlib.nullcontext(),
         descriptor(path, flags) as old,
         mmap.mmap(old, 0, prot=mmap.PROT_READ) as view,
     ):
@@ -183,7 +187,10 @@ def test_a_writer_uses_the_file_that_others_have_saved(mounted: Mounted) -> None
 
 @pytest.mark.parametrize("is_synced", [False, True], ids=["munmap", "msync"])
 def test_a_write_into_a_mapping_that_cannot_be_kept(mounted: Mounted, is_synced: bool) -> None:
-    """The former content cannot be fetched, so no program reads the bytes afterwards."""
+    """The former content cannot be fetched, so no program reads the bytes afterwards.
+
+    The close reports the error, even if msync(2) has reported it before.
+    """
     mounted.allow("offline|reach")
     path, size = mounted.root / "large.bin", 20 << 20  # more than is fetched ahead
     mounted.zone.write("large.bin", b"o" * size)
@@ -197,7 +204,7 @@ def test_a_write_into_a_mapping_that_cannot_be_kept(mounted: Mounted, is_synced:
                 if is_synced:
                     assert refusal(view.flush) == "ENETUNREACH"
                 view.close()
-                os.close(file)
+                assert refusal(os.close, file) == "ENETUNREACH"
         eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
         with descriptor(path, os.O_RDONLY) as new:
             assert os.pread(new, 5, 0) == b"ooooo"

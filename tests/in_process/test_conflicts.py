@@ -716,12 +716,14 @@ def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted
 
 @pytest.mark.mount("refresh=600")
 def test_a_write_to_a_file_that_a_coworker_has_saved_and_moved(desk: Mounted) -> None:
-    """The write fails with ESTALE, as after a save alone."""
-    with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
-        desk.zone.write("notes.txt", b"Bob's version\n")
-        desk.zone.move("notes.txt", "docs/notes.txt")
-        with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
-            file.write(b"Alice's version\n")
+    """The write fails with ESTALE, as after a save alone, and so does the close."""
+    file = (desk.root / "notes.txt").open("r+b", buffering=0)
+    desk.zone.write("notes.txt", b"Bob's version\n")
+    desk.zone.move("notes.txt", "docs/notes.txt")
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+        file.write(b"Alice's version\n")
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+        file.close()
 
 
 @pytest.mark.parametrize("name", ["bob", "alice"])

@@ -143,6 +143,15 @@ class OpenFile:
         """Return True if reads fail because the service no longer has this version."""
         return self.reader is not None and self.reader[1].version_gone
 
+    def set_failure(self, error: Exception | None) -> None:
+        """Set the error that later calls of close(2) and fsync(2) on the present handles raise.
+
+        All handles get the error, because the kernel writes the pages of a mapping through any
+        handle that was mapped.
+        """
+        for handle in self.handles:
+            handle.failure = error
+
     def close(self) -> None:
         """Close the local generation and the reader of the service's bytes, if they are open."""
         self.close_local()
@@ -169,6 +178,13 @@ class Handle(msgspec.Struct, eq=False):
     flags: int = 0  # flags of open(2)
     emptied: bool = False  # True if the program has truncated the file to size 0 through the handle
     guarded: bool | None = None  # True if the setting `guard` names the program; None: not checked
+    # Error of the last change of the file since the open, if no session could begin for the change.
+    failure: Exception | None = None
+
+    def require_begun(self) -> None:
+        """Raise the error because of which no session could begin for the last change."""
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
 
     def move_to(self, file: OpenFile) -> None:
         """Move the handle to another `OpenFile` of the same inode."""

@@ -121,6 +121,8 @@ class Files:
         """
         which = self._handles.pop(handle)
         opened = which.file
+        if which.writable and which.failure is not None:
+            log.info("inode %d: closed after a failed write: %s", opened.ino, which.failure)
         which.stop_writing()
         try:
             if opened.writers == 0:
@@ -135,11 +137,15 @@ class Files:
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.
 
+        Also raises the error of the last change of the file if no session could begin for it.
         With the setting `close = wait`, also wait for the upload, and raise its error.
         """
-        opened = self._handles[handle].file
-        session = opened.session
-        if not self._handles[handle].writable or session is None:
+        which = self._handles[handle]
+        opened, session = which.file, which.file.session
+        if not which.writable:
+            return
+        which.require_begun()
+        if session is None:
             return
         # A shell that redirects to a file truncates it, and closes a duplicate of the descriptor
         # before the program writes. The previous content is kept until the last close.
@@ -170,10 +176,11 @@ class Files:
         """Sync the file's bytes and their database record to the disk.
 
         With the setting `fsync = service`, also wait for the upload, and raise its error. Also
-        raises OSError or StoreError.
+        raises OSError, StoreError, and the error of a change as in `flush`.
         """
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
+        self._handles[handle].require_begun()
         if session is not None:
             await self.sessions.save(opened, sync=True)
         elif (inode := self._state.inodes.find(opened.ino)) is not None:
@@ -251,7 +258,7 @@ class Files:
             raise
 
     async def _write(self, which: Handle, offset: int, data: bytes) -> int:
-        session = await self._session(which)
+        session = await self._session(which, told=which)
         which.file.pages = True
         known = offset + len(data)  # end of the file for the kernel
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
@@ -263,6 +270,7 @@ class Files:
             self._state.spool.require_room(len(data))
             session.file.pwrite(offset, data)
         session.refused = 0
+        which.file.set_failure(None)
         which.file.told.size = max(which.file.told.size, known)
         if which.number != which.file.number:  # the kernel wrote into pages of the earlier version
             self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
@@ -292,7 +300,8 @@ class Files:
         writer = self._attach(inode, os.O_WRONLY, keep_cache=False).handle
         which = self._handles[writer]
         try:
-            await self._session(which, truncate=size == 0)
+            told = None if handle is None else self._handles[handle]
+            await self._session(which, truncate=size == 0, told=told)
             self.sessions.cut(which.file, size)
             # A program that empties its open file writes next, so that is saved at its close.
             if was_saved and (size or handle is None):
@@ -348,15 +357,23 @@ class Files:
 
     # ---- inside ----
 
-    async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
+    async def _session(
+        self, which: Handle, *, truncate: bool = False, told: Handle | None = None
+    ) -> Session:
         """Return the session that the handle writes to; begin a session if there is none.
 
         Raises OSError (ESTALE) if the handle may have read an earlier version, and the errors of
-        `WriteSessions.begin`.
+        `WriteSessions.begin`. If `told` is a handle, later closes of its file also raise the error.
         """
-        while (session := which.file.session) is None or session.frozen:
-            open_checks.require_current(which.file)
-            await self.sessions.begin(which.file, truncate=truncate, append=which.append)
+        try:
+            while (session := which.file.session) is None or session.frozen:
+                open_checks.require_current(which.file)
+                await self.sessions.begin(which.file, truncate=truncate, append=which.append)
+        except BaseException as wrong:
+            if told is not None:
+                late = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+                told.file.set_failure(wrong if isinstance(wrong, Exception) else late)
+            raise
         return session
 
     def _end(self, opened: OpenFile) -> None:

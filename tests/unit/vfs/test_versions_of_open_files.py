@@ -190,6 +190,8 @@ async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) ->
         await files.write(old, 0, b"x")
     assert refused.value.errno == errno.ESTALE
     assert office.told() == [InodeChanged(ino, attr_only=False)]
+    with pytest.raises(OSError, match="open it again"):
+        await files.flush(old)
     await files.release(old)
     with pytest.raises(OSError, match="another version"):
         state.kernel.inode(state.inodes, ino)
@@ -261,6 +263,9 @@ async def test_pages_of_a_write_that_takes_too_long_are_not_used(
         scope.cancel()
         await office.files.write(mapping, 0, b"FORMER")
     assert office.told() == [InodeChanged(office.inode.ino, attr_only=False)]
+    with pytest.raises(TimeoutError) as late:
+        await office.files.flush(mapping)
+    assert late.value.errno == errno.ETIMEDOUT
 
 
 async def test_a_write_only_handle_follows_the_file(office: Office) -> None:

@@ -1,0 +1,170 @@
+"""Changes of a file that fail before a byte is stored: what close(2) reports, and what is shown."""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import System
+from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
+from zonedrive.content.spool import Spool
+
+BIG = world.SEED["big.bin"]
+Change = Callable[[System, int], object]
+CHANGES = {
+    "write": (os.O_RDWR, lambda system, file: system.pwrite(file, b"new", 0)),
+    "append": (os.O_WRONLY | os.O_APPEND, lambda system, file: system.write(file, b"new")),
+    "truncate": (os.O_RDWR, lambda system, file: system.ftruncate(file, 7)),
+}
+ALL = pytest.mark.parametrize(("flags", "change"), CHANGES.values(), ids=CHANGES)
+
+
+def error_of(call: Callable[..., object], *args: object) -> int:
+    """Return the errno of a call that must fail."""
+    with pytest.raises(OSError) as failed:
+        call(*args)
+    return failed.value.errno or 0
+
+
+@pytest.fixture
+def system(desk: Mounted) -> Iterator[System]:
+    """Yield the system calls of a desk where nothing is cached."""
+    desk.allow("offline", "reach")
+    assert "big.bin" in desk.names(desk.root)
+    yield virtual(desk).system
+
+
+def back(desk: Mounted) -> None:
+    """Wait until the service is known to be reachable again."""
+    eventually(lambda: desk.status()["state"] == "online", what="the service is back")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Leave no space for files that are written."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spool, "require_room", refuse)
+        yield
+
+
+@ALL
+@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.ENOSPC])
+def test_close_reports_a_change_that_failed(
+    desk: Mounted, system: System, flags: int, change: Change, number: int
+) -> None:
+    """Each close of a descriptor fails, as does fsync, also if there is room or a service again.
+
+    The file has its former content, and programs that open it later get no error.
+    """
+    path: Any = desk.root / "big.bin"
+    file = system.open(path, flags)
+    trouble = full_disk() if number == errno.ENOSPC else desk.deployment.faulty(down=True)
+    with trouble:
+        assert error_of(change, system, file) == number
+        assert error_of(system.fsync, file) == number
+    assert error_of(system.fsync, file) == number
+    later = system.open(path, os.O_RDWR)
+    system.fsync(later)
+    system.close(later)
+    assert error_of(system.close, system.dup(file)) == number
+    assert error_of(system.close, file) == number
+    back(desk)
+    assert path.read_bytes() == BIG
+    desk.sync()
+    assert desk.zone.read("big.bin") == BIG
+    assert len(desk.zone.versions("big.bin")) == 1
+
+
+@ALL
+def test_a_later_change_that_succeeds_ends_the_error(
+    desk: Mounted, system: System, flags: int, change: Change
+) -> None:
+    """A program repeats a change that failed, and its close succeeds."""
+    path: Any = desk.root / "big.bin"
+    file = system.open(path, flags)
+    with desk.deployment.faulty(down=True):
+        assert error_of(change, system, file) == errno.ENETUNREACH
+    back(desk)
+    change(system, file)
+    system.fsync(file)
+    system.close(file)
+    expected = {"write": b"new" + BIG[3:], "append": BIG + b"new", "truncate": BIG[:7]}
+    (name,) = [name for name, each in CHANGES.items() if each[1] is change]
+    desk.sync()
+    assert path.read_bytes() == desk.zone.read("big.bin") == expected[name]
+
+
+def test_a_truncation_by_name_is_reported_once(desk: Mounted, system: System) -> None:
+    """truncate(2) reports its error itself, so another program's close is not concerned."""
+    path: Any = desk.root / "big.bin"
+    file = system.open(path, os.O_RDWR)
+    with desk.deployment.faulty(down=True):
+        assert error_of(system.truncate, path, 7) == errno.ENETUNREACH
+    system.fsync(file)
+    system.close(file)
+
+
+def test_several_programs_write_the_file(desk: Mounted, system: System) -> None:
+    """The change of one of them failed, and a later change of another one is saved."""
+    path: Any = desk.root / "big.bin"
+    one, other, reader = (system.open(path, flags) for flags in (os.O_RDWR, os.O_WRONLY, 0))
+    with desk.deployment.faulty(down=True):
+        assert error_of(system.pwrite, one, b"one", 0) == errno.ENETUNREACH
+        # The pages of a mapping are written through any descriptor that was mapped.
+        assert error_of(system.close, system.dup(other)) == errno.ENETUNREACH
+        system.close(system.dup(reader))
+    back(desk)
+    assert system.pread(reader, 9, 0) == BIG[:9]
+    system.pwrite(other, b"other", 0)
+    for file in (one, other, reader):
+        assert system.pread(reader, 9, 0) == b"other" + BIG[5:9]
+        system.close(file)
+    desk.sync()
+    assert desk.zone.read("big.bin") == b"other" + BIG[5:]
+
+
+@pytest.mark.mount("close=wait")
+def test_a_change_that_fails_after_an_upload(desk: Mounted, system: System) -> None:
+    """A close has sent the first save, and no copy can be made of its bytes for the next one."""
+    path: Any = desk.root / "notes.txt"
+    file = system.open(path, os.O_RDWR)
+    system.pwrite(file, b"FIRST", 0)
+    system.close(system.dup(file))
+    saved = b"FIRST" + world.SEED["notes.txt"][5:]
+    assert desk.zone.read("notes.txt") == saved
+    with full_disk():
+        assert error_of(system.pwrite, file, b"SECOND", 0) == errno.ENOSPC
+    assert error_of(system.close, file) == errno.ENOSPC
+    desk.sync()
+    assert path.read_bytes() == desk.zone.read("notes.txt") == saved
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+@pytest.mark.mount("refresh=1")
+def test_a_writer_that_follows_a_newer_version_keeps_its_error(
+    desk: Mounted, system: System
+) -> None:
+    """Its close reports the failed write, also while another program reads the former version."""
+    path: Any = desk.root / "notes.txt"
+    reader = system.open(path, os.O_RDONLY)
+    assert system.pread(reader, 5, 0) == b"first"
+    log = system.open(path, os.O_WRONLY | os.O_APPEND)
+    with full_disk():
+        assert error_of(system.write, log, b"line\n") == errno.ENOSPC
+    desk.zone.write("notes.txt", b"by a coworker\n")
+    time.sleep(2)
+    assert path.read_bytes() == b"by a coworker\n"
+    assert system.pread(reader, 5, 0) == b"first"
+    assert error_of(system.close, log) == errno.ENOSPC
+    system.close(reader)

@@ -140,6 +140,7 @@ class _Note(Node, Content):
     """Note of a file manager, a file of at most NOTE_BYTES bytes in memory."""
 
     mode = stat.S_IFREG | 0o600
+    is_constant = False
 
     def __init__(self, ino: int) -> None:
         super().__init__(ino)

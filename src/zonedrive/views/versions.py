@@ -16,7 +16,8 @@ The history of a file is requested only when a program reads the history. A hist
 `refresh` seconds (a setting), or until a listing shows another version. While the service is
 unreachable, the last history is used. Histories are kept only in memory.
 
-INVARIANT: everything is read-only: every change is refused with EROFS.
+INVARIANT: everything is read-only: every change is refused with EROFS. The files have the mode of
+files of the service anyway, because a program that copies a file also copies its mode.
 INVARIANT: at most one request per file is in progress; all callers share its result.
 """
 
@@ -369,7 +370,7 @@ class _FormerVersion(Node):
     def mode(self) -> int:  # type: ignore[override]
         file = self._history.file
         protected = file is not None and file.attributes.read_protected
-        return stat.S_IFREG | (0 if protected else 0o444)
+        return stat.S_IFREG | (0 if protected else 0o600)
 
     def xattrs(self) -> dict[str, str]:
         version, cache = self._version, self._state.cache
@@ -389,7 +390,7 @@ class _FormerVersion(Node):
 
     async def open(self, flags: int, pid: int) -> Content:
         refuse_writing(flags)
-        if not self.mode & 0o444:
+        if not self.mode & stat.S_IRUSR:
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()

@@ -89,6 +89,7 @@ class Node:
     mode: int  # type and permission bits
     size: int = 0
     mtime_ns: int = 0
+    is_constant: bool = True  # True if no program can write to the file
     timeout: float = 0.0  # seconds that the kernel may cache the name and the attributes
 
     def __init__(self, ino: int) -> None:
@@ -364,7 +365,7 @@ class VirtualLayer:
         content = await node.open(flags, pid)
         handle = next(self._handles)
         self._open[handle] = node, content
-        return Opened(handle, keep_cache=not node.mode & stat.S_IWUSR)
+        return Opened(handle, keep_cache=node.is_constant)
 
 
 def _require_free(parent: int) -> None:

@@ -32,7 +32,7 @@ class VolumeInfo:
 
 
 class _File(Node, Content):
-    mode = stat.S_IFREG | 0o444
+    mode = stat.S_IFREG | 0o400
 
     def __init__(self, state: LocalState, text: bytes) -> None:
         # The number depends on the text, because the bytes of an inode number never change.

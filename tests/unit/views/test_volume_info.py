@@ -33,6 +33,7 @@ async def test_the_file_is_read_and_never_changed(state: LocalState) -> None:
     layer = VirtualLayer(state, [VolumeInfo(state, "Acme")])
     attr = await layer.lookup(ROOT, NAME)
     opened = await layer.open(attr.ino, os.O_RDONLY, 1)
+    assert opened.keep_cache
     data = await layer.read(opened.handle, 0, 4096)
     assert data == b"[Volume Info]\nName=Acme\nIcon=zonedrive\n"
     assert attr.size == len(data)

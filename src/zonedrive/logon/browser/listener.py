@@ -187,20 +187,20 @@ class Listener:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one browser connection; ignore connection errors."""
-        if self._connections >= MOST_CONNECTIONS:
-            await stream.aclose()
-            return
-        self._connections += 1
         try:
-            if await trio.to_thread.run_sync(request_check.is_this_user, stream.socket):
-                await self._talk(Exchange(stream))
-            elif self._refused is not None:
-                refused, self._refused = self._refused, None
-                refused()
+            if not request_check.is_this_user(stream.socket):
+                if self._refused is not None:
+                    refused, self._refused = self._refused, None
+                    refused()
+            elif self._connections < MOST_CONNECTIONS:
+                self._connections += 1
+                try:
+                    await self._talk(Exchange(stream))
+                finally:
+                    self._connections -= 1
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
             pass  # the browser disconnected, or the client was not a browser
         finally:
-            self._connections -= 1
             with trio.move_on_after(1, shield=True):
                 await stream.aclose()
 

@@ -12,20 +12,26 @@ so a connection of root may come from any user.
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import trio
 
-IPV4_TABLE: Final = Path("/proc/net/tcp")
-IPV6_TABLE: Final = Path("/proc/net/tcp6")  # also has the IPv6 sockets with IPv4 connections
-MAPPED: Final = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address in IPv6 form
-# Inode number of a closed socket, for which the kernel may show root instead of the owner.
-CLOSED: Final = "0"
-LOCAL, REMOTE, OWNER, INODE = 1, 2, 7, 9  # columns
-ESTABLISHED, CLOSE_WAIT = 1, 8  # states in which the other side has not given up its port
-LOOKS: Final = 2  # reads of the tables: a table that changes during a read may lack a row
+# The query for one socket has the same cost whatever the number of sockets. /proc/net/tcp has a
+# row for each socket, and another user can make thousands of them. See sock_diag(7).
+NETLINK_SOCK_DIAG: Final = 4
+SOCK_DIAG_BY_FAMILY: Final = 20
+NLM_F_REQUEST: Final = 1
+HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
+# inet_diag_req_v2: family, protocol, extensions, padding, states; then the inet_diag_sockid with
+# the ports and addresses of the socket and of its other end, an interface and a cookie.
+REQUEST: Final = struct.Struct("=BBBxI 2s2s 16s16s I8s")
+ANY_INTERFACE: Final = 0
+NO_COOKIE: Final = b"\xff" * 8
+ANSWER: Final = struct.Struct("=xB2x 48x 12xII")  # inet_diag_msg: state, owner, inode number
+PIECE: Final = 4096
+CLOSED: Final = 0  # inode number of a closed socket, for which the kernel may show root as owner
+ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT = 1, 4, 5, 8  # states of a TCP socket
 USERS: Final = Path("/proc/self/uid_map")
 ALL_USERS: Final = ["0", "0", "4294967295"]
 NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
@@ -42,8 +48,10 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection must still be open after /proc/net/tcp was read. Otherwise, the row with the
-    connection's addresses could belong to a later connection.
+    The connection must still be open after the query. Otherwise, the socket with the connection's
+    addresses could belong to a later connection.
+
+    Raises OSError if the connection has ended.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -54,43 +62,41 @@ def is_this_user(connection: trio.socket.SocketType) -> bool:
 def owner(peer: Address, here: Address) -> int | None:
     """Return the user id that owns the socket at `peer`, or None if the user id is unknown.
 
-    `here` is the address of the socket at the other end of the connection.
+    `here` is the address of the socket at the other end of the connection. The kernel finds IPv6
+    sockets with IPv4 connections, too.
     """
-    for _ in range(LOOKS):
-        found = {*_owners(IPV4_TABLE, peer, here), *_owners(IPV6_TABLE, peer, here)}
-        if found:
-            return found.pop() if len(found) == 1 and not _is_anybody(found) else None
-    return None
-
-
-def _owners(table: Path, peer: Address, here: Address) -> Iterator[int]:
-    """Yield the user ids of the open sockets from `peer` to `here` in one kernel table."""
-    mapped = table == IPV6_TABLE
-    wanted = [_written(peer, mapped=mapped), _written(here, mapped=mapped)]
+    wanted = REQUEST.pack(
+        socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _port(peer), _port(here),
+        socket.inet_aton(peer[0]), socket.inet_aton(here[0]), ANY_INTERFACE, NO_COOKIE,
+    )  # fmt: skip
+    length = HEADER.size + len(wanted)
     try:
-        lines = table.read_text("ascii").splitlines()[1:]
-    except OSError:  # a machine without IPv6 has no such table
-        return
-    for line in lines:
-        fields = line.split()
-        if fields[LOCAL : REMOTE + 1] == wanted and fields[INODE] != CLOSED:
-            yield int(fields[OWNER])
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+            kernel.send(HEADER.pack(length, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0) + wanted)
+            answer = kernel.recv(PIECE, socket.MSG_DONTWAIT)  # send() returns after the answer
+    except OSError:  # this kernel or sandbox has no such query
+        return None
+    if HEADER.unpack_from(answer)[1] != SOCK_DIAG_BY_FAMILY:  # an error: there is no such socket
+        return None
+    state, user, inode = ANSWER.unpack_from(answer, HEADER.size)
+    # The kernel may return a listening socket instead, or one that is not connected to `here` yet.
+    if state not in (ESTABLISHED, FIN_WAIT1, FIN_WAIT2) or inode == CLOSED:
+        return None
+    return None if _is_anybody(user) else user
 
 
-def _written(address: Address, *, mapped: bool) -> str:
-    number = (MAPPED if mapped else b"") + socket.inet_aton(address[0])
-    words = struct.unpack(f"={len(number) // 4}I", number)
-    return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
+def _port(address: Address) -> bytes:
+    return address[1].to_bytes(2, "big")
 
 
-def _is_anybody(found: set[int]) -> bool:
-    """Return True if `found` has the overflow uid, which stands for users outside the namespace.
+def _is_anybody(user: int) -> bool:
+    """Return True if `user` is the overflow uid, which stands for users outside the namespace.
 
     Also return True if the overflow uid or the mapping of the user namespace cannot be read.
     """
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:
             return False
-        return int(NOBODY.read_text("ascii")) in found
+        return int(NOBODY.read_text("ascii")) == user
     except OSError:
         return True

@@ -2,11 +2,12 @@
 wait."""
 
 import contextlib
+import os
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,7 +15,8 @@ import pytest
 import trio
 import trio.testing
 
-from zonedrive.logon.browser import request_check
+from tests.harness import intruder
+from zonedrive.logon.browser import listener, request_check
 from zonedrive.logon.browser.listener import LARGEST, Listener, listening
 from zonedrive.logon.browser.page import Verdict
 
@@ -296,64 +298,140 @@ async def test_connections_of_another_user_are_closed(monkeypatch: pytest.Monkey
     assert said_so == ["refused"]
 
 
-HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
-ROW = "   0: {} {} 01 00000000:00000000 00:00000000 00000000 {:5} 0 {} 1\n"
-HERE, PEER, LATER = "0100007F:1F90", "0200007F:C350", "0100007F:C350"
-MAPPED = "0000000000000000FFFF0000"
-
-
-@pytest.mark.parametrize("family", ["tcp", "tcp6"])
-@pytest.mark.parametrize(
-    ("rows", "owner"),
-    [
-        ([(PEER, HERE, 4711, 9)], 4711),
-        ([(PEER, HERE, 0, 9)], 0),
-        ([(PEER, HERE, 0, 0)], None),  # closed: the kernel shows root
-        ([(PEER, HERE, 4711, 0)], None),
-        ([(HERE, PEER, 4711, 9), (LATER, HERE, 4711, 9), (PEER, LATER, 4711, 9)], None),
-        ([(PEER, HERE, 4711, 9), (PEER, HERE, 4712, 10)], None),
-        ([], None),
-    ],
-)
-def test_the_kernel_tells_whose_a_connection_is(
-    tmp_path: Path,
+async def test_connections_of_another_user_are_refused_before_any_is_counted(
     monkeypatch: pytest.MonkeyPatch,
-    family: str,
-    rows: list[tuple[str, str, int, int]],
-    owner: int | None,
 ) -> None:
-    """The kernel's socket table shows the owner, for each address family; otherwise it is
-    unknown."""
-    before = MAPPED if family == "tcp6" else ""
-    written = [ROW.format(before + a, before + b, uid, inode) for a, b, uid, inode in rows]
-    (tmp_path / family).write_text(HEAD + "".join(written))
-    monkeypatch.setattr(request_check, "IPV4_TABLE", tmp_path / "tcp")
-    monkeypatch.setattr(request_check, "IPV6_TABLE", tmp_path / "tcp6")
-    assert request_check.owner(("127.0.0.2", 0xC350), ("127.0.0.1", 0x1F90)) == owner
+    """Another user's connections do not use up the number of connections for the browser."""
+    told = trio.Event()
+    monkeypatch.setattr(listener, "MOST_CONNECTIONS", 0)
+    monkeypatch.setattr(request_check, "is_this_user", lambda *_: False)
+
+    async def script(visitor: Visitor) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", visitor.parts.port or 0) as stream:
+            assert await stream.receive_some(100) == b""
+
+    await visited(script, told.set)
+    assert told.is_set()
 
 
-def test_unmapped_users_of_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Pair:
+    """Real connection over IPv4, with the IPv4 or IPv6 socket of a browser."""
+
+    def __init__(self, family: socket.AddressFamily) -> None:
+        there = "127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.browser = socket.socket(family)
+        self.browser.connect((there, self.listening.getsockname()[1]))
+        self.server, self.peer = self.listening.accept()
+        self.here = self.server.getsockname()
+
+    def owner(self) -> int | None:
+        """Return the owner of the browser's socket."""
+        return request_check.owner(self.peer, self.here)
+
+    def is_this_user(self) -> bool:
+        """Return the result of the check."""
+        return request_check.is_this_user(cast("trio.socket.SocketType", self.server))
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for each in (self.browser, self.server, self.listening):
+            each.close()
+
+
+@pytest.fixture(params=[socket.AF_INET, socket.AF_INET6])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Yield a connection for each address family."""
+    pair = Pair(request.param)
+    yield pair
+    pair.close()
+
+
+def test_the_kernel_tells_whose_a_connection_is(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection is found as ours until the browser closes it, and never as another user's."""
+    assert pair.owner() == os.geteuid()
+    assert pair.is_this_user()
+    pair.browser.shutdown(socket.SHUT_WR)  # a program that has sent everything
+    assert pair.is_this_user()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.geteuid", lambda: 4711)
+        assert not pair.is_this_user()
+    pair.browser.close()
+    assert pair.owner() is None
+    assert not pair.is_this_user()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open a socket as another user")
+def test_a_connection_of_another_user_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel names the user who opened the socket, over IPv4 and IPv6."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        os.seteuid(intruder.UID)
+        try:
+            pair = Pair(family)
+        finally:
+            os.seteuid(0)
+        assert pair.owner() == intruder.UID
+        assert not pair.is_this_user()
+        monkeypatch.setattr("os.geteuid", lambda: intruder.UID)
+        assert pair.is_this_user()
+        monkeypatch.undo()
+        pair.close()
+
+
+def test_only_a_connected_socket_has_an_owner(pair: Pair) -> None:
+    """The owner is unknown for a listening socket, an unfinished connection and other addresses."""
+    (host, port), (_, browser) = pair.here, pair.peer
+    assert request_check.owner((host, port), (host, 1)) is None
+    assert request_check.owner((host, browser), (host, 1)) is None
+    assert request_check.owner(("127.0.0.2", browser), pair.here) is None
+    with contextlib.ExitStack() as waiting:
+        for _ in range(4):  # more than the backlog
+            late = waiting.enter_context(socket.socket())
+            late.setblocking(False)
+            late.connect_ex(pair.here)
+        assert late.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 2  # SYN_SENT
+        assert request_check.owner(late.getsockname(), pair.here) is None
+
+
+def test_the_check_reads_no_table_of_all_sockets(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of another user's sockets do not delay the check of one."""
+    reads: list[Path] = []
+    text = Path.read_text
+
+    def read(path: Path, encoding: str | None = None) -> str:
+        reads.append(path)
+        return text(path, encoding)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert pair.is_this_user()
+    assert {*reads} <= {request_check.USERS, request_check.NOBODY}
+
+
+def test_a_kernel_without_the_query_knows_no_owner(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel, or a sandbox, that does not know the query makes every owner unknown."""
+    with monkeypatch.context() as patch:
+        patch.setattr(request_check, "NETLINK_SOCK_DIAG", 31)
+        assert pair.owner() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(request_check, "SOCK_DIAG_BY_FAMILY", 99)
+        assert pair.owner() is None
+    assert pair.owner() == os.geteuid()
+
+
+def test_unmapped_users_of_a_namespace(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a user namespace one id stands for all unmapped users; elsewhere it is a real user's."""
     monkeypatch.setattr(request_check, "USERS", tmp_path / "uid_map")
-    monkeypatch.setattr(request_check, "_owners", lambda *_: [65534])
+    monkeypatch.setattr(request_check, "NOBODY", tmp_path / "overflowuid")
+    (tmp_path / "overflowuid").write_text(f"{os.geteuid()}\n")
     (tmp_path / "uid_map").write_text("         0          0 4294967295\n")
-    assert request_check.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) == 65534
+    assert pair.owner() == os.geteuid()
     (tmp_path / "uid_map").write_text("         0       1000          1\n")
-    assert request_check.owner(("127.0.0.1", 1), ("127.0.0.1", 2)) is None
-
-
-async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real connection is found as ours in the real tables, until it is closed."""
-    (opened,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    here = opened.socket.getsockname()[1]
-    for family, there in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")):
-        with socket.socket(family) as peer:
-            peer.connect((there, here))
-            taken = await opened.accept()
-            assert request_check.is_this_user(taken.socket)
-            with monkeypatch.context() as patch:
-                patch.setattr("os.geteuid", lambda: 4711)
-                assert not request_check.is_this_user(taken.socket)
-        assert not request_check.is_this_user(taken.socket)
-        await taken.aclose()
-    await opened.aclose()
+    assert pair.owner() is None

@@ -44,7 +44,7 @@ class NoHomeDirectory(ConfigError):
 
 
 class ForeignFolder(NoHomeDirectory):
-    """Error for a user's folder below a policy's folder that another user has created."""
+    """Error for a folder of zonedrive that belongs to another user."""
 
 
 class ProfileError(ConfigError):

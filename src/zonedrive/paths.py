@@ -16,7 +16,7 @@ import re
 import shlex
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
@@ -358,23 +358,43 @@ def _way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
-
-    Root may own a folder. Any other owner could replace the files that this user stores there.
-    """
+    """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user."""
     require_policy_folders(policy_folders())
-    with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
-        for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
-            if found := obstacle(folder):
-                raise no_folder(found)
+    for folder in _folders(paths):
+        if found := obstacle(folder):
+            raise no_folder(found)
+    require_own_folders(paths)
+
+
+def require_own_folders(paths: AccountPaths) -> None:
+    """Raise ForeignFolder if a folder that zonedrive needs belongs to another user.
+
+    Root may own a folder. Any other owner could replace the files that this user stores there. The
+    owner of a missing or unreachable folder is that of its nearest reachable parent.
+    """
+    for folder in _folders(paths):
+        for above in (folder, *folder.parents):
             with contextlib.suppress(OSError):
-                above = nearest_existing(folder)
                 if above.stat().st_uid not in (0, os.geteuid()):
                     way = _way_around(above).removeprefix("move it away, or ")
-                    raise ConfigError(
+                    raise ForeignFolder(
                         f"{above} belongs to another user, as 'su' or 'sudo -E' leave it",
                         remedy=f"log in with 'su -' or 'sudo -i', or {way}",
                     )
+                break
+
+
+def _folders(paths: AccountPaths) -> Iterator[Path]:
+    """Yield the folders that zonedrive needs, except those whose paths are unknown."""
+    finders: tuple[Callable[[], Path], ...] = (
+        lambda: config_file().parent,
+        lambda: paths.outgoing,
+        lambda: paths.content,
+        runtime_dir,
+    )
+    for find in finders:
+        with contextlib.suppress(NoHomeDirectory):  # raised by code that needs the folder
+            yield find()
 
 
 def note_state_dir() -> None:

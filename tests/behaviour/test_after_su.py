@@ -1,5 +1,6 @@
 """Shells that `su` or `sudo -E` started in another user's session write nothing to that user."""
 
+import json
 import os
 import shutil
 import stat
@@ -119,3 +120,31 @@ def test_nothing_is_written_to_folders_of_another_user(
         assert ended.stderr.count("\n") == 1
         assert list(folder.iterdir()) == []
         machine.environment[f"XDG_{name}"] = before
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_no_command_uses_an_account_of_another_user(
+    run: Run, machine: Machine, deployment: Deployment, theirs: Path, mode: int
+) -> None:
+    """Each command refuses the other user's account with the same line, and sends no request."""
+    state = theirs / "state/zonedrive/default"
+    state.mkdir(parents=True)
+    account = {"name": "default", "base_url": deployment.base_url, "username": "alice"}
+    (state / "account.json").write_text(json.dumps(account))
+    for each in (*state.parents[:2], state, state / "account.json"):
+        os.chown(each, intruder.UID, intruder.UID)
+        each.chmod(0o755)
+    theirs.chmod(mode)
+    machine.environment["XDG_STATE_HOME"] = str(theirs / "state")
+    before = deployment.stats()["requests"]
+    for command in (
+        ["new-credentials"], ["password", "--password-stdin"], ["zones"], ["users", "list"],
+        ["tokens", "list"], ["tokens", "create", "backup", "--password-stdin"], ["trash"],
+        ["status"], ["conflicts"], ["pause"], ["mount", str(machine.folder / "there")], ["logoff"],
+        ["logoff", "--discard"],
+    ):  # fmt: skip
+        ended = run(*command, text=PASSWORD)
+        assert (ended.returncode, ended.stdout) == (1, ""), command
+        assert f"{theirs}" in ended.stderr and "belongs to another user" in ended.stderr, command
+        assert "log in with 'su -'" in ended.stderr and ended.stderr.count("\n") == 1, command
+    assert deployment.stats()["requests"] == before

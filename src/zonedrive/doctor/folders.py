@@ -30,6 +30,7 @@ from zonedrive.paths import (
     obstacle,
     policy_folders,
     quoted,
+    require_own_folders,
     require_policy_folders,
     runtime_dir,
 )
@@ -47,13 +48,14 @@ LOCAL = (
 def home(facts: DoctorFacts) -> CheckResult | None:
     """Check that the paths of zonedrive's folders can be determined; return None if so.
 
-    The check fails if the user has no home folder and the XDG variables are not set, or if another
-    user has created the user's folder below a policy's folder.
+    The check fails if the user has no home folder and the XDG variables are not set, or if one of
+    the folders belongs to another user.
     """
     try:
         config_file(), facts.paths.state, facts.paths.cache, runtime_dir()
+        require_own_folders(facts.paths)
     except ForeignFolder as wrong:
-        detail = "the folder of this user below the policy's folder belongs to another user"
+        detail = "a folder for the files of zonedrive belongs to another user"
         return bad(detail, wrong.remedy, here=wrong.line())
     except NoHomeDirectory as wrong:
         return bad(wrong.message, wrong.remedy)

@@ -17,6 +17,7 @@ from zonedrive.paths import (
     AccountPaths,
     not_logged_on,
     note_state_dir,
+    require_own_folders,
     write_private,
 )
 from zonedrive.service_address import base_url
@@ -42,8 +43,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         """Return the account from its account file, or from the file's copy if the file is damaged.
 
         Raises NotLoggedOn if the account was never logged on, and ConfigError if the copy cannot be
-        read either or the base URL is invalid.
+        read either or the base URL is invalid. Raises ForeignFolder, a ConfigError, if a folder of
+        the account belongs to another user: that user's account could send this user's passwords
+        and files to a different service.
         """
+        require_own_folders(paths)
         try:
             account = cls._read(paths.account_file)
         except (FileNotFoundError, NotADirectoryError) as missing:

@@ -168,6 +168,8 @@ class Daemon:
             paths=SimpleNamespace(
                 account="work",
                 account_file=FOLDER / "none",
+                outgoing=FOLDER / "outgoing",
+                content=FOLDER / "content",
                 state=FOLDER / "state",
                 option=" --account work",
             ),

@@ -1,12 +1,15 @@
 """Account data that a logon stores for later commands."""
 
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from zonedrive import config
-from zonedrive.errors import ConfigError, NotLoggedOn, StoreError
+from zonedrive.doctor import folders
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.errors import ConfigError, ForeignFolder, NotLoggedOn, StoreError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, destroy, forget_data
 from zonedrive.logon.secrets import FileStore, Secret
@@ -52,6 +55,26 @@ def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
     paths.account_file.write_bytes(text)
     with pytest.raises(ConfigError, match="plain HTTP"):
         Account.load(paths)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("base", ["CONFIG", "STATE", "CACHE"])
+def test_an_account_in_a_folder_of_another_user_is_refused(
+    paths: AccountPaths, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's account would send this user's password to a service of that user."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    ALICE.save(paths)
+    folder = tmp_path / base.lower() / "zonedrive"
+    folder.mkdir(exist_ok=True, parents=True)
+    for each in (folder, *folder.iterdir()):
+        os.chown(each, 4711, 4711)
+    with pytest.raises(ForeignFolder, match="belongs to another user") as refused:
+        Account.load(paths)
+    assert str(folder) in refused.value.message
+    assert "su -" in refused.value.remedy and f"XDG_{base}_HOME" in refused.value.remedy
+    found = folders.home(DoctorFacts(paths, dict))
+    assert found is not None and not found.ok and found.here == refused.value.line()
 
 
 @pytest.mark.parametrize(

@@ -192,3 +192,30 @@ def test_common_tools_work(mounted: Mounted, tmp_path: Path) -> None:
     mounted.sync()
     run([*git, "fsck", "--strict"])
     assert "repo/.git/index.lock" not in mounted.zone.tree("repo")
+
+
+def test_programs_that_copy_attributes(mounted: Mounted, tmp_path: Path) -> None:
+    """cp, tar and rsync copy files with attributes into the mount and out of it, as documented."""
+    source, there, back = tmp_path / "source", mounted.root / "there", tmp_path / "back"
+    source.mkdir()
+    (source / "a.txt").write_text("a\n")
+    ours = ["rsync", "-aAX", "--filter=-x user.zonedrive.*"]
+    for _ in range(2):
+        run([*ours, f"{source}/", there])
+    refused = subprocess.run(
+        ["rsync", "-aX", f"{source}/", there], capture_output=True, check=False
+    )
+    assert refused.returncode == 23
+    run([*ours, f"{there}/", back])
+    assert os.listxattr(back / "a.txt") == []
+    os.setxattr(source / "a.txt", "user.mine", b"1")
+    run(["rsync", "-aX", "--filter=-x user.*", f"{source}/", there])
+    run(["cp", "-a", there, tmp_path / "copied"])
+    assert "user.zonedrive.id" in os.listxattr(tmp_path / "copied/a.txt")
+    run(["cp", "-a", tmp_path / "copied", source, mounted.root])
+    run(["tar", "--xattrs", "-C", mounted.root, "-cf", tmp_path / "t.tar", "there"])
+    (mounted.root / "new").mkdir()
+    run(["tar", "--xattrs", "-C", mounted.root / "new", "-xf", tmp_path / "t.tar"])
+    for each in ("there", "copied", "source", "new/there"):
+        assert (mounted.root / each / "a.txt").read_text() == "a\n"
+    mounted.sync()

@@ -47,6 +47,12 @@ ROWS = (
         "is a command of another program, named without its arguments",
         (),
     ),
+    Row(
+        r"""rsync (-a|-X|-aX --filter='-x user\.(zonedrive\.)?\*'( Drafts/ ~/Zones/.*)?)|"""
+        r"cp (-a|--preserve=xattr)|getfattr -d",
+        "is a command of another program, named without its files",
+        ("tests/behaviour/test_promises.py",),
+    ),
     Row(r"packaging/setup( --tests| --benchmark)?", MACHINE, ("packaging/test", "packaging/demo")),
     Row(r"packaging/deb 13", NETWORK, ("packaging/deb-test",)),
     Row(r"packaging/deb-test 13", NETWORK, ("packaging/deb-tour",)),

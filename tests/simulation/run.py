@@ -50,6 +50,7 @@ from zonedrive.remote import profiles
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
+from zonedrive.state.names import is_aside
 
 ResultT = TypeVar("ResultT")
 FOLDER = "shared"
@@ -71,6 +72,10 @@ EMPTYING = {
     "save_shorter", "full", "failing", "power", "restart", "profile", "log_off", "bring_back",
 }  # fmt: skip
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
+REPLACING = {
+    "save_over", "save_renamed_open", "aside", "aside_for_a_moment", "rename", "swap",
+    "move_folder", "save_beside_backup", "save_unchanged",
+}  # fmt: skip
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
@@ -421,6 +426,7 @@ class Run:
             step.who != WEB and step.verb != "restore" for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
+        self._has_trouble = any(step.who.endswith("~") for step in scenario.steps)
         self._loses_rights = not {"level", "zone_gone"}.isdisjoint(verbs)
         self._is_full_once = Step(SERVICE, "full") in {
             replace(step, at_s=0.0) for step in scenario.steps
@@ -518,10 +524,9 @@ class Run:
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
             late = self.world.sent_late
             # A client that gets no second answer cannot know whether a time is its own.
-            has_answers = all(not step.who.endswith("~") for step in scenario.steps)
             self._systems["A"].model = Model(
                 f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late, self._stays,
-                keeps_times=scenario.times != "mixed" or has_answers,
+                keeps_times=scenario.times != "mixed" or not self._has_trouble,
             )  # fmt: skip
 
     def _id(self, path: str) -> str:
@@ -795,7 +800,10 @@ class Run:
         waits = any(each.waits for each in self._programs.values())  # a close sends a draft, too
         allowed = allowed if self._is_published or waits else set()
         allowed |= set(LOCAL_NAMES)
+        is_restored = any(step.verb == "bring_back" for step in self.scenario.steps)
         for path in self._there():
+            if is_restored and is_aside(PurePosixPath(path).name):
+                continue  # the exchange of two names had begun, and nobody knows of it any more
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
         self.claims.late, self.claims.moment_s = self.world.sent_late, self.world.race_s
@@ -819,8 +827,7 @@ class Run:
             if system.model is not None:
                 ids = {path: self._id(path) for path in there}
                 self.findings += system.model.final(there, ids)
-        is_restored = any(step.verb in ("bring_back", "log_off") for step in steps)
-        if self._is_alone and not is_restored and not self._has_late_work():
+        if self._is_alone and self._shows_no_copies():
             self.findings += [f"{ALONE}a conflict copy of one's own edit: {path}"
                               for path in there if COPY.search(path)]  # fmt: skip
         self.findings += checker.unseen(self.world, self.claims)
@@ -830,9 +837,17 @@ class Run:
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 
-    def _has_late_work(self) -> bool:
-        """Return True if the service did something after the client had given up waiting for it."""
-        return bool(self.world.moved_late or self.world.sent_late)
+    def _shows_no_copies(self) -> bool:
+        """Return True if nothing in the scenario makes a conflict copy of one's own edit.
+
+        If the removal of a file is refused, the file that was renamed over it becomes one. A client
+        that does not know a time may make one, and so may one whose request was carried out late.
+        """
+        verbs = {step.verb for step in self.scenario.steps}
+        is_refused = self._loses_rights and not verbs.isdisjoint(REPLACING)
+        is_late = self.world.moved_late or self.world.sent_late
+        is_unclear = self.scenario.times == "mixed" and self._has_trouble
+        return not (is_refused or is_late or is_unclear or verbs & {"bring_back", "log_off"})
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
         """Return the conflict copies that the command lists on no machine."""

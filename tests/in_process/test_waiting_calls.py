@@ -1,6 +1,7 @@
 """Calls that wait for the service: close with `close=wait`, fsync with `fsync=service`, sync."""
 
 import errno
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,7 +12,9 @@ import trio
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
+from tests.harness.world import SEED
 from tests.in_process.test_entry_states import virtual
+from zonedrive.failpoint import Place
 
 WAITING = [
     pytest.param("close", marks=pytest.mark.mount("close=wait")),
@@ -25,16 +28,20 @@ async def limited(work: Callable[..., Awaitable[Any]], *args: object) -> Any:
         return await work(*args)
 
 
+def deliver(mount: VirtualMount, call: str, descriptor: int) -> None:
+    """Make the call that waits for the service; the file stays open."""
+    kernel = mount.client.kernel
+    if call == "fsync":
+        mount.loop.run(limited, kernel.fsync, descriptor)
+    else:
+        mount.loop.run(limited, kernel.close, mount.system.dup(descriptor))
+
+
 def save(mount: VirtualMount, call: str, name: str) -> None:
     """Write a file, and make the call that waits for the service."""
-    kernel = mount.client.kernel
     with (mount.root / name).open("wb", buffering=0) as file:
         file.write(b"saved\n")
-        if call == "fsync":
-            mount.loop.run(limited, kernel.fsync, file.fileno())
-        else:
-            descriptor = mount.system.dup(file.fileno())
-            mount.loop.run(limited, kernel.close, descriptor)
+        deliver(mount, call, file.fileno())
 
 
 async def make_read_only(mount: VirtualMount, value: str) -> None:
@@ -179,3 +186,70 @@ def test_a_coworkers_version_while_another_program_writes(desk: Mounted) -> None
             mount.loop.run(limited, mount.client.kernel.close, descriptor)
         assert failed.value.errno == errno.ESTALE
         mount.deployment.heal()
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+@pytest.mark.parametrize("call", WAITING)
+def test_a_program_continues_with_its_conflict_copy(
+    desk: Mounted, call: str, is_renamed: bool
+) -> None:
+    """All that it saves after a coworker's version is in one conflict copy.
+
+    The coworker's version shows at once, and keeps the name, also one that waits to be sent.
+    """
+    mount = virtual(desk)
+    mount.allow("a conflict copy")
+    path, seed = mount.root / "notes.txt", SEED["notes.txt"]
+    entry = mount.zone.entry_id("notes.txt")
+    with path.open("r+b", buffering=0) as file:
+        assert file.read() == seed
+        file.write(b"0\n")
+        mount.zone.write("notes.txt", b"Bob's\n")
+        name = "notes.txt"
+        if is_renamed:
+            path.rename(path := mount.root / (name := "mine.txt"))
+        for number in range(3):
+            if number:
+                file.write(b"%d\n" % number)
+            deliver(mount, call, file.fileno())
+            (copy,) = [each for each in mount.zone.listing() if "(conflict" in each]
+            assert mount.zone.read(copy) == seed + b"0\n1\n2\n"[: 2 * number + 2]
+            assert mount.system.pread(file.fileno(), 100, 0) == mount.zone.read(copy)
+            assert path.read_bytes() == b"Bob's\n"
+        assert os.path.samestat(mount.system.fstat(file.fileno()), (mount.root / copy).stat())
+        mount.sync()
+        assert mount.zone.entry_id(name) == entry
+        file.write(b"3\n")
+    path.write_bytes(b"next\n")
+    mount.sync()
+    assert mount.zone.read(copy) == seed + b"0\n1\n2\n3\n"
+    assert len(mount.zone.versions(copy)) == 4
+    assert [each["path"] for each in mount.conflicts()] == [f"Zone 01/{copy}"]
+    assert mount.conflicts()[0]["original"] == f"Zone 01/{name}"
+    assert len(mount.zone.versions(name)) == 3
+
+
+@pytest.mark.mount("fsync=service", "settle=0")
+def test_a_death_after_the_file_became_a_conflict_copy(desk: Mounted) -> None:
+    """The next start sends the copy, once, and the coworker's version keeps the entry."""
+    mount = virtual(desk)
+    mount.allow("a conflict copy", "fsync took longer")
+    mount.unmount()
+    mount.mount("fsync=service", kill_at=Place.WAY_GIVEN)
+    path, entry = mount.root / "notes.txt", mount.zone.entry_id("notes.txt")
+    file = mount.system.open(path, os.O_RDWR)
+    mount.system.write(file, b"0\n")
+    mount.zone.write("notes.txt", b"Bob's\n")
+    with pytest.raises(OSError, match=r"."):
+        mount.loop.run(limited, mount.client.kernel.fsync, file)
+    assert mount.died_at(Place.WAY_GIVEN)
+    mount.mount("fsync=service")
+    mount.sync()
+    (copy,) = [each for each in mount.zone.listing() if "(conflict" in each]
+    assert mount.zone.read(copy) == b"0\n" + SEED["notes.txt"][2:]
+    assert len(mount.zone.versions(copy)) == 1
+    assert (mount.zone.entry_id("notes.txt"), path.read_bytes()) == (entry, b"Bob's\n")
+    assert [each["path"] for each in mount.conflicts()] == [f"Zone 01/{copy}"]
+    path.write_bytes(b"next\n")
+    mount.sync()
+    assert len(mount.zone.versions("notes.txt")) == 3

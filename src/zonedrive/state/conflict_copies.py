@@ -59,7 +59,7 @@ def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:
 
     The inode's pending changes become due at once.
     """
-    _move(state, inode, parent, copy_name(state, inode, parent))
+    move(state, inode, parent, copy_name(state, inode, parent))
     intent, now = state.intents.get(inode.ino), time.time_ns()
     if intent is None or inode.local:
         return
@@ -81,10 +81,10 @@ def remove_mark(state: LocalState, inode: Inode) -> None:
         return
     if state.inodes.has_name(inode.parent, name):
         name = copy_name(state, inode)
-    _move(state, inode, inode.parent, name)
+    move(state, inode, inode.parent, name)
 
 
-def _move(state: LocalState, inode: Inode, parent: int, name: str) -> None:
+def move(state: LocalState, inode: Inode, parent: int, name: str) -> None:
     """Move the inode, and invalidate the former and the new name in the kernel's cache."""
     state.invalidations.put(EntryChanged(inode.parent, inode.name.encode()))
     state.inodes.move(inode, parent, name)

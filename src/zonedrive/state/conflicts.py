@@ -15,6 +15,7 @@ from zonedrive.model import Entry
 from zonedrive.state import local_operations
 from zonedrive.state.conflict_copies import (
     copy_name,
+    move,
     record_conflict,
     remove_mark,
     rename_to_copy,
@@ -113,16 +114,50 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
     reached(Place.COPY_ALONE)
 
 
-def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
-    """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name."""
-    log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
+def rename_local_aside(
+    state: LocalState, inode: Inode, found: Entry, *, is_same_entry: bool = False
+) -> None:
+    """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name.
+
+    `is_same_entry` means that `found` is a newer version of the inode's own entry, which a new
+    inode takes over. A program that has the file open then continues with the conflict copy.
+    """
+    what = "saved a version" if is_same_entry else "uses the name"
+    log.warning("inode %d: a coworker %s: ours becomes a conflict copy", inode.ino, what)
     parent, old = inode.parent, inode.name
     with state.transaction():
-        rename_to_copy(state, inode, parent)
-        other = parent if found.unsure else _show(state, found, parent, old).ino
+        if is_same_entry:
+            other = _separate(state, inode, found).ino
+        else:
+            rename_to_copy(state, inode, parent)
+            other = parent if found.unsure else _show(state, found, parent, old).ino
         record_conflict(state, inode.ino, other, found.modified_by)
     reached(Place.WAY_GIVEN)
     state.listing_outdated.notify(parent)
+
+
+def _separate(state: LocalState, inode: Inode, found: Entry) -> Inode:
+    """Turn an edited file into a new file with a conflict-copy name.
+
+    Return a new inode that takes over the former name, the entry, whose current version is `found`,
+    and a rename that waits to be sent. Call within a transaction.
+    """
+    former, identity, intent = inode.name, inode.identity, state.intents.get(inode.ino)
+    name = copy_name(state, inode)
+    state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+    move(state, inode, inode.parent, name)
+    entry = state.inodes.add(
+        inode.parent, former, Kind.FILE, zone=inode.zone, mode=inode.mode, **identity
+    )
+    state.follow(entry, found)
+    state.intents.conflicts.pass_on(inode.ino, entry.ino)
+    if intent is not None and intent.place:
+        state.intents.done(intent, place=True)
+        state.intents.place(entry.ino, intent.due_ns)
+        state.intents.set_left(entry.ino, intent.left)
+        state.intents.conflicts.suspend(entry.ino, entry.zone, entry.entry_id)
+    state.send_content_again(inode, None, due_ns=time.time_ns())
+    return entry
 
 
 def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:

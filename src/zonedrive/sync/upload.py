@@ -259,6 +259,7 @@ class Uploader:
 
         The coworker's version `found` keeps the original name. Raises Changed while a program is
         writing or about to write to the file, or while a local rename of the file is in progress.
+        A program that has written and waits for the upload continues with the conflict copy.
         """
         session, now = self._state.session(inode.ino), self._state.intents.get(inode.ino)
         is_opening = bool(self._state.local(inode.ino) & Local.OPENING)
@@ -267,6 +268,8 @@ class Uploader:
             raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)
+        elif session is not None:
+            conflicts.rename_local_aside(self._state, inode, found, is_same_entry=True)
         else:
             conflicts.keep_both_versions(self._state, intent, inode, found)
 

@@ -87,6 +87,35 @@ def test_an_edit_is_given_up_with_a_profile_that_cannot_delete(desk: Mounted) ->
         path.unlink()
 
 
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_the_content_of_a_folder_that_cannot_be_created_is_given_up(desk: Mounted) -> None:
+    """A file that was moved into the folder is in its former place again, as the service has it."""
+    desk.allow("refused", "has no endpoint")
+    desk.command("pause")
+    folder, names = desk.root / "new", ["notes.txt", "big.bin"]
+    entries = [desk.zone.entry_id(name) for name in names]
+    folder.mkdir()
+    for name in names:
+        (desk.root / name).rename(folder / name)
+    (folder / "notes.txt").write_bytes(EDIT)
+    (folder / "own").write_bytes(EDIT)
+    desk.restart("profile=published")
+    desk.command("resume")
+    eventually(lambda: desk.status()["outbox"]["failed"] == 1, what="the folder is refused")
+    with pytest.raises(PermissionError):
+        (desk.root / "empty").unlink()
+    for name in [*names, "own"]:
+        (folder / name).unlink()
+    folder.rmdir()
+    assert desk.try_sync() == 1  # reports once that the removals were undone
+    assert desk.try_sync() == 0
+    assert desk.status()["outbox"] | {"pending": 0, "failed": 0} == desk.status()["outbox"]
+    for name, entry in zip(names, entries, strict=True):
+        assert (desk.root / name).read_bytes() == world.SEED[name]
+        assert desk.zone.entry_id(name) == entry
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize(
     "_profile",
     [

@@ -254,8 +254,9 @@ class Namespace:
         """Remove a file.
 
         A file with an edit that cannot be sent can always be removed, so that the user can give up
-        the edit. If the user may not delete the entry, the delivery undoes the removal, and the
-        file has the service's version again.
+        the edit. The same holds for every file in a new folder that cannot be created. If the user
+        may not delete the entry, the delivery undoes the removal, and the file has the service's
+        version and place again.
 
         Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
         (EBUSY) if the entry is being uploaded or was renamed at the same time.
@@ -269,7 +270,11 @@ class Namespace:
         require_writable(folder, inode)
         await self.cancel_upload(inode, "delete")
         intent = state.intents.get(inode.ino)
-        if intent is None or not (intent.failed and intent.generation):
+        is_unsendable = intent is not None and (
+            (intent.failed and intent.generation)
+            or self._dispatcher.failed_prerequisites(inode.ino)
+        )
+        if not is_unsendable:
             require_changeable(state.rules, inode)
             self.require_removable(inode)
         await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)

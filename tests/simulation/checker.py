@@ -3,7 +3,7 @@
 import errno
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ UNCALLED_FOR = {
 """Errnos that no program gets while nothing is wrong."""
 REMOVING = {"rename", "unlink", "rmdir"}
 NAMING = {*REMOVING, "mkdir"}
+COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -266,6 +267,25 @@ def refused(world: World, tokens: set[str]) -> list[str]:
     versions = [(node, head(each.data)) for node in world.nodes.values() for each in node.versions]
     return [f"{node.name}: {one} was refused, and is a version" for node, one in versions
             if one in tokens]  # fmt: skip
+
+
+def scattered(
+    world: World, continued: Iterable[tuple[str, str]], copied: Container[str]
+) -> list[str]:
+    """Return the saves through one descriptor that are in two conflict copies.
+
+    `continued` has two tokens each, of such saves. Saves in `copied` do not count.
+    """
+    copies: dict[str | None, set[str]] = {}
+    for node in world.nodes.values():
+        for version in node.versions if COPY.search(node.name) and not node.trash_id else ():
+            copies.setdefault(head(version.data), set()).add(node.id)
+    return [
+        f"{first} and {second} of one descriptor are in two conflict copies"
+        for first, second in continued
+        if not (first in copied or second in copied)
+        if first in copies and second in copies and not copies[first] & copies[second]
+    ]
 
 
 def unseen(world: RecordedWorld, claims: Claims) -> list[str]:

@@ -36,7 +36,7 @@ from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
-from tests.simulation.checker import LocalNames, RecordedWorld, WatchedSystem
+from tests.simulation.checker import COPY, LocalNames, RecordedWorld, WatchedSystem
 from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
@@ -79,7 +79,6 @@ REPLACING = {
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
-COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 
 
 TWO = """\
@@ -119,6 +118,7 @@ class SimulatedProgram(Program):
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
     world: RecordedWorld
+    continued: list[tuple[str, str]]  # tokens of two saves through one descriptor
     _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
     has_lost_power = False  # during the operation
@@ -169,9 +169,11 @@ class SimulatedProgram(Program):
             self.system.fsync(file.fileno())
             self._saved(path, token, is_closed=False)
             self._flushed(path, token)
+            first = token
             token, line = self._begin(NOT_READ, padding)
             file.write(line)
         self._saved(path, token)
+        self.continued.append((first, token))
 
     def save_slowly(self, path: str, other: str, padding: int) -> None:
         """Read the file, and keep it open for a while before writing and before the close."""
@@ -506,6 +508,7 @@ class Run:
                 for step in scenario.steps
                 if step.who in (f"{name}~", f"{name}!", f"{name}@")
             }
+            program.continued = []
             program.troubled = bool(troubles) or self._loses_rights or self._is_full_once
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
             if self._is_published:
@@ -830,6 +833,8 @@ class Run:
         if self._is_alone and self._shows_no_copies():
             self.findings += [f"{ALONE}a conflict copy of one's own edit: {path}"
                               for path in there if COPY.search(path)]  # fmt: skip
+        continued = [pair for program in self._programs.values() for pair in program.continued]
+        self.findings += checker.scattered(self.world, continued, self.claims.copied)
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
         self.findings += checker.uncalled(self.world, calls, self.claims)

@@ -244,11 +244,19 @@ def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_other_settings(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Change some settings from their defaults, in a share of the seeds."""
+    """Change some settings from their defaults, in a share of the seeds.
+
+    Where an fsync waits for the service, programs that append write on after an fsync.
+    """
     if numbers.random() >= SETTINGS_SHARE:
         return scenario
     others = numbers.sample(OTHER_SETTINGS, numbers.choice((1, 1, 2)))
-    return replace(scenario, options=(*scenario.options, *others))
+    steps = scenario.steps
+    if "fsync=service" in others:
+        steps = tuple(
+            replace(step, verb="write_on") if step.verb == "append" else step for step in steps
+        )
+    return replace(scenario, options=(*scenario.options, *others), steps=steps)
 
 
 def _with_commands(numbers: random.Random, scenario: Scenario) -> Scenario:

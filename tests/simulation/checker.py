@@ -149,6 +149,7 @@ class RecordedWorld(World):
     def __init__(self) -> None:
         super().__init__()
         self.made_s: dict[str, float] = {}  # by id of a version
+        self.made_by: dict[str, str] = {}  # machine of each version that a machine has sent, by id
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
@@ -192,6 +193,8 @@ class RecordedWorld(World):
         # What is there before a run begins is made at 0.
         now = trio.current_time() if trio.lowlevel.in_trio_run() else 0.0
         self.made_s[newest.id] = now
+        if (disk := disks.CURRENT.get()) is not None:
+            self.made_by[newest.id] = disk.folder.name
         self.newest = head(newest.data) or ""
         if self._is_late and self.newest:
             self.sent_late.add(self.newest)
@@ -225,7 +228,8 @@ class RecordedWorld(World):
             is_deleted = self.nodes[node.id].trash_id
             if is_deleted == node.id:
                 self.deletions.append((who, node))
-            if is_deleted and is_late and token:
+            is_own = self.made_by.get(newest.id) == who  # sent while it was removed
+            if is_deleted and is_late and token and not is_own:
                 self.deleted_unseen.append((who, node.name, token))
 
     def close(self) -> None:

@@ -846,13 +846,16 @@ class Run:
         """Return True if nothing in the scenario makes a conflict copy of one's own edit.
 
         If the removal of a file is refused, the file that was renamed over it becomes one. A client
-        that does not know a time may make one, and so may one whose request was carried out late.
+        that does not know a time may make one, one whose request was carried out late, and one that
+        has lost its records.
         """
         verbs = {step.verb for step in self.scenario.steps}
         is_refused = self._loses_rights and not verbs.isdisjoint(REPLACING)
         is_late = self.world.moved_late or self.world.sent_late
         is_unclear = self.scenario.times == "mixed" and self._has_trouble
-        return not (is_refused or is_late or is_unclear or verbs & {"bring_back", "log_off"})
+        return not (
+            is_refused or is_late or is_unclear or verbs & {"bring_back", "log_off", "power"}
+        )
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
         """Return the conflict copies that the command lists on no machine."""
@@ -994,6 +997,7 @@ class Run:
     def _histories(self) -> list[History]:
         """Return every file that ever was in the zone."""
         nodes = self.world.nodes
+        has_power_cuts = any(machine.power_cuts for machine in self.machines.values())
         found = []
         for node in nodes.values():
             if node.folder:
@@ -1006,6 +1010,9 @@ class Run:
             tokens = tuple(head(version.data) for version in versions)
             if node.trash_id not in ("", node.id):
                 # Deleted with its folder: if the reply was lost, it is sent again as a new file.
+                self.claims.copied |= {token for token in tokens if token is not None}
+            elif node.trash_id and has_power_cuts:
+                # Its record is lost: the client sends a file that is not there any more.
                 self.claims.copied |= {token for token in tokens if token is not None}
             elif node.trash_id:
                 # Deleted while the answer about a version was lost: the client cannot see it there.

@@ -121,16 +121,17 @@ class SimulatedProgram(Program):
     continued: list[tuple[str, str]]  # tokens of two saves through one descriptor
     _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
-    has_lost_power = False  # during the operation
+    has_lost_power = is_restored = False  # during the operation
+    _last = NOTHING  # token of the save that began last
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count, before = len(self.wrong), self._claims.here(self.who).get(path)
         self._stored = {before} if before else set()
-        self.has_lost_power = False
+        self.has_lost_power = self.is_restored = False
         super().do(verb, path, other, padding)
         if verb in WRITING and path not in self._claims.here(self.who):
             # After a failed save, the file has one of these contents, and a rename may follow.
-            self._claims.copied |= self._stored
+            self._claims.copied |= self._stored | {self._last}
         self.wrong[count:] = [
             each
             for each in self.wrong[count:]
@@ -330,6 +331,8 @@ class SimulatedProgram(Program):
             self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
 
     def _flushed(self, path: str, token: str) -> None:
+        if self.is_restored:
+            return
         self._claims.flushed(self.who, path, token)
         if self.flushes_there and not self._claims.stays(path):
             self._claims.sent({path: token})
@@ -339,6 +342,8 @@ class SimulatedProgram(Program):
         super()._saved(path, token, number)
         if self.waits and is_closed and not self._claims.stays(path):
             self._claims.sent({path: token})
+        if self.is_restored:
+            self._claims.restored(self.who)
         if self.has_lost_power:  # after close(2) had returned, and before the descriptor was gone
             self._claims.forget(self.who)
 
@@ -671,6 +676,7 @@ class Run:
                 await machine.stop()
         machine.bring_back()
         self.claims.restored(machine.name)
+        self._programs[machine.name].is_restored = True
         self._systems[machine.name].lost_power = True  # bytes of that time may be gone
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True

@@ -58,12 +58,14 @@ class Work:
     """Functions that report the daemon's current work; the defaults are for a stopped daemon.
 
     `running` returns the numbers of the inodes with an outbox step in progress. For the upload of
-    an inode, `failure` returns the last error or None, and `sent` the number of bytes sent so far.
+    an inode, `failure` returns the last error or None, `blocking` the error of another change that
+    must come first, or None, and `sent` the number of bytes sent so far.
     `is_online` returns True if the service can be reached.
     """
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
+    blocking: Callable[[int], Exception | None] = lambda ino: None
     sent: Callable[[int], int] = lambda ino: 0
     is_online: Callable[[], bool] = lambda: False
 
@@ -197,10 +199,10 @@ class Status:
         return self._work.is_online() and not is_overload
 
     def _delay(self, intent: Intent) -> str | None:
-        """Return the local reason why an upload is delayed, or None."""
+        """Return the reason why an upload without an error of its own is delayed, or None."""
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
-        failure = self._local_failure(intent)
+        failure = self._local_failure(intent) or self._work.blocking(intent.ino)
         return None if failure is None else causes.line_of(failure)
 
     def _local_failure(self, intent: Intent) -> Exception | None:

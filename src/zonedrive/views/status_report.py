@@ -79,6 +79,7 @@ class StatusReport:
         work = Work(
             running=lambda: dispatcher.running,
             failure=dispatcher.failure,
+            blocking=dispatcher.blocking_failure,
             sent=self._uploads.sent,
             is_online=lambda: link.state == "online",
         )
@@ -272,7 +273,8 @@ class StatusReport:
         written = {intent.ino for intent in asked if intent.held}
         pending = {intent.ino for intent in asked}
         wanted = {*pending}
-        self._dispatcher.expedite(intent.ino for intent in asked)
+        # A change may wait until a parked file has given up its entry.
+        self._dispatcher.expedite(intent.ino for intent in (*asked, *self._state.intents.parked()))
 
         def over() -> bool:
             # A refused change gets one more attempt, and is over once it is postponed again.

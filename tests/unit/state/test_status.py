@@ -125,6 +125,14 @@ def test_an_error_is_told_as_long_as_it_delays_the_upload(
     assert upload["error"] == ("the reason" if is_told else None)
 
 
+def test_the_refusal_of_another_change_is_told(state: LocalState) -> None:
+    """A change that waits for a refused one says why."""
+    content(state, add(state, zone_of(state).ino, "a"))
+    refused = Rejected("no new folders", remedy="ask a manager", status=403)
+    (upload,) = answer(state, Work(blocking=lambda _: refused))["uploads"]
+    assert (upload["state"], upload["error"]) == ("pending", "no new folders; ask a manager")
+
+
 def test_a_removed_file_that_is_open_waits_for_nothing(state: LocalState) -> None:
     """Only the writer of content delays an upload."""
     file = add(state, zone_of(state).ino, "a", remote_id="1")

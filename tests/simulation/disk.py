@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from zonedrive.content import cache as cache_module
 from zonedrive.content import cache_index
 from zonedrive.db import LOG_MARK, Database, Migration
 
@@ -94,6 +95,16 @@ class Disk:
             self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
         elif path.exists():
             self._synced[os.fstat(descriptor).st_ino] = path.read_bytes()
+
+    def synced_whole(self) -> None:
+        """Note the state that a flush of the whole file system made durable."""
+        if not self.may_lose_power:
+            return
+        for path in (self.folder, *self.folder.rglob("*")):
+            if path.is_dir():
+                self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
+            else:
+                self._synced[path.stat().st_ino] = path.read_bytes()
 
     # ---- the client's death ----
 
@@ -206,6 +217,7 @@ def instrument() -> Iterator[None]:
                      "rename", "copy_file_range", "statvfs")
     }  # fmt: skip
     commit, original = Database._commit, vars(Database)["open"]
+    real_sync = vars(cache_module)["sync_file_system"]
     open_: Callable[..., Database] = original.__func__
     written: WeakKeyDictionary[Database, int] = WeakKeyDictionary()
 
@@ -223,6 +235,11 @@ def instrument() -> Iterator[None]:
             disk.before("fsync")
             disk.synced(descriptor)
         real["fsync"](descriptor)
+
+    def sync_file_system(folder: Path) -> None:
+        if (disk := _of(folder)) is not None:
+            disk.before("fsync")
+            disk.synced_whole()
 
     def statvfs(path: Any) -> os.statvfs_result:
         found: os.statvfs_result = real["statvfs"](path)
@@ -259,6 +276,7 @@ def instrument() -> Iterator[None]:
     for name in ("ftruncate", "unlink", "replace", "rename"):
         setattr(os, name, wrapped(name, grows=False))
     os.fsync, os.statvfs = fsync, statvfs  # type: ignore[assignment]
+    vars(cache_module)["sync_file_system"] = sync_file_system
     Database._commit = committed  # type: ignore[method-assign,assignment]
     Database.open = classmethod(opened)  # type: ignore[method-assign,assignment,arg-type]
     try:
@@ -266,6 +284,7 @@ def instrument() -> Iterator[None]:
     finally:
         for name, function in real.items():
             setattr(os, name, function)
+        vars(cache_module)["sync_file_system"] = real_sync
         Database._commit = commit  # type: ignore[method-assign]
         Database.open = original  # type: ignore[method-assign]
 

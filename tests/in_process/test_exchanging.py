@@ -102,3 +102,25 @@ def test_published_an_exchange_of_new_files_during_their_uploads(
         assert (desk.root / name).read_bytes() == content
         assert desk.zone.read(name) == content
         assert len(desk.zone.versions(name)) == 1
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("order", [("notes.txt", "notes.txt~"), ("notes.txt~", "notes.txt")])
+def test_an_exchange_with_a_backup(desk: Mounted, order: tuple[str, str], is_paused: bool) -> None:
+    """The file keeps its history, and the backup has the former bytes, also under another name."""
+    identity, former = desk.zone.entry_id("notes.txt"), (desk.root / "notes.txt").read_bytes()
+    (desk.root / "notes.txt~").write_bytes(b"new\n")
+    if is_paused:
+        desk.command("pause")
+    _exchange(desk, *order)
+    if is_paused:
+        desk.command("resume")
+    desk.sync()
+    assert (desk.root / "notes.txt").read_bytes() == desk.zone.read("notes.txt") == b"new\n"
+    assert desk.zone.entry_id("notes.txt") == identity
+    assert (desk.root / "notes.txt~").read_bytes() == former
+    (desk.root / "notes.txt~").rename(desk.root / "other.txt")
+    desk.sync()
+    assert desk.zone.read("other.txt") == former
+    assert desk.zone.read("notes.txt") == b"new\n"
+    assert not desk.conflicts()

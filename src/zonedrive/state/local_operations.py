@@ -464,7 +464,8 @@ def _place(
     the upload finds the entry at its new place.
     """
     was_local = inode.local
-    is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
+    former = state.inodes.get(inode.parent)
+    is_as_noted = _had(inode, former, state.remote_name(inode))
     is_kept, intent = state.is_kept(inode), state.intents.get(inode.ino)
     is_renamed = intent is not None and intent.place
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
@@ -474,8 +475,9 @@ def _place(
             if is_renamed and not (is_successor or is_as_noted):
                 # Do not keep the entry under an outdated name.
                 state.intents.place(inode.ino, state.due_for_names())
-            elif not (is_successor or is_as_noted):  # a coworker deleted or moved its folder
-                state.inodes.update(inode, remote_parent=None)  # as `LocalChanges.left`
+            elif not is_successor and former.remote_id != inode.remote_parent:
+                # A coworker has deleted or moved its folder, see `LocalChanges.left`.
+                state.inodes.update(inode, remote_parent=None)
     elif not inode.is_new:
         if was_local:
             _unpark(state, inode)

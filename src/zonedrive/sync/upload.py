@@ -456,7 +456,8 @@ class Uploader:
             return None
         try:
             entries = await self._service.listing(inode.zone, folder)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, inode.zone, missing)
             return None
         found = [one for one in entries if one.name == name and one.revision == intent.base]
         if len(found) != 1 or found[0].folder or not planned.is_current:
@@ -483,8 +484,9 @@ class Uploader:
             await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
         except NotFound as missing:
             await require_deletion(self._service, folder.zone, missing)
-            intents = map(state.intents.get, (each.ino for each in state.inodes.and_above(folder)))
-            if any(intent is not None and intent.place for intent in intents):
+            above = (state.intents.get(each.ino) for each in state.inodes.and_above(folder))
+            waiting = [each for each in above if each is not None and each.place]
+            if waiting and not any(each.failed for each in waiting):
                 raise Changed("the parent folder is gone, and its rename comes first") from missing
             raise
         folder_id = self._folders.require_remote_id(folder)

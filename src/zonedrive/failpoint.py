@@ -71,7 +71,7 @@ class Place(StrEnum):
     MOVE_DONE = "move-done"  # the same; the service has the move
     MOVE_NOTED = "move-noted"  # the reply; the intent is deleted
     ASIDE_ASKED = "aside-asked"  # the intents of all renames in a cycle
-    ASIDE_DONE = "aside-done"  # also the request; one entry has a temporary name on the service
+    ASIDE_DONE = "aside-done"  # the same and the request; an entry has a temporary name
     ASIDE_NOTED = "aside-noted"  # the same; the temporary name is recorded locally
     DELETE_ASKED = "delete-asked"  # the intent
     DELETE_DONE = "delete-done"  # the same; the service has deleted it

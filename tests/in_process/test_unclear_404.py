@@ -7,6 +7,7 @@ import pytest
 from tests.harness.fake_service import FakeZone
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_lost_replies import unanswered
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=1")
 
@@ -40,10 +41,11 @@ def test_the_changes_stay_pending(desk: Mounted, answer: str) -> None:
     assert not desk.conflicts()
 
 
-def without_zone(desk: Mounted) -> FakeZone:
+def without_zone(desk: Mounted, code: str = "UNKNOWN_ZONE") -> FakeZone:
     """Make changes during a pause, and remove their zone from the service; return the zone.
 
-    The changes are an edit, a new file, a rename with an edit, a rename and a removal.
+    The changes are an edit, a new file, a rename with an edit, a rename and a removal. Requests in
+    the zone get this error code.
     """
     desk.zone.write("a", b"old")
     desk.zone.write("docs/k", b"k")
@@ -57,27 +59,36 @@ def without_zone(desk: Mounted) -> FakeZone:
     (desk.root / "docs/a").write_bytes(b"edited a")
     (desk.root / "docs/report.md").rename(desk.root / "docs/renamed.md")
     (desk.root / "docs/k").unlink()
-    zone = virtual(desk).deployment.world.zones.pop(desk.zone.id)
+    return gone(desk, code)
+
+
+def gone(desk: Mounted, code: str = "UNKNOWN_ZONE") -> FakeZone:
+    """Remove the zone from the service, and resume."""
+    world = virtual(desk).deployment.world
+    zone = world.zones.pop(desk.zone.id)
+    world.fault(status=404, error=code, path=f"/{zone.id}/")
     desk.allow("refused")
     desk.command("resume")
     return zone
 
 
-def test_a_zone_that_is_gone_for_a_while(desk: Mounted) -> None:
+@pytest.mark.parametrize("code", ["UNKNOWN_ZONE", "NOT_FOUND", "UNKNOWN_FILE"])
+def test_a_zone_that_is_gone_for_a_while(desk: Mounted, code: str) -> None:
     """The service neither knows nor lists the zone; then the zone is back.
 
     As without access to the zone, edits wait, and renames and removals are undone and reported.
     """
-    zone = without_zone(desk)
+    zone = without_zone(desk, code)
     assert desk.try_sync() == 1
     uploads = desk.status()["uploads"]
     assert [each["path"].rpartition("/")[2] for each in uploads] == ["notes.txt", "new", "a"]
     assert {each["state"] for each in uploads} == {"failed"}
     for each in uploads:
-        assert "the service does not have this zone (any more)" in each["error"]
+        assert code in each["error"]
         assert each["error"].endswith("whether it was deleted or your membership has ended")
     assert not desk.conflicts()
     virtual(desk).deployment.world.zones[zone.id] = zone
+    desk.deployment.heal()
     desk.sync()
     names = {"notes.txt": 2, "new": 1, "a": 2, "docs/report.md": 1, "docs/k": 1}
     assert {name: len(desk.zone.versions(name)) for name in names} == names
@@ -102,3 +113,49 @@ def test_changes_in_a_zone_that_is_gone_are_given_up(desk: Mounted) -> None:
     desk.names(desk.path)
     time.sleep(2)
     assert desk.root.name not in desk.names(desk.path)
+
+
+@pytest.mark.parametrize("what", ["edit", "new", "rename"])
+def test_a_change_without_an_answer_in_a_zone_that_is_gone_is_given_up(
+    desk: Mounted, what: str
+) -> None:
+    """The reply was lost, so nobody knows whether the change had an effect."""
+    desk.names(desk.root)
+    method, path = ("PUT", "/entries/") if what == "rename" else ("POST", "^/api/zones/")
+    name = {"edit": "notes.txt", "new": "new", "rename": "renamed"}[what]
+    with unanswered(desk, lambda: desk.zone.find(name), method=method, path=path):
+        if what == "rename":
+            (desk.root / "notes.txt").rename(desk.root / name)
+        else:
+            (desk.root / name).write_bytes(b"saved")
+    desk.deployment.heal()
+    gone(desk)
+    assert desk.try_sync() == 1
+    if what != "rename":  # which is undone
+        (desk.root / name).unlink()
+    desk.try_sync()
+    assert not desk.status()["uploads"]
+    assert desk.try_sync() == 0
+
+
+def test_a_temporary_name_in_a_zone_that_is_gone_is_given_up(desk: Mounted) -> None:
+    """Two names are being exchanged."""
+    desk.zone.write("other.txt", b"other")
+    desk.names(desk.root)
+    time.sleep(2)
+    desk.names(desk.root)
+    with unanswered(
+        desk,
+        lambda: any(name.startswith(".zonedrive-") for name in desk.zone.listing("")),
+        method="PUT",
+        path="/entries/",
+    ):
+        desk.exchange(desk.root / "notes.txt", desk.root / "other.txt")
+    desk.deployment.heal()
+    gone(desk)
+    assert desk.try_sync() == 1
+    for name in ("notes.txt", "other.txt"):
+        (desk.root / name).unlink()
+    desk.try_sync()
+    assert not desk.status()["uploads"]
+    assert desk.try_sync() == 0

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
+from typing import Any
 
 import msgspec
 import trio
@@ -41,13 +42,15 @@ from zonedrive.errors import (
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, Version, differ_in_precision
 from zonedrive.remote.service import Service
+from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.single_flight import Flight, SingleFlight
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import folded
+from zonedrive.state.names import folded, is_aside
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 
@@ -65,6 +68,7 @@ COMPARED = 1 << 20
 # Seconds after a connection broke in which the service may still perform a request. A check in this
 # time could miss the new version, and take it for a coworker's afterwards.
 LATE_S = 1.0
+UNKNOWN_ZONE = "UNKNOWN_ZONE"
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 
@@ -82,27 +86,28 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
     """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
 
-    A zone that the service does not know may be back later, with its entries. Raises Unavailable if
-    the list of zones contains the zone, and Forbidden if it does not: a change in this zone is then
-    refused like a change in a zone where the user is no longer a member.
+    A zone that the service does not list may be back later, with its entries. Raises Forbidden if
+    the list of zones lacks the zone: a change in this zone is then refused like a change in a zone
+    where the user is no longer a member. Raises Unavailable if the service lists the zone, but does
+    not know it.
     """
-    if missing.code != "UNKNOWN_ZONE":
-        return
     try:
         listed = await service.listed_zones()
-    except (Forbidden, Rejected) as wrong:
+    except (Forbidden, NotFound, Rejected) as wrong:
         raise Unavailable(wrong.message, status=wrong.status, code=wrong.code) from wrong
-    if not listed.complete or zone in {*listed.unsure, *(each.id for each in listed.zones)}:
+    is_listed = zone in {*listed.unsure, *(each.id for each in listed.zones)}
+    if not is_listed and listed.complete:
+        raise Forbidden(
+            missing.message,
+            remedy=REMEDIES[UNKNOWN_ZONE],
+            status=missing.status,
+            code=missing.code,
+            logged=missing.logged,
+        ) from missing
+    if missing.code == UNKNOWN_ZONE:
         raise Unavailable(
             missing.message, status=missing.status, code=missing.code, logged=missing.logged
         ) from missing
-    raise Forbidden(
-        missing.message,
-        remedy=missing.remedy,
-        status=missing.status,
-        code=missing.code,
-        logged=missing.logged,
-    ) from missing
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -209,6 +214,25 @@ class Reconciler:
         inode = state.inodes.find(ino)
         if not pending.is_current:
             return True
+        try:
+            return await self._settle(request, pending, inode)
+        except Forbidden:
+            # A refused rename is undone, and the next listing shows whether it had an effect. Only
+            # the request tells whose a temporary name is.
+            is_given_up = inode is None or inode.parent == NOWHERE
+            if not (is_given_up or (request.is_move and not is_aside(request.name))):
+                raise
+            if pending.is_current:
+                state.resolved(request)
+                if inode is not None and inode.is_new and inode.parent == NOWHERE:
+                    self._forget(inode)
+            return True
+
+    async def _settle(
+        self, request: PendingRequest, pending: Snapshot[Any], inode: Inode | None
+    ) -> bool:
+        """Determine the outcome of the pending request of `inode`; see `settle`."""
+        state = self._state
         if request.is_move:
             entry = await self._entry(request)
             if pending.is_current:
@@ -465,7 +489,8 @@ class Reconciler:
             return None
         try:
             versions = await self._service.versions(request.zone, file_id)
-        except NotFound:
+        except NotFound as missing:
+            await require_deletion(self._service, request.zone, missing)
             return None
         for version in versions[1:LOOK_BACK]:
             is_base = base is not None and version.revision == base

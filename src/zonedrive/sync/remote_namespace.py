@@ -306,7 +306,8 @@ class RemoteNamespace:
             await self._delete(intent, inode, planned)
         except FOR_GOOD as refused:
             if await self._is_there(inode):
-                await self._name_again(inode)
+                with suppress(NotFound, *FOR_GOOD):
+                    await self._name_again(inode)
                 self._rollback.removal(intent, inode, refused)
             elif planned.is_current:  # an earlier request succeeded without a response
                 await self._deleted(inode)

@@ -33,7 +33,7 @@ class Outbox:
 
     def requests(self) -> list[str]:
         """Return method and kind of each request since the last step began."""
-        kinds = ("folders", "entries", "folder", "content", "files")
+        kinds = ("folders", "entries", "folder", "content", "files", "zones")
         return [
             each.partition(" ")[0] + " " + next(kind for kind in kinds if f"/{kind}" in each)
             for each in self.account.world.requests

@@ -13,7 +13,7 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.harness.world import SEED
-from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_entry_states import UPLOAD, virtual
 from zonedrive.failpoint import Place
 
 WAITING = [
@@ -92,6 +92,23 @@ def test_sync_ends_if_the_disk_is_read_only(desk: Mounted) -> None:
     mount.loop.run(make_read_only, mount, "OFF")
     mount.sync()
     assert mount.zone.read("new/a.txt") == b"saved\n"
+
+
+def test_the_last_error_is_the_reason_if_an_attempt_is_running_at_the_timeout(
+    desk: Mounted,
+) -> None:
+    """`sync` tells it, while `status` tells no error of an upload that is under way again."""
+    mount = virtual(desk)
+    mount.deployment.fault(status=500, **UPLOAD)
+    (mount.root / "notes.txt").write_bytes(b"edited\n")
+    mount.loop.run(trio.sleep, 30)
+    mount.deployment.heal()
+    mount.deployment.fault(latency_ms=5000, **UPLOAD)
+    answer = mount.command("sync", timeout=0.5)
+    (upload,) = mount.status()["uploads"]
+    assert (upload["state"], upload["error"]) == ("uploading", None)
+    assert answer["exit"] == 1
+    assert "the service cannot do it now" in answer["reason"]
 
 
 @pytest.mark.parametrize("call", WAITING)

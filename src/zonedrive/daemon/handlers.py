@@ -364,7 +364,9 @@ class Commands:
         pause = None if first else self._report.pause
         if result["left"]["files"]:
             code = 1
-            reason = next((one["error"] for one in waiting if one["error"]), "")
+            # An attempt may be running at the timeout; the reason is then the last error.
+            reasons = [one[key] for key in ("error", "last_error") for one in waiting]
+            reason = next(filter(None, reasons), "")
             silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
             silent = silent and any(one["state"] == "uploading" for one in waiting)
             if silent and link.state == "online":  # the link needs longer to detect this

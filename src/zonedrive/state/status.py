@@ -137,9 +137,16 @@ class Status:
         }
 
     def uploads(self, intents: list[Intent]) -> list[dict[str, Any]]:
-        """Return a dict with `path`, `state`, `size`, `sent` and `error` for each upload."""
+        """Return a dict with `path`, `state`, `size`, `sent`, `error` and `last_error` per upload.
+
+        `error` is the reason why the upload is not sent now. `last_error` is the last reason, even
+        if a new attempt is running or the reason no longer exists. None or "" means no reason.
+        """
         states = self._states(intents)
-        return [self._upload(one, states[one.ino]) for one in intents]
+        return [
+            self._upload(one, states[one.ino]) | {"last_error": self._last_reason(one)}
+            for one in intents
+        ]
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy.
@@ -183,7 +190,10 @@ class Status:
 
     def _reason(self, intent: Intent) -> str | None:
         """Return the reason why an upload that is not running is not sent now, or None."""
-        return self._delay(intent) if self._is_over(intent) else intent.error or self._delay(intent)
+        return self._delay(intent) if self._is_over(intent) else self._last_reason(intent)
+
+    def _last_reason(self, intent: Intent) -> str | None:
+        return intent.error or self._delay(intent)
 
     def _is_over(self, intent: Intent) -> bool:
         """Return True if the last error of an upload no longer delays the upload.

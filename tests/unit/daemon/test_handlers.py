@@ -209,7 +209,8 @@ def daemon() -> Daemon:
 
 
 def _upload(state: str, size: int = 5) -> dict[str, Any]:
-    return {"path": "Zone/a.txt", "state": state, "size": size, "sent": 1, "error": "why"}
+    upload = {"path": "Zone/a.txt", "state": state, "size": size, "sent": 1}
+    return {**upload, "error": "why", "last_error": "why"}
 
 
 async def test_sync_without_pending_changes(daemon: Daemon) -> None:

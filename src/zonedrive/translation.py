@@ -91,11 +91,17 @@ class _Catalogue(gettext.GNUTranslations):
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Return a pattern that matches the text with any values in its placeholders."""
+    """Return a pattern that matches the text with any values in its placeholders.
+
+    A value in single quotes must not contain one, so that it is not a text between two commands.
+    """
     parts = _PLACEHOLDER.split(text)
-    parts[::2] = map(re.escape, parts[::2])
-    parts[1::2] = [f"(?P<{name}>{_VALUES.get(name, '.*?')})" for name in parts[1::2]]
-    return re.compile("".join(parts))
+    found = re.escape(parts[0])
+    for before, name, after in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+        is_quoted = before.endswith("'") and after.startswith("'")
+        value = _VALUES.get(name, "[^']*?" if is_quoted else ".*?")
+        found += f"(?P<{name}>{value}){re.escape(after)}"
+    return re.compile(found)
 
 
 @cache

@@ -171,6 +171,12 @@ def test_a_line_with_values_is_translated(german: dict[str, str]) -> None:
          " confirmed",
          "der Browser hat sich angemeldet als jemand, dessen Namen der Dienst nicht nennt, nicht"
          " als bob, und das wurde nicht bestätigt"),
+        ("run 'zonedrive sync'", "führen Sie 'zonedrive sync' aus"),
+        *((line, line) for line in (
+            "run 'zonedrive logoff', then 'zonedrive logon https://x'",
+            "run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart; if that"
+            " service is gone, copy what you need, then run 'zonedrive logoff --discard'",
+        )),
         ("a second signal (SIGTERM) ended it before it was unmounted",
          "ein zweites Signal (SIGTERM) beendete ihn vor dem Aushängen"),
         ("2 of 5 pending changes failed: 1 refused by the service, 1 failed",

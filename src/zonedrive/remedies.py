@@ -119,8 +119,8 @@ def _rows() -> list[Row]:
          _("Ask the administrator of this computer to lift this policy until everything is uploaded"
            " and you have logged off."), ()),
         (rf"^if that service is gone,.*{discard}",
-         _("If that service is gone, copy what you need, and delete what is only on this"
-           " computer."), ()),
+         _("If that service is gone, copy what you need, then log off and delete what is only on"
+           " this computer."), (LOG_OFF,)),
         (rf"resume.*{discard}", _("Let the uploads continue.") + f" {rest}", (RESUME,)),
         (rf"logon.*{discard}", f"{log_on} {rest}", (LOG_ON,)),
         (rf"mount (it|and).*{discard}",

@@ -111,9 +111,9 @@ def test_no_text_of_the_window_names_a_command() -> None:
             "run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart with"
             " --account NAME; if that service is gone, copy what you need from the mount, then run"
             " 'zonedrive logoff --discard'",
-            "Mount it. If that service is gone, copy what you need, and delete what is only on this"
-            " computer.",
-            (MOUNT,),
+            "Mount it. If that service is gone, copy what you need, then log off and delete what is"
+            " only on this computer.",
+            (MOUNT, LOG_OFF),
         ),
         ("see 'zonedrive status'", "The overview shows which and why.", (OVERVIEW,)),
         (

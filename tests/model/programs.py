@@ -129,14 +129,16 @@ class Program:
             file.seek(0)
             file.write(line)
             file.truncate(len(line))
-        self._saved(path, token)
+            number = self._inode(file.fileno())
+        self._saved(path, token, number)
 
     def append(self, path: str, other: str, padding: int) -> None:
         """Append without reading."""
         token, line = self._begin(NOT_READ, padding)
         with (self.folder / path).open("ab", buffering=0) as file:
             file.write(line)
-        self._saved(path, token)
+            number = self._inode(file.fileno())  # a coworker may move the file
+        self._saved(path, token, number)
 
     def aside(self, path: str, other: str, padding: int) -> None:
         """Rename the file without reading it, and write a new one."""
@@ -225,6 +227,10 @@ class Program:
         number = self._number(path)
         with self._lock:
             self._claims.replaced(self.who, path, number)
+
+    def _inode(self, descriptor: int) -> int:
+        """Return the inode number of an open file."""
+        return os.fstat(descriptor).st_ino
 
     def _number(self, path: str) -> int:
         """Return the inode number at a path, or 0."""

@@ -307,7 +307,7 @@ def uncalled(
     """
     found = []
     for who, node in world.deletions:
-        tokens = {head(version.data) for version in node.versions}
+        tokens = {head(each.data) for each in node.versions if world.made_by.get(each.id) != who}
         others = {token for token in tokens if token and claims.saves[token].who != who}
         if others and not _is_called_for(node, calls[who]):
             found.append(f"{node.name}: {who} deleted {sorted(others)}, which no program removed")

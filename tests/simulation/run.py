@@ -330,6 +330,9 @@ class SimulatedProgram(Program):
             # do not know what it contains.
             self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
 
+    def _inode(self, descriptor: int) -> int:
+        return int(self.system.fstat(descriptor).st_ino)
+
     def _flushed(self, path: str, token: str) -> None:
         if self.is_restored:
             return
@@ -807,7 +810,10 @@ class Run:
             await self._sync(name, final=True)
         allowed = {each.draft for each in self._programs.values()}
         waits = any(each.waits for each in self._programs.values())  # a close sends a draft, too
-        allowed = allowed if self._is_published or waits else set()
+        # A file that was sent and then got a name of `local_only` stays there.
+        arguments = (each for step in self.scenario.steps for each in step.arguments)
+        has_local_names = any(map(self._stays, arguments))
+        allowed = allowed if self._is_published or waits or has_local_names else set()
         allowed |= set(LOCAL_NAMES)
         is_restored = any(step.verb == "bring_back" for step in self.scenario.steps)
         for path in self._there():

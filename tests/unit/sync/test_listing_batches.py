@@ -4,6 +4,7 @@ import errno
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import LocalChanges, Merge, Merged
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync import listing_batches
 from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
 
@@ -265,3 +267,21 @@ def test_parked_files_whose_entries_are_in_a_folder_that_left_the_tree(state: Lo
         state.intents.park(900, Revision("1"))  # without an inode
         LocalChanges(state, lambda: True).left(folder)
     assert (inside.remote_parent, outside.remote_parent) == (None, "root")
+
+
+@pytest.mark.parametrize("what", ["unsaved", "open", "local", "bytes", "intent", "request", "sent"])
+def test_a_new_file_whose_bytes_a_full_disk_did_not_take(state: LocalState, what: str) -> None:
+    """Every file that has something else is kept."""
+    every: dict[str, dict[str, Any]] = {
+        "local": {"local": True}, "bytes": {"generation": 7}, "sent": {"remote_id": "1"},
+    }  # fmt: skip
+    fields = every.get(what, {})
+    with state.transaction():
+        inode = state.inodes.add(zone_of(state).ino, "a", Kind.FILE, zone="z", **fields)
+        if what == "intent":
+            state.intents.content(inode.ino, 1, 1, base=None, held=False, due_ns=0)
+        elif what == "request":
+            state.requests.note(PendingRequest(inode.ino, inode.ino, 1, 1, "z", "root", "a", None))
+    if what == "open":
+        state.new_open_file(inode)
+    assert LocalChanges(state, lambda: True).is_unsaved(inode) == (what == "unsaved")

@@ -168,3 +168,22 @@ def test_a_writer_that_follows_a_newer_version_keeps_its_error(
     assert system.pread(reader, 5, 0) == b"first"
     assert error_of(system.close, log) == errno.ENOSPC
     system.close(reader)
+
+
+@pytest.mark.mount("settle=0", "refresh=1000")
+def test_a_truncation_does_not_cut_a_version_that_the_program_has_not_seen(
+    desk: Mounted, system: System
+) -> None:
+    """A coworker has saved the file since the program read it, and no listing has shown that.
+
+    The truncation finds the new version when it fetches the former content.
+    """
+    path: Any = desk.root / "big.bin"
+    file = system.open(path, os.O_RDWR)
+    assert system.pread(file, 5, 0) == BIG[:5]
+    desk.zone.write("big.bin", b"by a coworker\n")
+    assert error_of(system.ftruncate, file, 7) == errno.ESTALE
+    assert error_of(system.close, file) == errno.ESTALE
+    desk.sync()
+    assert path.read_bytes() == desk.zone.read("big.bin") == b"by a coworker\n"
+    assert len(desk.zone.versions("big.bin")) == 2

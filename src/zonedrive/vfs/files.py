@@ -362,19 +362,22 @@ class Files:
     ) -> Session:
         """Return the session that the handle writes to; begin a session if there is none.
 
-        Raises OSError (ESTALE) if the handle may have read an earlier version, and the errors of
-        `WriteSessions.begin`. If `told` is a handle, later closes of its file also raise the error.
+        `told` is the handle of the program, if it is known. Raises OSError (ESTALE) if the handle
+        may have read an earlier version, and the errors of `WriteSessions.begin`. Later closes of
+        the file of `told` also raise the error.
         """
         try:
-            while (session := which.file.session) is None or session.frozen:
-                open_checks.require_current(which.file)
+            while True:
+                # The temporary writer of ftruncate(2) follows the file, but `told` may not.
+                open_checks.require_current((told or which).file)
+                if (session := which.file.session) is not None and not session.frozen:
+                    return session
                 await self.sessions.begin(which.file, truncate=truncate, append=which.append)
         except BaseException as wrong:
             if told is not None:
                 late = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
                 told.file.set_failure(wrong if isinstance(wrong, Exception) else late)
             raise
-        return session
 
     def _end(self, opened: OpenFile) -> None:
         """Store written bytes after the last writer has closed the file.

@@ -14,6 +14,7 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import System
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
+from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.spool import Spool
 
 BIG = world.SEED["big.bin"]
@@ -118,20 +119,59 @@ def test_a_truncation_by_name_is_reported_once(desk: Mounted, system: System) ->
 def test_several_programs_write_the_file(desk: Mounted, system: System) -> None:
     """The change of one of them failed, and a later change of another one is saved."""
     path: Any = desk.root / "big.bin"
-    one, other, reader = (system.open(path, flags) for flags in (os.O_RDWR, os.O_WRONLY, 0))
+    flags = (os.O_RDWR, os.O_RDWR, os.O_WRONLY, os.O_RDONLY)
+    one, mapping, other, reader = (system.open(path, each) for each in flags)
     with desk.deployment.faulty(down=True):
         assert error_of(system.pwrite, one, b"one", 0) == errno.ENETUNREACH
-        # The pages of a mapping are written through any descriptor that was mapped.
-        assert error_of(system.close, system.dup(other)) == errno.ENETUNREACH
-        system.close(system.dup(reader))
+    # The pages of a mapping are written through any descriptor that was mapped.
+    assert error_of(system.fsync, mapping) == errno.ENETUNREACH
+    for file in (other, reader):
+        system.fsync(file)
+        system.close(system.dup(file))
     back(desk)
     assert system.pread(reader, 9, 0) == BIG[:9]
-    system.pwrite(other, b"other", 0)
-    for file in (one, other, reader):
-        assert system.pread(reader, 9, 0) == b"other" + BIG[5:9]
+    later = system.open(path, os.O_RDWR)
+    for file in (other, later):
+        system.pwrite(file, b"other", 0)
+        system.close(file)
+    for file in (one, mapping):
+        assert error_of(system.close, system.dup(file)) == errno.ENETUNREACH
+    system.pwrite(mapping, b"mapped", 0)
+    for file in (one, mapping, reader):
+        assert system.pread(reader, 9, 0) == b"mapped" + BIG[6:9]
         system.close(file)
     desk.sync()
-    assert desk.zone.read("big.bin") == b"other" + BIG[5:]
+    assert desk.zone.read("big.bin") == b"mapped" + BIG[6:]
+
+
+@pytest.mark.parametrize("change", ["write", "truncate"])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_change_of_another_program_does_not_end_the_error(
+    desk: Mounted, system: System, change: str, is_begun: bool
+) -> None:
+    """A program that cannot be reading the file gets its own errors only, and no other one does."""
+    path: Any = desk.root / "big.bin"
+    one, other, reader = (system.open(path, flags) for flags in (os.O_WRONLY, os.O_RDWR, 0))
+    if is_begun:
+        system.pwrite(other, b"begun", 0)
+    with full_disk(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EncryptedFile, "truncate", Spool.require_room)
+        assert error_of(CHANGES[change][1], system, one) == errno.ENOSPC
+    system.pwrite(other, b"other", 0)
+    for file in (other, reader):
+        system.fsync(file)
+        system.close(file)
+    assert error_of(system.close, one) == errno.ENOSPC
+    assert path.read_bytes() == b"other" + BIG[5:]
+
+
+def test_a_truncation_to_the_same_size_ends_the_error(desk: Mounted, system: System) -> None:
+    """It succeeds, as any truncation."""
+    file = system.open(desk.root / "big.bin", os.O_RDWR)
+    with full_disk():
+        assert error_of(system.pwrite, file, b"new", 0) == errno.ENOSPC
+    system.ftruncate(file, len(BIG))
+    system.close(file)
 
 
 @pytest.mark.mount("close=wait")
@@ -187,3 +227,16 @@ def test_a_truncation_does_not_cut_a_version_that_the_program_has_not_seen(
     desk.sync()
     assert path.read_bytes() == desk.zone.read("big.bin") == b"by a coworker\n"
     assert len(desk.zone.versions("big.bin")) == 2
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_a_truncation_of_a_superseded_version(desk: Mounted, system: System) -> None:
+    """The close reports the error, as after a write."""
+    path: Any = desk.root / "big.bin"
+    file = system.open(path, os.O_RDWR)
+    assert system.pread(file, 5, 0) == BIG[:5]
+    desk.zone.write("big.bin", b"by a coworker\n")
+    time.sleep(2)
+    assert path.read_bytes() == b"by a coworker\n"
+    assert error_of(system.ftruncate, file, 7) == errno.ESTALE
+    assert error_of(system.close, file) == errno.ESTALE

@@ -4,6 +4,7 @@ A generation is one saved state of a file's local bytes. INVARIANT: the bytes of
 never change; a new writer works on a private copy until the file is closed.
 """
 
+import copy
 import errno
 import os
 import time
@@ -143,15 +144,6 @@ class OpenFile:
         """Return True if reads fail because the service no longer has this version."""
         return self.reader is not None and self.reader[1].version_gone
 
-    def set_failure(self, error: Exception | None) -> None:
-        """Set the error that later calls of close(2) and fsync(2) on the present handles raise.
-
-        All handles get the error, because the kernel writes the pages of a mapping through any
-        handle that was mapped.
-        """
-        for handle in self.handles:
-            handle.failure = error
-
     def close(self) -> None:
         """Close the local generation and the reader of the service's bytes, if they are open."""
         self.close_local()
@@ -178,13 +170,38 @@ class Handle(msgspec.Struct, eq=False):
     flags: int = 0  # flags of open(2)
     emptied: bool = False  # True if the program has truncated the file to size 0 through the handle
     guarded: bool | None = None  # True if the setting `guard` names the program; None: not checked
-    # Error of the last change of the file since the open, if no session could begin for the change.
-    failure: Exception | None = None
+    failure: Exception | None = None  # error of the last change, see `reporting`
 
-    def require_begun(self) -> None:
-        """Raise the error because of which no session could begin for the last change."""
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Let later calls of close(2) and fsync(2) raise the error of a change, the `with` block.
+
+        The kernel writes the pages of a mapping through any handle that was mapped. After an error
+        of a handle that can be mapped, the other handles that can be mapped also get the error.
+        """
+        try:
+            yield
+        except BaseException as wrong:
+            late = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            # A copy has no traceback, which would refer to the bytes of the write.
+            failure = copy.copy(wrong) if isinstance(wrong, Exception) else late
+            self.failure = failure
+            for handle in self.file.handles:
+                if self.readable and handle.readable and handle.writable:
+                    handle.failure = failure
+            raise
+
+    def succeeded(self) -> None:
+        """After a change through the handle, clear its error, also on handles that share it."""
+        failure, self.failure = self.failure, None
+        for handle in self.file.handles:
+            if handle.failure is failure:
+                handle.failure = None
+
+    def require_succeeded(self) -> None:
+        """Raise the error of the last change through the handle."""
         if self.failure is not None:
-            raise self.failure.with_traceback(None)
+            raise copy.copy(self.failure)
 
     def move_to(self, file: OpenFile) -> None:
         """Move the handle to another `OpenFile` of the same inode."""

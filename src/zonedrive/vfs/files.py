@@ -137,14 +137,14 @@ class Files:
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.
 
-        Also raises the error of the last change of the file if no session could begin for it.
+        Also raises the error of the last change through the handle, see `Handle.reporting`.
         With the setting `close = wait`, also wait for the upload, and raise its error.
         """
         which = self._handles[handle]
         opened, session = which.file, which.file.session
         if not which.writable:
             return
-        which.require_begun()
+        which.require_succeeded()
         if session is None:
             return
         # A shell that redirects to a file truncates it, and closes a duplicate of the descriptor
@@ -180,7 +180,7 @@ class Files:
         """
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
-        self._handles[handle].require_begun()
+        self._handles[handle].require_succeeded()
         if session is not None:
             await self.sessions.save(opened, sync=True)
         elif (inode := self._state.inodes.find(opened.ino)) is not None:
@@ -258,7 +258,8 @@ class Files:
             raise
 
     async def _write(self, which: Handle, offset: int, data: bytes) -> int:
-        session = await self._session(which, told=which)
+        with which.reporting():
+            session = await self._session(which)
         which.file.pages = True
         known = offset + len(data)  # end of the file for the kernel
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
@@ -266,26 +267,40 @@ class Files:
         open_checks.require_fitting(offset + len(data))
         session.written = True
         session.changed(offset)
-        with session.storing():
+        with which.reporting(), session.storing():
             self._state.spool.require_room(len(data))
             session.file.pwrite(offset, data)
         session.refused = 0
-        which.file.set_failure(None)
+        which.succeeded()
         which.file.told.size = max(which.file.told.size, known)
         if which.number != which.file.number:  # the kernel wrote into pages of the earlier version
             self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
+    def require_current(self, handle: int) -> None:
+        """Raise OSError (ESTALE) before ftruncate(2) if a newer version has superseded the file.
+
+        Later closes of the handle also raise the error.
+        """
+        which = self._handles[handle]
+        with which.reporting():
+            open_checks.require_current(which.file)
+
     async def truncate(self, inode: Inode, size: int, handle: int | None = None) -> None:
         """Set the size of a file to `size` bytes; new bytes are zeros.
 
-        `handle` is the handle of ftruncate(2), or None for truncate(2). Raises PermissionError,
-        FileNotFoundError, and the errors of `write`.
+        `handle` is the handle of ftruncate(2), whose version is current, or None for truncate(2).
+        Raises PermissionError, FileNotFoundError, and the errors of `write`.
         """
-        if handle is not None:
-            open_checks.require_current(self._handles[handle].file)
-            self._handles[handle].emptied |= not size
+        told = None if handle is None else self._handles[handle]
+        if told is not None:
+            told.emptied |= not size
+        await self._truncate(inode, size, told)
+        if told is not None:
+            told.succeeded()
+
+    async def _truncate(self, inode: Inode, size: int, told: Handle | None) -> None:
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
@@ -300,11 +315,11 @@ class Files:
         writer = self._attach(inode, os.O_WRONLY, keep_cache=False).handle
         which = self._handles[writer]
         try:
-            told = None if handle is None else self._handles[handle]
-            await self._session(which, truncate=size == 0, told=told)
-            self.sessions.cut(which.file, size)
+            with contextlib.nullcontext() if told is None else told.reporting():
+                await self._session(which, truncate=size == 0, told=told)
+                self.sessions.cut(which.file, size)
             # A program that empties its open file writes next, so that is saved at its close.
-            if was_saved and (size or handle is None):
+            if was_saved and (size or told is None):
                 await self.sessions.save(which.file)
         finally:
             await self.release(writer)
@@ -362,22 +377,15 @@ class Files:
     ) -> Session:
         """Return the session that the handle writes to; begin a session if there is none.
 
-        `told` is the handle of the program, if it is known. Raises OSError (ESTALE) if the handle
-        may have read an earlier version, and the errors of `WriteSessions.begin`. Later closes of
-        the file of `told` also raise the error.
+        `told` is the program's handle if `which` is a temporary one. Raises OSError (ESTALE) if the
+        program may have read an earlier version, and the errors of `WriteSessions.begin`.
         """
-        try:
-            while True:
-                # The temporary writer of ftruncate(2) follows the file, but `told` may not.
-                open_checks.require_current((told or which).file)
-                if (session := which.file.session) is not None and not session.frozen:
-                    return session
-                await self.sessions.begin(which.file, truncate=truncate, append=which.append)
-        except BaseException as wrong:
-            if told is not None:
-                late = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-                told.file.set_failure(wrong if isinstance(wrong, Exception) else late)
-            raise
+        while True:
+            # The temporary writer of ftruncate(2) follows the file, but `told` may not.
+            open_checks.require_current((told or which).file)
+            if (session := which.file.session) is not None and not session.frozen:
+                return session
+            await self.sessions.begin(which.file, truncate=truncate, append=which.append)
 
     def _end(self, opened: OpenFile) -> None:
         """Store written bytes after the last writer has closed the file.

@@ -233,7 +233,6 @@ class WriteSessions:
             local_operations.shrink_content(self._state, inode, session, size)
             session.file.truncate(size)
         session.refused = 0
-        opened.set_failure(None)
         opened.told.size = size
         reached(Place.BYTES_CUT)
 

@@ -256,6 +256,8 @@ class FileSystem:
         state = self._state
         if ino >= VIRTUAL:
             return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
+        if size is not None and handle is not None:
+            self._files.require_current(handle)
         inode = state.inode_for(ino)
         owner = state.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):

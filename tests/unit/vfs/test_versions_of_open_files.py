@@ -1,8 +1,11 @@
 """Several handles on one file with changing versions: the bytes that each handle gets."""
 
+import contextlib
 import errno
+import gc
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import cast
@@ -266,6 +269,46 @@ async def test_pages_of_a_write_that_takes_too_long_are_not_used(
     with pytest.raises(TimeoutError) as late:
         await office.files.flush(mapping)
     assert late.value.errno == errno.ETIMEDOUT
+
+
+class Data(bytearray):
+    """Bytes to which weak references are possible."""
+
+
+async def test_an_error_for_the_close_does_not_keep_the_bytes(office: Office) -> None:
+    """The bytes are freed when the failed write returns, and not at the close."""
+    await office.save(b"former")
+    handle = await office.open(os.O_RDWR)
+    data = Data(b"FORMER")
+    freed = weakref.ref(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WriteSessions, "begin", _refuse)
+        with contextlib.suppress(OSError):
+            await office.files.write(handle, 0, cast(bytes, data))
+    del data
+    gc.collect()
+    assert freed() is None
+    with pytest.raises(OSError, match="No space"):
+        await office.files.flush(handle)
+
+
+async def test_the_log_names_a_failed_change_at_the_close(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A truncation is made through a temporary handle, whose close is not logged."""
+    caplog.set_level("INFO")
+    await office.save(b"former")
+    handle = await office.open(os.O_RDWR)
+    monkeypatch.setattr(WriteSessions, "begin", _refuse)
+    with pytest.raises(OSError, match="No space"):
+        await office.files.truncate(office.inode, 3, handle)
+    assert "closed after a failed write" not in caplog.text
+    await office.files.release(handle)
+    assert caplog.text.count("closed after a failed write") == 1
+
+
+async def _refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 async def test_a_write_only_handle_follows_the_file(office: Office) -> None:

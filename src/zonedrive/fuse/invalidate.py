@@ -10,6 +10,8 @@ closed.
 
 import errno
 import logging
+import threading
+from functools import partial
 
 import pyfuse3
 import trio
@@ -25,13 +27,36 @@ THREADS = 4
 BATCH = 256
 
 
+class _Pages:
+    """Inodes whose cached pages a thread is dropping, at most one thread per inode.
+
+    The call waits for pages that the kernel is reading, and in other threads it would wait too.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._again: dict[int, bool] = {}  # by ino: True if the call must be repeated
+
+    def begin(self, ino: int) -> bool:
+        """Return True if no thread is in the call for the inode; otherwise request a repetition."""
+        with self._lock:
+            is_free = ino not in self._again
+            self._again[ino] = not is_free
+            return is_free
+
+    def end(self, ino: int) -> bool:
+        """Record the end of the call; return True if it must be repeated."""
+        with self._lock:
+            return self._again.pop(ino)
+
+
 async def run(source: "trio.MemoryReceiveChannel[Invalidation]", supervisor: Supervisor) -> None:
     """Send the invalidations from `source` to the kernel until the source ends.
 
     A task that runs this function can be cancelled at any time.
     """
     limit = trio.CapacityLimiter(THREADS)
-    free = trio.Semaphore(THREADS)
+    free, pages = trio.Semaphore(THREADS), _Pages()
     async with trio.open_nursery() as nursery:
         async for first in source:
             batch = [first]
@@ -41,30 +66,48 @@ async def run(source: "trio.MemoryReceiveChannel[Invalidation]", supervisor: Sup
                 except (trio.WouldBlock, trio.EndOfChannel):
                     break
             await free.acquire()
-            nursery.start_soon(supervisor.job, Task.INVALIDATION, _pass_on, batch, free, limit)
+            call = partial(_pass_on, batch, pages, free, limit)
+            nursery.start_soon(supervisor.job, Task.INVALIDATION, call)
 
 
 async def _pass_on(
-    batch: list[Invalidation], free: trio.Semaphore, limit: trio.CapacityLimiter
+    batch: list[Invalidation], pages: _Pages, free: trio.Semaphore, limit: trio.CapacityLimiter
 ) -> None:
-    try:
-        # Not abandoned on cancellation: a thread that outlived the session would use freed memory.
-        await trio.to_thread.run_sync(_invalidate_all, batch, limiter=limit)
-    finally:
-        free.release()
-
-
-def _invalidate_all(batch: list[Invalidation]) -> None:
-    for change in dict.fromkeys(batch):
+    while True:
         try:
-            _invalidate(change)
-        except OSError as refused:
-            # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
-            # The other numbers occur while a session is ending.
-            if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
-                log.warning("the kernel rejected %s of inode %d (%s)", *_told(change), refused)
-        except Exception:  # the other invalidations are still sent
-            log.exception("cannot send %s of inode %d to the kernel", *_told(change))
+            # Not abandoned on cancellation: a thread that outlived the session would use freed
+            # memory.
+            batch = await trio.to_thread.run_sync(_invalidate_all, batch, pages, limiter=limit)
+        finally:
+            free.release()
+        if not batch:
+            return
+        await free.acquire()  # after the batches that wait for a thread
+
+
+def _invalidate_all(batch: list[Invalidation], pages: _Pages) -> list[Invalidation]:
+    """Send a batch to the kernel; return the invalidations that must be repeated."""
+    again: list[Invalidation] = []
+    for change in dict.fromkeys(batch):
+        if not isinstance(change, InodeChanged) or change.attr_only:
+            _send(change)
+        elif pages.begin(change.ino):
+            _send(change)
+            if pages.end(change.ino):
+                again.append(change)
+    return again
+
+
+def _send(change: Invalidation) -> None:
+    try:
+        _invalidate(change)
+    except OSError as refused:
+        # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
+        # The other numbers occur while a session is ending.
+        if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
+            log.warning("the kernel rejected %s of inode %d (%s)", *_told(change), refused)
+    except Exception:  # the other invalidations are still sent
+        log.exception("cannot send %s of inode %d to the kernel", *_told(change))
 
 
 def _told(change: Invalidation) -> tuple[str, int]:

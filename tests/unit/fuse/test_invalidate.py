@@ -1,9 +1,12 @@
 """Invalidations that do not reach the kernel, because there is no session."""
 
 import math
+import threading
 
+import pyfuse3
 import pytest
 import trio
+import trio.testing
 
 from zonedrive.fuse import invalidate
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
@@ -26,3 +29,36 @@ async def test_the_log_has_no_names(caplog: pytest.LogCaptureFixture) -> None:
         assert f"cannot send {kind} of inode {NO_NUMBER} to the kernel" in caplog.text
     assert "secret" not in caplog.text
     caplog.clear()
+
+
+async def test_a_call_that_waits_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is reading a page of inode 7, whose pages must be dropped again and again.
+
+    The pages of other inodes are dropped meanwhile, and those of inode 7 once more afterwards.
+    """
+    calls: list[int] = []
+    is_waiting, is_read, others = trio.Event(), threading.Event(), trio.Event()
+
+    def wait(ino: int, _: bool) -> None:
+        calls.append(ino)
+        trio.from_thread.run_sync((is_waiting if ino == 7 else others).set)
+        if ino == 7:
+            is_read.wait()
+
+    monkeypatch.setattr(pyfuse3, "invalidate_inode", wait)
+    send, source = trio.open_memory_channel[Invalidation](math.inf)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(invalidate.run, source, Supervisor())
+        try:
+            for _ in range(3 * invalidate.THREADS):
+                send.send_nowait(InodeChanged(7, attr_only=False))
+                await trio.testing.wait_all_tasks_blocked()  # one batch each
+            send.send_nowait(InodeChanged(8, attr_only=False))
+            with trio.fail_after(20):
+                await is_waiting.wait()
+                await others.wait()
+            assert sorted(calls) == [7, 8]
+        finally:
+            is_read.set()
+            send.close()
+    assert calls.count(7) > 1

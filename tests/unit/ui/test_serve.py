@@ -10,6 +10,8 @@ import pytest
 import uvicorn
 
 from zonedrive.desktop import mounts
+from zonedrive.errors import ZonedriveError
+from zonedrive.logon.browser import request_check
 from zonedrive.paths import AccountPaths, private_dir, runtime_dir
 from zonedrive.ui import serve
 from zonedrive.ui.access import START, Keys
@@ -75,3 +77,18 @@ def test_the_socket_is_no_daemons_socket(path: Path) -> None:
     for each in (path, daemon):
         each.touch()
     assert daemon != path and mounts.sockets() == [daemon]
+
+
+def test_without_owners_of_connections_no_window_opens(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where every connection would be aborted, the command and a notification say why."""
+    notified: list[str] = []
+    monkeypatch.setattr(request_check, "SOCK_DIAG_BY_FAMILY", 99)
+    monkeypatch.setattr(serve, "_notify", notified.append)
+    monkeypatch.setattr(serve, "_serve", lambda *_: pytest.fail("the window opened"))
+    for browser in (True, False):
+        with pytest.raises(ZonedriveError, match="does not tell which user") as refused:
+            serve.run("/", browser=browser)
+        assert "restart the computer" in refused.value.remedy
+    assert notified == [f"T{refused.value.line()[1:]}."]

@@ -7,6 +7,9 @@ the other end of a connection.
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
 programs that run as root forward the traffic of other users (proxies, container port forwarders),
 so a connection of root may come from any user.
+
+A server calls `require_owners` before it starts: otherwise, where the kernel names no owner, it
+would reject the user's own browser without a message.
 """
 
 import os
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 import trio
+
+from zonedrive.errors import ZonedriveError
 
 # The query for one socket has the same cost whatever the number of sockets. /proc/net/tcp has a
 # row for each socket, and another user can make thousands of them. See sock_diag(7).
@@ -32,6 +37,7 @@ ANSWER: Final = struct.Struct("=xB2x 48x 12xII")  # inet_diag_msg: state, owner,
 PIECE: Final = 4096
 CLOSED: Final = 0  # inode number of a closed socket, for which the kernel may show root as owner
 ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT = 1, 4, 5, 8  # states of a TCP socket
+CONNECT_SECONDS: Final = 10.0
 USERS: Final = Path("/proc/self/uid_map")
 ALL_USERS: Final = ["0", "0", "4294967295"]
 NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
@@ -43,6 +49,24 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
     """Return True if a page of the server at `host` sent the request; `host` includes the port."""
     site = headers.get(b"sec-fetch-site", b"same-origin")
     return headers.get(b"origin") == f"http://{host}".encode() and site == b"same-origin"
+
+
+def require_owners(*, remedy: str) -> None:
+    """Raise ZonedriveError with `remedy` if the kernel does not name the owner of a connection.
+
+    That is so if a module of the kernel is missing, as after an upgrade without a restart, and in
+    some sandboxes and user namespaces.
+    """
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), CONNECT_SECONDS) as browser,
+    ):
+        if owner(browser.getsockname(), browser.getpeername()) is None:
+            raise ZonedriveError(
+                "the kernel does not tell which user a connection belongs to, so that other users"
+                " cannot be kept out",
+                remedy=remedy,
+            )
 
 
 def is_this_user(connection: trio.socket.SocketType) -> bool:

@@ -26,6 +26,7 @@ from zonedrive.logon import wire
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.browser.listener import Listener, listening
 from zonedrive.logon.browser.page import Verdict
+from zonedrive.logon.browser.request_check import require_owners
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.remedies import message_in_window
 from zonedrive.remote.profiles.operations import SignOn
@@ -36,6 +37,10 @@ LONGEST_REASON = 200  # characters
 STRANGER = (
     "a connection to this sign-on was refused, as it does not belong to this user; if the browser"
     " runs on another machine or in a container, use --no-browser"
+)
+STRANGER_ELSEWHERE = (
+    "a connection to this sign-on was refused, as it does not belong to this user or its owner is"
+    " unknown; if it was your browser, paste the address that the browser ends at"
 )
 
 Take = Callable[[str], str]
@@ -129,12 +134,18 @@ class Browser:
 
         `where` is the chosen method, or a URL from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
-        long, BadAnswer if the returned fields are not usable, and the errors that `logon` raises.
+        long, BadAnswer if the returned fields are not usable, ZonedriveError if other users of
+        this machine could not be kept out, and the errors that `logon` raises.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:
             raise BadAnswer("the service does not name its organization, which a sign-on needs")
-        async with listening(partial(self.person.warn, STRANGER)) as listener:
+        if self.person.here:
+            require_owners(
+                remedy="restart the computer if its kernel was upgraded; otherwise use --no-browser"
+            )
+        stranger = STRANGER if self.person.here else STRANGER_ELSEWHERE
+        async with listening(partial(self.person.warn, stranger)) as listener:
             try:
                 address = await self._address(access, needs, where, way, listener.redirect)
                 listener.lead_to(address)

@@ -16,6 +16,7 @@ import trio
 import trio.testing
 
 from tests.harness import intruder
+from zonedrive.errors import ZonedriveError
 from zonedrive.logon.browser import listener, request_check
 from zonedrive.logon.browser.listener import LARGEST, Listener, listening
 from zonedrive.logon.browser.page import Verdict
@@ -421,7 +422,11 @@ def test_a_kernel_without_the_query_knows_no_owner(
     with monkeypatch.context() as patch:
         patch.setattr(request_check, "SOCK_DIAG_BY_FAMILY", 99)
         assert pair.owner() is None
+        with pytest.raises(ZonedriveError, match="does not tell") as refused:
+            request_check.require_owners(remedy="use another computer")
+        assert refused.value.remedy == "use another computer"
     assert pair.owner() == os.geteuid()
+    request_check.require_owners(remedy="")
 
 
 def test_unmapped_users_of_a_namespace(

@@ -2,14 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+import trio
 
 from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Desk, refuse, say
 from tests.unit.logon.conftest import Person as Credentials
 from zonedrive import errors
 from zonedrive.logon import wire
+from zonedrive.logon.browser import request_check, signon
 from zonedrive.logon.browser.signon import Browser
 from zonedrive.logon.flow import Flow, LoggedOn
 from zonedrive.logon.wire import Offer, Requirements
@@ -134,6 +137,35 @@ async def test_the_form_of_the_answer(desk: Desk, here: bool, fragment: str) -> 
     with pytest.raises(errors.CredentialsRefused):
         await run(desk, prompt, SignOn({"token": "{answer.token}"}))
     assert desk.queries[0]["fragmentResponse"] == fragment  # type: ignore[attr-defined]
+
+
+async def test_without_owners_of_connections_no_browser_opens(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the browser's connections would be refused, the error names --no-browser, which works.
+
+    A browser on this machine then ends at an address that does not answer, and a line says so.
+    """
+    monkeypatch.setattr(request_check, "SOCK_DIAG_BY_FAMILY", 99)
+    prompt = BrowserPrompt(CORP)
+    prepared(desk, prompt)
+    prompt.here = True
+    with pytest.raises(errors.ZonedriveError, match="does not tell which user") as refused:
+        await run(desk, prompt)
+    assert "--no-browser" in refused.value.remedy
+    assert not prompt.shown
+    prompt.here = False
+    guide = prompt.guide
+
+    async def guided(name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        port = urlsplit(prompt.redirect).port or 0
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            assert await stream.receive_some() == b""
+        await guide(name, address, back, take)
+
+    monkeypatch.setattr(prompt, "guide", guided)
+    await run(desk, prompt)
+    assert prompt.complaints == [signon.STRANGER_ELSEWHERE]
 
 
 async def test_where_it_is_required(desk: Desk) -> None:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import functools
 import os
+import pwd
 import re
 import shlex
 import stat
@@ -367,21 +368,43 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def require_own_folders(paths: AccountPaths) -> None:
-    """Raise ForeignFolder if a folder that zonedrive needs belongs to another user.
+    """Raise ForeignFolder if a folder that zonedrive needs belongs to another user."""
+    for folder in _folders(paths):
+        require_own_folder(folder)
+
+
+def require_own_folder(folder: Path) -> None:
+    """Raise ForeignFolder if `folder` belongs to another user.
 
     Root may own a folder. Any other owner could replace the files that this user stores there. The
     owner of a missing or unreachable folder is that of its nearest reachable parent.
     """
-    for folder in _folders(paths):
-        for above in (folder, *folder.parents):
-            with contextlib.suppress(OSError):
-                if above.stat().st_uid not in (0, os.geteuid()):
-                    way = _way_around(above).removeprefix("move it away, or ")
-                    raise ForeignFolder(
-                        f"{above} belongs to another user, as 'su' or 'sudo -E' leave it",
-                        remedy=f"log in with 'su -' or 'sudo -i', or {way}",
-                    )
-                break
+    for above in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            if above.stat().st_uid not in (0, os.geteuid()):
+                raise _foreign(above)
+            break
+
+
+def _foreign(folder: Path) -> ForeignFolder:
+    """Return the error for `folder`, which belongs to another user.
+
+    In this user's home folder, that is so after the user id changed, or after a backup was restored
+    with another owner. Elsewhere, the environment of another user's shell names the folder. The
+    variable HOME may be of that shell, too.
+    """
+    way = _way_around(folder).removeprefix("move it away, or ")
+    with contextlib.suppress(KeyError):  # a user id without an entry
+        own_home = Path(pwd.getpwuid(os.geteuid()).pw_dir)
+        if own_home.parent != own_home and folder.is_relative_to(own_home):
+            return ForeignFolder(
+                f"{folder} belongs to another user",
+                remedy=f"run 'sudo chown -R USER FOLDER' if the files in it are yours, or {way}",
+            )
+    return ForeignFolder(
+        f"{folder} belongs to another user, as 'su' or 'sudo -E' leave it",
+        remedy=f"log in with 'su -' or 'sudo -i', or {way}",
+    )
 
 
 def _folders(paths: AccountPaths) -> Iterator[Path]:

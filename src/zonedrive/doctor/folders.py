@@ -30,6 +30,7 @@ from zonedrive.paths import (
     obstacle,
     policy_folders,
     quoted,
+    require_own_folder,
     require_own_folders,
     require_policy_folders,
     runtime_dir,
@@ -273,6 +274,10 @@ def database(facts: DoctorFacts) -> CheckResult | None:
 
 def _unfit(folder: Path) -> CheckResult | None:
     """Return a failed result if the folder is not writable or not private, else None."""
+    try:
+        require_own_folder(folder)
+    except ForeignFolder as wrong:
+        return bad("it belongs to another user", wrong.remedy, here=wrong.line())
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return bad(
             "it cannot be written: its disk is read-only",

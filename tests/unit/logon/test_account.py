@@ -1,7 +1,9 @@
 """Account data that a logon stores for later commands."""
 
 import os
+import pwd
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -75,6 +77,33 @@ def test_an_account_in_a_folder_of_another_user_is_refused(
     assert "su -" in refused.value.remedy and f"XDG_{base}_HOME" in refused.value.remedy
     found = folders.home(DoctorFacts(paths, dict))
     assert found is not None and not found.ok and found.here == refused.value.line()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_remedy_for_a_folder_of_another_user(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """In the user's own home, the folder is the user's of before; elsewhere, the shell is wrong.
+
+    The variable HOME is no evidence, and the remedy of each check is the same.
+    """
+    home = tmp_path if is_own else tmp_path / "other"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: SimpleNamespace(pw_dir=str(home)))
+    ALICE.save(paths)
+    for folder in (paths.state.parent, paths.state, paths.outgoing):
+        folder.mkdir(exist_ok=True)
+        os.chown(folder, 4711, 4711)
+    with pytest.raises(ForeignFolder) as refused:
+        Account.load(paths)
+    remedy = refused.value.remedy
+    assert ("sudo chown -R" in remedy, "su -" in remedy) == (is_own, not is_own)
+    assert ("as 'su'" in refused.value.message) is not is_own
+    facts = DoctorFacts(paths, dict)
+    assert [check and check.remedy for check in (folders.home(facts), folders.state(facts))] == [
+        remedy, remedy,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -408,7 +408,10 @@ def _foreign(folder: Path) -> ForeignFolder:
 
 
 def _folders(paths: AccountPaths) -> Iterator[Path]:
-    """Yield the folders that zonedrive needs, except those whose paths are unknown."""
+    """Yield the folders that zonedrive needs, except those whose paths are unknown.
+
+    Raises ForeignFolder if another user created this user's folder below the folder of a policy.
+    """
     finders: tuple[Callable[[], Path], ...] = (
         lambda: config_file().parent,
         lambda: paths.outgoing,
@@ -416,8 +419,13 @@ def _folders(paths: AccountPaths) -> Iterator[Path]:
         runtime_dir,
     )
     for find in finders:
-        with contextlib.suppress(NoHomeDirectory):  # raised by code that needs the folder
-            yield find()
+        try:
+            folder = find()
+        except ForeignFolder:
+            raise
+        except NoHomeDirectory:  # raised by code that needs the folder
+            continue
+        yield folder
 
 
 def note_state_dir() -> None:

@@ -140,7 +140,8 @@ def test_no_command_uses_an_account_of_another_user(
     for command in (
         ["new-credentials"], ["password", "--password-stdin"], ["zones"], ["users", "list"],
         ["tokens", "list"], ["tokens", "create", "backup", "--password-stdin"], ["trash"],
-        ["status"], ["conflicts"], ["pause"], ["mount", str(machine.folder / "there")], ["logoff"],
+        ["status"], ["status", "--metrics"], ["status", "--metrics", "--account", "default"],
+        ["conflicts"], ["pause"], ["mount", str(machine.folder / "there")], ["logoff"],
         ["logoff", "--discard"],
     ):  # fmt: skip
         ended = run(*command, text=PASSWORD)

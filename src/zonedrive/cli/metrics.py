@@ -15,7 +15,12 @@ from typing import Any
 from zonedrive import __version__
 from zonedrive.cli import control_client
 from zonedrive.errors import ConfigError, StoreError, ZonedriveError
-from zonedrive.paths import AccountPaths, unmoved_accounts
+from zonedrive.paths import (
+    DEFAULT_ACCOUNT,
+    AccountPaths,
+    require_own_folders,
+    unmoved_accounts,
+)
 
 ASK_SECONDS = 5.0
 STATES = ("online", "offline", "logon-required", "unmounted", "died", "unknown")
@@ -151,13 +156,17 @@ class Metrics:
 def of_accounts(account: str | None) -> str:
     """Return the metrics of `account` (None: of all accounts) in the Prometheus text format.
 
-    Raises NotLoggedOn if `account` is not logged on.
+    Raises NotLoggedOn if `account` is not logged on, and ForeignFolder if a folder of zonedrive
+    belongs to another user.
     """
+    require_own_folders(AccountPaths(account or DEFAULT_ACCOUNT))
     if account is not None:
         control_client.require_logon(account)
     metrics = Metrics()
     unmoved = unmoved_accounts() if account is None else []
     listed = [AccountPaths(account)] if account is not None else control_client.accounts()
+    for paths in listed:
+        require_own_folders(paths)
     for paths in listed:
         if paths not in unmoved:
             metrics.collect(paths)

@@ -89,6 +89,21 @@ def test_all_accounts_or_one(measured: StandIn) -> None:
     assert one["zonedrive_up work"] == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("options", [[], ["--account", "default"], ["--account", "work"]])
+def test_metrics_of_another_users_accounts_are_refused(options: list[str]) -> None:
+    """Folders of another user have accounts of that user, as every command says."""
+    log_on()
+    work = log_on("work")
+    os.chown(work.state, 4711, 4711)
+    if "default" in options:
+        assert "default" in run("status", "--metrics", *options).stdout
+        os.chown(work.state.parent / "default", 4711, 4711)
+    ended = run("status", "--metrics", *options)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "belongs to another user" in ended.stderr
+
+
 def test_without_accounts_only_the_version_is_printed() -> None:
     """A machine without a logon is no failure for the collector."""
     ended = run("status", "--metrics")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+import zonedrive.paths
 from zonedrive import config
 from zonedrive.doctor import folders
 from zonedrive.doctor.facts import DoctorFacts
@@ -77,6 +78,21 @@ def test_an_account_in_a_folder_of_another_user_is_refused(
     assert "su -" in refused.value.remedy and f"XDG_{base}_HOME" in refused.value.remedy
     found = folders.home(DoctorFacts(paths, dict))
     assert found is not None and not found.ok and found.here == refused.value.line()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_policy_folder_of_another_user_is_refused(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user may have created this user's folder below the policy's folder for caches."""
+    ALICE.save(paths)
+    own = tmp_path / "policy" / str(os.geteuid())
+    own.mkdir(parents=True)
+    monkeypatch.setattr(zonedrive.paths, "policy_folders", lambda: {"cache_dir": own.parent})
+    assert Account.load(paths) == ALICE
+    os.chown(own, 4711, 4711)
+    with pytest.raises(ForeignFolder, match="is not a folder of this user"):
+        Account.load(paths)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")

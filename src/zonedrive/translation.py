@@ -19,6 +19,9 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _VALUES = {"n": "[0-9]+", "verb": "is|are"}
 """Patterns of placeholder values, by placeholder name; other placeholders accept any value."""
 
+_QUOTED = r"(?:[^']|(?<= )'[^']*'(?![^ ']))*?"
+"""Pattern of a command in single quotes, in which words may be quoted."""
+
 _JOINED = (
     re.compile(r"(.+?)(; )(.+)"),
     re.compile(r"(.+)( \()(.+)(\))"),
@@ -93,13 +96,14 @@ class _Catalogue(gettext.GNUTranslations):
 def _pattern(text: str) -> re.Pattern[str]:
     """Return a pattern that matches the text with any values in its placeholders.
 
-    A value in single quotes must not contain one, so that it is not a text between two commands.
+    A value in single quotes contains none but those of whole words, so that it is not a text
+    between two commands.
     """
     parts = _PLACEHOLDER.split(text)
     found = re.escape(parts[0])
     for before, name, after in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
         is_quoted = before.endswith("'") and after.startswith("'")
-        value = _VALUES.get(name, "[^']*?" if is_quoted else ".*?")
+        value = _VALUES.get(name, _QUOTED if is_quoted else ".*?")
         found += f"(?P<{name}>{value}){re.escape(after)}"
     return re.compile(found)
 

@@ -5,7 +5,7 @@ The status has the same form with and without a daemon. This module changes noth
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,14 +58,14 @@ class Work:
     """Functions that report the daemon's current work; the defaults are for a stopped daemon.
 
     `running` returns the numbers of the inodes with an outbox step in progress. For the upload of
-    an inode, `failure` returns the last error or None, `blocking` the error of another change that
-    must come first, or None, and `sent` the number of bytes sent so far.
+    an inode, `failure` returns the last error or None, and `sent` the number of bytes sent so far.
+    `blocking` returns the errors of changes that must come before those of the inodes, by inode.
     `is_online` returns True if the service can be reached.
     """
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
-    blocking: Callable[[int], Exception | None] = lambda ino: None
+    blocking: Callable[[Collection[int]], Mapping[int, Exception]] = lambda inos: {}
     sent: Callable[[int], int] = lambda ino: 0
     is_online: Callable[[], bool] = lambda: False
 
@@ -108,6 +108,7 @@ class Status:
             shown = heapq.nsmallest(
                 most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
             )
+        blocked = self._blocked(shown)
         entries, folders = self._state.inodes.rows.counts()
         notice = "; ".join(each for each in notices if each)
         for_people = {
@@ -127,7 +128,8 @@ class Status:
                 **({} if most is None else for_people),
             },
             "uploads": [
-                self._upload(one, states[one.ino]) | ({} if most is None else self._details(one))
+                self._upload(one, states[one.ino], blocked)
+                | ({} if most is None else self._details(one))
                 for one in shown
             ],
             "cache": {"bytes": cache[0], "limit": cache[1]},
@@ -142,9 +144,10 @@ class Status:
         `error` is the reason why the upload is not sent now. `last_error` is the last reason, even
         if a new attempt is running or the reason no longer exists. None or "" means no reason.
         """
-        states = self._states(intents)
+        states, blocked = self._states(intents), self._blocked(intents)
         return [
-            self._upload(one, states[one.ino]) | {"last_error": self._last_reason(one)}
+            self._upload(one, states[one.ino], blocked)
+            | {"last_error": self._last_reason(one, blocked)}
             for one in intents
         ]
 
@@ -179,21 +182,28 @@ class Status:
         running = self._work.running()
         return {one.ino: state_of(one, running, copies) for one in intents}
 
-    def _upload(self, intent: Intent, state: str) -> dict[str, Any]:
+    def _blocked(self, intents: Iterable[Intent]) -> Mapping[int, Exception]:
+        return self._work.blocking({intent.ino for intent in intents})
+
+    def _upload(
+        self, intent: Intent, state: str, blocked: Mapping[int, Exception]
+    ) -> dict[str, Any]:
         return {
             "path": self._state.path(intent.ino),
             "state": state,
             "size": intent.size,
             "sent": min(self._work.sent(intent.ino), intent.size),
-            "error": None if state == "uploading" else self._reason(intent),
+            "error": None if state == "uploading" else self._reason(intent, blocked),
         }
 
-    def _reason(self, intent: Intent) -> str | None:
+    def _reason(self, intent: Intent, blocked: Mapping[int, Exception]) -> str | None:
         """Return the reason why an upload that is not running is not sent now, or None."""
-        return self._delay(intent) if self._is_over(intent) else self._last_reason(intent)
+        if self._is_over(intent):
+            return self._delay(intent, blocked)
+        return self._last_reason(intent, blocked)
 
-    def _last_reason(self, intent: Intent) -> str | None:
-        return intent.error or self._delay(intent)
+    def _last_reason(self, intent: Intent, blocked: Mapping[int, Exception]) -> str | None:
+        return intent.error or self._delay(intent, blocked)
 
     def _is_over(self, intent: Intent) -> bool:
         """Return True if the last error of an upload no longer delays the upload.
@@ -208,11 +218,11 @@ class Status:
         is_overload = isinstance(error, Unavailable) and error.is_overload
         return self._work.is_online() and not is_overload
 
-    def _delay(self, intent: Intent) -> str | None:
+    def _delay(self, intent: Intent, blocked: Mapping[int, Exception]) -> str | None:
         """Return the reason why an upload without an error of its own is delayed, or None."""
         if intent.held and not intent.gone:
             return "a program still has it open for writing"
-        failure = self._local_failure(intent) or self._work.blocking(intent.ino)
+        failure = self._local_failure(intent) or blocked.get(intent.ino)
         return None if failure is None else causes.line_of(failure)
 
     def _local_failure(self, intent: Intent) -> Exception | None:

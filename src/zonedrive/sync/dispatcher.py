@@ -275,11 +275,28 @@ class Dispatcher:
 
         A rejected step that is due again, or running, does not count.
         """
-        now = time.time_ns()
-        for step in self.failed_prerequisites(ino):
-            if step.intent.due_ns > now and step.ino not in self._running:
-                return self._failures.get(step.ino)
-        return None
+        return self.blocking_failures({ino}).get(ino)
+
+    def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
+        """Return the errors of `blocking_failure` for many inodes, by the blocked inode."""
+        if not self._failures:
+            return {}
+        steps, now = self._planner.steps_of(inos), time.time_ns()
+        waiting: dict[int, list[int]] = {}
+        for step in steps:
+            for other in step.after:
+                waiting.setdefault(other, []).append(step.ino)
+        found: dict[int, Exception] = {}
+        for step in steps:
+            error = self._failures.get(step.ino) if step.intent.failed else None
+            if error is None or step.intent.due_ns <= now or step.ino in self._running:
+                continue
+            todo = list(waiting.get(step.ino, ()))
+            while todo:
+                if (ino := todo.pop()) not in found and ino != step.ino:
+                    found[ino] = error
+                    todo += waiting.get(ino, ())
+        return found
 
     async def run(self) -> None:
         """Run steps until cancelled."""

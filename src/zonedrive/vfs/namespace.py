@@ -270,13 +270,15 @@ class Namespace:
         require_writable(folder, inode)
         await self.cancel_upload(inode, "delete")
         intent = state.intents.get(inode.ino)
-        is_unsendable = intent is not None and (
-            (intent.failed and intent.generation)
-            or self._dispatcher.failed_prerequisites(inode.ino)
-        )
-        if not is_unsendable:
+        try:
             require_changeable(state.rules, inode)
             self.require_removable(inode)
+        except (OSError, NotSupported):
+            if intent is None or not (
+                (intent.failed and intent.generation)
+                or self._dispatcher.failed_prerequisites(inode.ino)
+            ):
+                raise
         await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program renamed the entry at the same time")

@@ -79,7 +79,7 @@ class StatusReport:
         work = Work(
             running=lambda: dispatcher.running,
             failure=dispatcher.failure,
-            blocking=dispatcher.blocking_failure,
+            blocking=dispatcher.blocking_failures,
             sent=self._uploads.sent,
             is_online=lambda: link.state == "online",
         )

@@ -129,7 +129,7 @@ def test_the_refusal_of_another_change_is_told(state: LocalState) -> None:
     """A change that waits for a refused one says why."""
     content(state, add(state, zone_of(state).ino, "a"))
     refused = Rejected("no new folders", remedy="ask a manager", status=403)
-    (upload,) = answer(state, Work(blocking=lambda _: refused))["uploads"]
+    (upload,) = answer(state, Work(blocking=lambda inos: dict.fromkeys(inos, refused)))["uploads"]
     assert (upload["state"], upload["error"]) == ("pending", "no new folders; ask a manager")
 
 

@@ -639,7 +639,9 @@ class Run:
         if step.verb == "send":
             arguments["timeout"] = SYNC_S
         said = "fails"
-        with contextlib.suppress(OSError, ZonedriveError):
+        # The end of a client cancels the wait of a command, not the command, as a deadline does:
+        # its nursery then ends without a result.
+        with contextlib.suppress(OSError, ZonedriveError, UnboundLocalError):
             said = str(
                 (await machine.perform(partial(machine.command, step.verb, **arguments))).get(
                     "exit"

@@ -166,7 +166,7 @@ def test_a_change_of_another_program_does_not_end_the_error(
 
 
 def test_a_truncation_to_the_same_size_ends_the_error(desk: Mounted, system: System) -> None:
-    """It succeeds, as any truncation."""
+    """Success of such a truncation counts, as of any other."""
     file = system.open(desk.root / "big.bin", os.O_RDWR)
     with full_disk():
         assert error_of(system.pwrite, file, b"new", 0) == errno.ENOSPC

@@ -1,32 +1,19 @@
 """Profiles whose service renames and moves an entry by two requests."""
 
-import re
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
-from zonedrive.remote import profiles
-
-TWO = """[rename]
-method = "PUT"
-path = "/api/sandbox/zones/{zone}/entries/{entry}"
-body = { name = "{name}" }
-[move]
-method = "PUT"
-path = "/api/sandbox/zones/{zone}/entries/{entry}"
-body = { parentId = "{parent}" }
-"""
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[VirtualMount]:
     """Yield a mount with this profile, and the folders a and b on the service."""
     profile = tmp_path / "profile.toml"
-    sandbox = (resources.files(profiles) / "sandbox.toml").read_text()
-    profile.write_text(re.sub(r"\[move\].*?(?=\n\[)", TWO, sandbox, flags=re.DOTALL))
+    profile.write_text(profile_without([COMBINED]))
     mount = VirtualMount(tmp_path, "settle=0", "refresh=1", profile=str(profile))
     mount.mount()
     for folder in ("a", "b"):

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import resources
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from types import coroutine
@@ -31,6 +30,7 @@ from greenlet import getcurrent, greenlet
 
 from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
+from tests.harness.partial_profile import profile_without
 from tests.harness.virtual_mount import LEVELS, ZONE, VirtualPath
 from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
@@ -41,12 +41,11 @@ from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
-from tests.simulation.scenario import COMBINED, LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
+from tests.simulation.scenario import LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.deadline import DEADLINE
-from zonedrive.remote import profiles
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
@@ -79,18 +78,6 @@ REPLACING = {
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
-
-
-TWO = """\
-[rename]
-method = "PUT"
-path = "/api/sandbox/zones/{zone}/entries/{entry}"
-body = { name = "{name}" }
-[move]
-method = "PUT"
-path = "/api/sandbox/zones/{zone}/entries/{entry}"
-body = { parentId = "{parent}" }
-"""
 
 
 class Finding(AssertionError):
@@ -446,7 +433,7 @@ class Run:
         self._profile = scenario.profile
         if scenario.lacking:
             path = folder / "profile.toml"
-            path.write_text(_profile_without(scenario.lacking))
+            path.write_text(profile_without(scenario.lacking))
             self._profile = str(path)
 
     async def play(self) -> None:
@@ -1054,18 +1041,6 @@ class Run:
                 if token is not None and times > 1 and token not in self.claims.copied:
                     said.append(f"{history.path}: {token} is {times} versions")
         return said
-
-
-def _profile_without(operations: Iterable[str]) -> str:
-    """Return the profile `sandbox` without some operations."""
-    text = (resources.files(profiles) / "sandbox.toml").read_text("utf-8")
-    for name in operations:
-        table = "move" if name == COMBINED else name
-        pattern = rf"^\[{table}\]\n.*?(?=^\[)"
-        text = re.sub(
-            pattern, TWO if name == COMBINED else "", text, flags=re.DOTALL | re.MULTILINE
-        )
-    return text
 
 
 async def _ran(work: Callable[..., ResultT], *args: Any) -> ResultT:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tests.harness.partial_profile import COMBINED
 from tests.model.programs import FOLDERS, LARGE, PATHS, VERBS
 from tests.simulation.network import ORDINARY, PAGES
 
@@ -33,7 +34,6 @@ CLOCK_SHARE = 1 / 12  # of the seeds have machines whose clocks are set while th
 RESTORED_SHARE = 1 / 20  # of the seeds have a machine whose data is restored from a backup
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
-COMBINED = "combined-move"  # what sets name and folder in one request; there are two operations
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -134,18 +134,15 @@ def draw(seed: int) -> Scenario:
         start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
     steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
-    drawn = _with_unchanged_saves(random.Random(f"unchanged {seed}"), drawn)
-    drawn = _with_emptied_files(random.Random(f"emptied {seed}"), drawn)
-    drawn = _with_local_names(random.Random(f"local {seed}"), drawn)
-    drawn = _with_gateway_pages(random.Random(f"pages {seed}"), drawn)
-    drawn = _with_full_service(random.Random(f"full {seed}"), drawn)
-    drawn = _with_coarse_times(random.Random(f"times {seed}"), drawn)
-    drawn = _with_lost_rights(random.Random(f"rights {seed}"), drawn)
-    drawn = _with_other_profile(random.Random(f"profile {seed}"), drawn)
-    drawn = _with_other_settings(random.Random(f"settings {seed}"), drawn)
-    drawn = _with_commands(random.Random(f"commands {seed}"), drawn)
-    drawn = _with_set_clocks(random.Random(f"clocks {seed}"), drawn)
-    drawn = _with_restored_data(random.Random(f"restored {seed}"), drawn)
+    changes = {
+        "unchanged": _with_unchanged_saves, "emptied": _with_emptied_files,
+        "local": _with_local_names, "pages": _with_gateway_pages, "full": _with_full_service,
+        "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
+        "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
+        "restored": _with_restored_data,
+    }  # fmt: skip
+    for name, changed in changes.items():
+        drawn = changed(random.Random(f"{name} {seed}"), drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 

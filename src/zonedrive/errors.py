@@ -203,6 +203,9 @@ class Forbidden(RemoteError):
     """Error for a request for which the user lacks the permission (403)."""
 
 
+UNKNOWN_ZONE = "UNKNOWN_ZONE"  # code of a NotFound
+
+
 class NotFound(RemoteError):
     """Error for a zone, entry, version or endpoint that does not exist (404)."""
 

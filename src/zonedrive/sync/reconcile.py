@@ -28,6 +28,7 @@ import trio
 from zonedrive.causes import Cause, cause_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
+    UNKNOWN_ZONE,
     BadAnswer,
     Changed,
     Damaged,
@@ -68,7 +69,6 @@ COMPARED = 1 << 20
 # Seconds after a connection broke in which the service may still perform a request. A check in this
 # time could miss the new version, and take it for a coworker's afterwards.
 LATE_S = 1.0
-UNKNOWN_ZONE = "UNKNOWN_ZONE"
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 

@@ -40,6 +40,12 @@ def test_each_error_has_its_errno(kind: type[ZonedriveError], number: int) -> No
     assert errno_of(kind("why")) == number
 
 
+def test_an_entry_of_a_zone_that_is_gone_is_not_missing() -> None:
+    """The zone may be back: a program that finds no file would write a new one over it."""
+    assert errno_of(errors.NotFound("why", code="UNKNOWN_ZONE")) == errno.EACCES
+    assert errno_of(errors.NotFound("why", code="UNKNOWN_FILE")) == errno.ENOENT
+
+
 def test_every_error_of_ours_is_foreseen(caplog: pytest.LogCaptureFixture) -> None:
     """Each of zonedrive's own errors has an entry, and none makes a program repeat endlessly."""
     for kind in _all_kinds():

@@ -347,6 +347,7 @@ class Client:
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
         self.commands = Commands(self.parts, session, trio.Event(), lambda: None)
         self.kernel = Kernel(self.files, self._descriptors)
+        is_started = False
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -354,6 +355,7 @@ class Client:
                     nursery.start_soon(self._drain)
                     # Before this, a call of a program fails at once, because nothing is mounted.
                     self.is_running, self._ended = True, trio.Event()
+                    is_started = True
                     task_status.started()
                     await trio.sleep_forever()
         except BaseException:
@@ -374,6 +376,8 @@ class Client:
             if self._kept is not None:
                 self._bury()
             self._ended.set()
+        if not is_started:  # it died on the way
+            task_status.started()
 
     async def _drain(self) -> None:
         """Discard the invalidations for the kernel."""

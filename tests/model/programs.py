@@ -78,7 +78,7 @@ class Program:
             name = errno.errorcode.get(refused.errno or 0, "?")
             self._trace.note(self.who, f"{verb} {path} {other}: {name}")
             self.done[name] += 1
-            if verb in WRITING and refused.errno not in USUAL:
+            if verb in WRITING and self._may_have_saved(refused.errno or 0):
                 self._note_ids(path)
                 self._removed(path)  # what was not sent yet may have been replaced, or not
             usual = refused.errno in USUAL or (self.troubled and refused.errno in TROUBLE)
@@ -87,6 +87,10 @@ class Program:
         else:
             self._trace.note(self.who, f"{verb} {path} {other}")
             self.done[verb] += 1
+
+    def _may_have_saved(self, number: int) -> bool:
+        """Return True if an operation that failed with this errno may have changed the file."""
+        return number not in USUAL
 
     # ---- what it does ----
 

@@ -14,7 +14,8 @@ If a kind is known to be paginated and the first page is full, the listing is re
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
 the page size.
 
-The request of a profile may have its own `pageSize`. Then so many items may be a full page as well.
+The request of a profile may have its own `pageSize`. Then so many items may be a full page as well,
+and so may a smaller multiple of 50: services often limit the page size to such a number.
 
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
+ROUND = 50  # limits of the page size are multiples of it
 BEGIN = 10  # number of items at the start of a page that `_is_same_page` compares separately
 PASSES = 3  # maximum number of readings of a listing that changes meanwhile
 
@@ -131,7 +133,8 @@ class Pagination:
 
     async def _pages(self, fetch: Fetch[ValueT], size: int) -> list[Page[ValueT]]:
         first = await fetch({})
-        if len(first) not in (PAGE, size):
+        is_limited = size != PAGE and 0 < len(first) < size and len(first) % ROUND == 0
+        if len(first) not in (PAGE, size) and not is_limited:
             return [first]
         if not self.paginated:
             second = await _page(fetch, 2, None)

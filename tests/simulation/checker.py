@@ -2,6 +2,7 @@
 
 import errno
 import fnmatch
+import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ UNCALLED_FOR = {
 """Errnos that no program gets while nothing is wrong."""
 REMOVING = {"rename", "unlink", "rmdir"}
 NAMING = {*REMOVING, "mkdir"}
+WASTEBASKET = f".Trash-{os.getuid()}/files"  # of file managers
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
@@ -100,6 +102,8 @@ class WatchedSystem(System):
             if name in NAMING:
                 self.note_names(name, *plain[:2])
             began = trio.current_time()
+            if name in REMOVING:
+                self._world.removals[self.who] = began
             try:
                 try:
                     result = real(*args, **options)
@@ -124,6 +128,8 @@ class WatchedSystem(System):
 
     def note_names(self, verb: str, old: str, new: str = "") -> None:
         """Record a call that changes names, before it."""
+        if new.startswith(WASTEBASKET):
+            verb = "unlink"
         new = new if verb == "rename" else ""
         new_id = self._identity(new) if new else None
         self.names.append(NameCall(verb, old, new, self._identity(old), new_id))

@@ -36,7 +36,13 @@ from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
-from tests.simulation.checker import COPY, LocalNames, RecordedWorld, WatchedSystem
+from tests.simulation.checker import (
+    COPY,
+    WASTEBASKET,
+    LocalNames,
+    RecordedWorld,
+    WatchedSystem,
+)
 from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
@@ -105,6 +111,7 @@ class SimulatedProgram(Program):
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
     world: RecordedWorld
+    wastebasket: VirtualPath  # folder of entries in the trash of file managers
     continued: list[tuple[str, str]]  # tokens of two saves through one descriptor
     _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
@@ -299,6 +306,21 @@ class SimulatedProgram(Program):
         self._removed(path)
         (self.folder / path).unlink()
 
+    def trash(self, path: str, other: str, padding: int) -> None:
+        """Move a file or, with an odd `padding`, its folder into the trash of file managers."""
+        path = str(PurePosixPath(path).parent) if padding % 2 and "/" in path else path
+        self._note_ids(path)
+        self._removed(path)
+        (self.folder / path).rename(self.wastebasket / f"{PurePosixPath(path).name} {padding}")
+
+    def untrash(self, path: str, other: str, padding: int) -> None:
+        """Move an entry out of the trash: each file, or the folder, of that name."""
+        names = self.system.listdir(self.wastebasket)
+        path = str(PurePosixPath(path).parent) if padding % 2 and "/" in path else path
+        for name in names:
+            if name.rpartition(" ")[0] == PurePosixPath(path).name:
+                (self.wastebasket / name).rename(self.folder / path)
+
     def rename(self, path: str, other: str, padding: int) -> None:
         """Rename a file; if its id is not known before, because the service refuses, ask again."""
         self._is_refused = False
@@ -424,7 +446,8 @@ class Run:
         self._lines: dict[str, bytes] = {}
         verbs = {step.verb for step in scenario.steps}
         self._is_alone = len(scenario.users) == 1 and all(
-            step.who != WEB and step.verb != "restore" for step in scenario.steps
+            step.who != WEB and step.verb not in ("restore", "trash", "untrash")
+            for step in scenario.steps
         )
         self._changes_profile = "profile" in verbs
         self._has_trouble = any(step.who.endswith("~") for step in scenario.steps)
@@ -485,6 +508,7 @@ class Run:
         local_only = options.get("local_only")
         self._stays = LocalNames(local_only.split(":") if local_only else LOCAL_ONLY)
         self.claims.stays = self._stays
+        verbs = {step.verb for step in scenario.steps}
         cut = {step.who for step in scenario.steps if step.verb == "power"}
         for name, user in zip(MACHINES, scenario.users, strict=False):
             place = self._folder / name
@@ -508,9 +532,10 @@ class Run:
                 if step.who in (f"{name}~", f"{name}!", f"{name}@")
             }
             program.continued = []
+            program.wastebasket = VirtualPath(system, PurePosixPath(WASTEBASKET))
             program.troubled = bool(troubles) or self._loses_rights or self._is_full_once
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
-            if self._is_published:
+            if self._is_published or "trash" in verbs:
                 program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
             program.waits = machine.settings.close == "wait"
             program.flushes_there = machine.settings.fsync == "service"

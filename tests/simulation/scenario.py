@@ -32,6 +32,7 @@ COMMANDS_SHARE = 1 / 8  # of the seeds have people who use commands
 COMMANDS = ("pin", "pin", "unpin", "send", "restore")
 CLOCK_SHARE = 1 / 12  # of the seeds have machines whose clocks are set while they run
 RESTORED_SHARE = 1 / 20  # of the seeds have a machine whose data is restored from a backup
+TRASH_SHARE = 1 / 10  # of the seeds have people who use the trash of a file manager
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
@@ -139,7 +140,7 @@ def draw(seed: int) -> Scenario:
         "local": _with_local_names, "pages": _with_gateway_pages, "full": _with_full_service,
         "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
         "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
-        "restored": _with_restored_data,
+        "restored": _with_restored_data, "trash": _with_trash,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -295,6 +296,30 @@ def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
     times = sorted(numbers.choice(scenario.steps).at_s for _ in range(2))
     added = (Step(f"{who}@", "back_up", times[0]), Step(f"{who}@", "bring_back", times[1]))
     return replace(scenario, steps=(*scenario.steps, *added))
+
+
+def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let people move entries into the trash of a file manager and out of it, in a share of the
+    seeds.
+    """
+    if numbers.random() >= TRASH_SHARE:
+        return scenario
+    steps: list[Step] = []
+    for step in scenario.steps:
+        uses = step.who in MACHINES and step.verb in VERBS and numbers.random() < (
+            0.7 if step.verb in ("unlink", "remove_folder") else 0.15
+        )
+        if not uses:
+            steps.append(step)
+            continue
+        path, other, _ = step.arguments
+        padding = str(numbers.randrange(300))
+        steps.append(replace(step, verb="trash", arguments=(path, other, padding)))
+        if numbers.random() < 0.6:
+            at_s = round(step.at_s + numbers.choice((0, 0, numbers.expovariate(1 / 20))), 3)
+            to = numbers.choice((path, path, path, other))
+            steps.append(Step(step.who, "untrash", at_s, (to, other, padding)))
+    return replace(scenario, steps=tuple(steps))
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -342,6 +342,9 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
         return bool(renames)
     (number,) = renames
     former = calls[number].old
-    return any(former in (call.old, call.new) for call in calls[number + 1 :]) or any(
-        call.verb in ("rmdir", "mkdir") for call in calls
+    later = calls[number + 1 :]
+    is_taken = any(former in (call.old, call.new) for call in later)
+    is_in_removed = any(
+        call.verb == "unlink" and former.startswith(f"{call.old}/") for call in later
     )
+    return is_taken or is_in_removed or any(call.verb in ("rmdir", "mkdir") for call in calls)

@@ -310,8 +310,12 @@ class SimulatedProgram(Program):
         """Move a file or, with an odd `padding`, its folder into the trash of file managers."""
         path = str(PurePosixPath(path).parent) if padding % 2 and "/" in path else path
         self._note_ids(path)
+        here = self._claims.here(self.who)
+        saved = {one: here[one] for one in here if one == path or one.startswith(f"{path}/")}
         self._removed(path)
-        (self.folder / path).rename(self.wastebasket / f"{PurePosixPath(path).name} {padding}")
+        trashed = self.wastebasket / f"{PurePosixPath(path).name} {padding}"
+        self.system.rename(self.folder / path, trashed)
+        self._claims.sent(saved)  # before the entry is deleted
 
     def untrash(self, path: str, other: str, padding: int) -> None:
         """Move an entry out of the trash: each file, or the folder, of that name."""
@@ -706,6 +710,8 @@ class Run:
     async def _log_off(self, machine: Machine) -> None:
         """Delete all local data, unless some of it is only on the machine."""
         before = await self._sendable(machine)
+        doing = self._doing.get(machine.name, "").split()  # a program may have emptied its file
+        before = {path: token for path, token in before.items() if path not in doing}
         local = self.claims.here(machine.name).keys() - before.keys()
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         if answer.get("exit") == 0:
@@ -853,7 +859,8 @@ class Run:
         if not (is_cut and "encrypt=no" in self.scenario.options):
             self.findings += checker.torn(self.world, self._lines)
         if not {step.verb for step in steps} & EMPTYING:
-            deleted = {Path(step.arguments[0]).name for step in steps if step.verb == "unlink"}
+            deleted = {Path(step.arguments[0]).name for step in steps
+                       if step.verb in ("unlink", "trash", "rename")}  # fmt: skip
             swapped = {Path(path).name for step in steps if step.verb == "swap"
                        for path in step.arguments[:2]}  # fmt: skip
             self.findings += checker.emptied(self.world, deleted | swapped)
@@ -878,12 +885,13 @@ class Run:
     def _shows_no_copies(self) -> bool:
         """Return True if nothing in the scenario makes a conflict copy of one's own edit.
 
-        If the removal of a file is refused, the file that was renamed over it becomes one. A client
+        If the removal of a file is refused, the file that was renamed over it becomes one, and so
+        does a new file in its place, as long as its folder cannot be listed. A client
         that does not know a time may make one, one whose request was carried out late, and one that
         has lost its records.
         """
         verbs = {step.verb for step in self.scenario.steps}
-        is_refused = self._loses_rights and not verbs.isdisjoint(REPLACING)
+        is_refused = self._loses_rights and not verbs.isdisjoint({*REPLACING, "unlink"})
         is_late = self.world.moved_late or self.world.sent_late
         is_unclear = self.scenario.times == "mixed" and self._has_trouble
         return not (
@@ -986,7 +994,13 @@ class Run:
     async def _agree(self) -> bool:
         there = self._there()
         for name in self.machines:
-            if await self._here(name, there) != there:
+            try:
+                if await self._here(name, there) != there:
+                    return False
+            except (
+                OSError
+            ) as wrong:  # a request of the time before has just ended without an answer
+                self.trace.note(name, f"shows nothing: {wrong}")
                 return False
         return True
 

@@ -306,8 +306,10 @@ def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
         return scenario
     steps: list[Step] = []
     for step in scenario.steps:
-        uses = step.who in MACHINES and step.verb in VERBS and numbers.random() < (
-            0.7 if step.verb in ("unlink", "remove_folder") else 0.15
+        uses = (
+            step.who in MACHINES
+            and step.verb in VERBS
+            and numbers.random() < (0.7 if step.verb in ("unlink", "remove_folder") else 0.15)
         )
         if not uses:
             steps.append(step)

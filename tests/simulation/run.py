@@ -234,6 +234,8 @@ class SimulatedProgram(Program):
         saw = NOTHING
         with contextlib.suppress(FileNotFoundError):
             saw = self._read(path, (self.folder / path).read_bytes())
+            # An earlier save of this machine may have emptied it, before the machine died.
+            saw = NOT_READ if saw == NOTHING else saw
         token, line = self._begin(saw, padding)
         draft = self.folder / PurePosixPath(path).parent / self.draft
         try:

@@ -195,7 +195,7 @@ class Program:
         """Remove temporary files that a kill left, if the profile can do that."""
         for draft in [*self.folder.rglob(self.draft)]:
             with contextlib.suppress(PermissionError):
-                draft.unlink()
+                self.unlink(str(draft.relative_to(self.folder)), "", 0)
 
     # ---- what it is told ----
 

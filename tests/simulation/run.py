@@ -839,7 +839,9 @@ class Run:
         # A file that was sent and then got a name of `local_only` stays there.
         arguments = (each for step in self.scenario.steps for each in step.arguments)
         has_local_names = any(map(self._stays, arguments))
-        allowed = allowed if self._is_published or waits or has_local_names else set()
+        # A client that has not heard of the rights again cannot remove a draft.
+        may_stay = self._is_published or waits or has_local_names or self._loses_rights
+        allowed = allowed if may_stay else set()
         allowed |= set(LOCAL_NAMES)
         is_restored = any(step.verb == "bring_back" for step in self.scenario.steps)
         for path in self._there():

@@ -5,7 +5,6 @@ import re
 from urllib.parse import urlsplit
 
 from zonedrive.errors import ConfigError
-from zonedrive.translation import marked
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
 
@@ -39,7 +38,7 @@ def base_url(text: str) -> str:
     elif parts.path.strip("/") or parts.query or parts.fragment:
         problem, remedy = "has more than scheme and host", f"give only https://{parts.netloc}"
     elif not (host := _ascii_host(host)):
-        problem, remedy = marked("names no host"), "give one such as https://zones.example"
+        problem, remedy = "names no host", "give one such as https://zones.example"
     else:
         return f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
     raise ConfigError(f"{_shown(text)} {problem}", remedy=remedy)

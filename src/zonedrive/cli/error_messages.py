@@ -94,7 +94,7 @@ def _refused(wrong: OSError) -> tuple[str, str]:
         process_setup.discard_output()
         return unwritten(wrong), ""
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
-        return marked(paths.NO_FOLDER), marked(paths.GO_ELSEWHERE)
+        return paths.NO_FOLDER, paths.GO_ELSEWHERE
     is_ours = _is_of_ours(wrong.filename)
     remedy = _REMEDIES.get(wrong.errno or 0, "")
     if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):

@@ -17,7 +17,6 @@ from zonedrive.errors import MountEnded, NotFound, ZonedriveError
 from zonedrive.formatting import count, verb
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
-from zonedrive.translation import marked
 
 WIDE = 110  # minimum terminal width, in columns, at which the table includes the zones' ids
 
@@ -243,7 +242,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     for one in _asked(account, request)["restored"]:
         # A daemon of an earlier version, still running after an upgrade, sends only paths.
         path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
-        text_output.line(marked(f"restored {path}"))
+        text_output.line(f"restored {path}")
         if left:
             what = count(left, "deleted entry", "deleted entries")
             there = f"in it {verb(left)} still in the trash"

@@ -85,7 +85,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         session_start.choose(account, "", start=False)
     except OSError as wrong:
         text_output.complain(f"{wrong.filename}: {wrong.strerror}; remove it, or each login fails")
-    text_output.say(marked(f"logged off from {found.base_url}{dropped}"))
+    text_output.say(f"logged off from {found.base_url}{dropped}")
 
 
 def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:

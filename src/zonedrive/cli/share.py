@@ -8,7 +8,6 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, some_account_option
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.paths import AccountPaths
-from zonedrive.translation import marked
 
 
 @click.command()
@@ -48,7 +47,7 @@ def unshare(path: str, account: str | None) -> None:
         service_commands.ask(paths, lambda service: service.unshare(*entry, folder=folder))
     except NotFound as missing:
         raise ZonedriveError(f"{path} is not shared") from missing
-    text_output.line(marked(f"{path} is not shared any more"))
+    text_output.line(f"{path} is not shared any more")
 
 
 def _shareable(path: str, account: str | None) -> tuple[AccountPaths, dict[str, Any]]:

@@ -237,7 +237,7 @@ def forbidden(paths: AccountPaths) -> ConfigError | None:
         here = only_here(paths)
         kept, is_sendable = here.kept, bool(here.backlog.files)
     except StoreError:
-        kept, is_sendable = marked("an unknown number of files"), True
+        kept, is_sendable = "an unknown number of files", True
     if not kept:
         return ConfigError("; ".join(causes), remedy=over)
     message = "; ".join([*causes, marked(f"only this machine has {kept}")])

@@ -77,7 +77,7 @@ def refusal(error: Exception) -> Message:
         known = vars(errors).values()
         kind = next((each for each in type(error).__mro__ if each in known), ZonedriveError)
         return {"error": error.message, "remedy": error.remedy, "kind": kind.__name__}
-    remedy = marked(errors.REPORT)
+    remedy = errors.REPORT
     said = marked(f"an internal error in zonedrive ({type(error).__name__})")
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

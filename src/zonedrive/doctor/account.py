@@ -46,11 +46,11 @@ from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.translation import marked
 
 AGAIN = "run 'zonedrive logon URL' again"
-NETWORK = marked("check the network, VPN and proxy")
-KEPT = marked("pending changes are kept")
+NETWORK = "check the network, VPN and proxy"
+KEPT = "pending changes are kept"
 ADDRESS = "check the address that was given to 'zonedrive logon URL'"
-RENEW = marked("check this computer's clock; else ask the service's administrator to renew it")
-DAMAGED = marked("the stored logon is damaged")
+RENEW = "check this computer's clock; else ask the service's administrator to renew it"
+DAMAGED = "the stored logon is damaged"
 WHERE = {
     "keyring": "in the desktop's keyring",
     "credentials": "given by systemd",
@@ -103,7 +103,7 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
             here=first,
         )
     if policy := facts.forbidden:
-        detail = marked("a policy forbids the next mount of this account")
+        detail = "a policy forbids the next mount of this account"
         if facts.running:
             return bad(detail, FINISH)
         return bad(detail, FORBIDDEN, here=policy.line())
@@ -124,7 +124,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
         if facts.account is None:
             moved = not_moved(facts.paths)
             here = moved.line() if moved else ""
-            return bad(marked("there is no logon"), "run 'zonedrive logon URL'", here=here)
+            return bad("there is no logon", "run 'zonedrive logon URL'", here=here)
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:
@@ -133,8 +133,8 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(bearer, StoreError):
         if facts.store_error is not None and facts.secrets.kind == "keyring":
             return bad(
-                marked("its token is in the keyring, which is locked or not available"),
-                marked("unlock the keyring: log in to the desktop, or open its settings"),
+                "its token is in the keyring, which is locked or not available",
+                "unlock the keyring: log in to the desktop, or open its settings",
             )
         if isinstance(bearer, InsecurePermissions):
             return bad(
@@ -145,7 +145,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
             )
         return bad(DAMAGED, AGAIN, here=f"{bearer.line()}: run '{facts.logon_command}'")
     if bearer is None:
-        return bad(marked("its token is missing"), AGAIN)
+        return bad("its token is missing", AGAIN)
     if bearer.until and bearer.expires_ns < time.time_ns():
         return bad(f"the {bearer.kind} has expired, on {bearer.until}", AGAIN)
     if Account.is_damaged(facts.paths):
@@ -160,7 +160,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
         return None
     name = facts.settings.profile or facts.account.profile
     # The name of an installed profile often is the name of the organization.
-    own = marked("a file of your own") if is_path(name) else marked("a profile of the organization")
+    own = "a file of your own" if is_path(name) else "a profile of the organization"
     shown = name if name in packaged() else own
     try:
         load_profile(name)
@@ -243,9 +243,9 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(seen, TimedOut):
         return bad(f"does not answer in time{through}", NETWORK)
     if isinstance(seen, Unavailable):
-        return bad(marked("reports that it is unavailable"), marked("try again later"))
+        return bad("reports that it is unavailable", "try again later")
     if isinstance(seen, Unreachable):
-        return bad(marked("cannot be reached"), f"{NETWORK}; {KEPT}", here=here)
+        return bad("cannot be reached", f"{NETWORK}; {KEPT}", here=here)
     return bad("does not answer like a deployment of the service", ADDRESS, here=here)
 
 
@@ -257,11 +257,11 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
         remedy = config.unless_policy("ca_file", remedy)
         return bad("the file of certificate authorities cannot be used", remedy, here=seen.line())
     if isinstance(seen, Untrusted) and seen.is_renewable:
-        return bad(marked("it has expired, or is not valid yet"), RENEW, here=seen.line())
+        return bad("it has expired, or is not valid yet", RENEW, here=seen.line())
     if isinstance(seen, OtherHost):
-        return bad(marked("it is for another host"), ADDRESS, here=seen.line())
+        return bad("it is for another host", ADDRESS, here=seen.line())
     if isinstance(seen, Untrusted):
-        untrusted = marked("this machine does not trust it")
+        untrusted = "this machine does not trust it"
         if remedy := config.unless_policy("ca_file", ""):
             return bad(untrusted, remedy, here=seen.line())
         return bad(
@@ -275,7 +275,7 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
         return None
     days = f"trusted, expires in {seen.certificate_days:.0f} days"
     if seen.certificate_days < ENDING:
-        return bad(days, marked("ask the administrator of the service to renew it"))
+        return bad(days, "ask the administrator of the service to renew it")
     return good(days)
 
 
@@ -301,9 +301,9 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     try:
         trio.run(_check_bearer, facts.account, Secret(bearer.secret))
     except NotLoggedOn:
-        return bad(marked("the service does not accept it"), AGAIN)
+        return bad("the service does not accept it", AGAIN)
     except ZonedriveError as wrong:
-        return bad(f"could not be tested ({type(wrong).__name__})", marked("try again later"))
+        return bad(f"could not be tested ({type(wrong).__name__})", "try again later")
     return good("accepted by the service")
 
 

@@ -35,7 +35,6 @@ from zonedrive.paths import (
     require_policy_folders,
     runtime_dir,
 )
-from zonedrive.translation import marked
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
@@ -217,7 +216,7 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
     try:
         require_policy_folders({n: p for n, p in policy_folders().items() if n == "cache_dir"})
     except ConfigError as wrong_policy:
-        detail = marked("this user cannot have it where the policy cache_dir says")
+        detail = "this user cannot have it where the policy cache_dir says"
         return bad(detail, config.ADMINISTRATOR, here=wrong_policy.line())
     if wrong := _blocked(facts.paths.content, "XDG_CACHE_HOME"):
         return wrong

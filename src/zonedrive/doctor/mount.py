@@ -14,7 +14,6 @@ from zonedrive.formatting import count, saved
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
-from zonedrive.translation import marked
 
 STUCK = 10  # failed attempts of one upload while the service responds; this takes some minutes
 LONG = 86_400.0  # seconds; a change that waits longer is a problem
@@ -54,12 +53,10 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return bad(
-                marked("a mount does not answer"), "run 'zonedrive unmount --now DIR'", DIR=place
-            )
+            return bad("a mount does not answer", "run 'zonedrive unmount --now DIR'", DIR=place)
         if dead:
             remedy = "run 'zonedrive mount DIR' again, or 'zonedrive unmount DIR'"
-            detail = f"{marked('a mount has lost its daemon')} ({SHOWN})"
+            detail = f"{'a mount has lost its daemon'} ({SHOWN})"
             return bad(detail, remedy, DIR=place)
     holder = facts.holder
     if facts.running and holder is not None and holder.control and not holder.is_mounted:
@@ -90,11 +87,11 @@ def answering(facts: DoctorFacts) -> CheckResult | None:
     vitals = facts.vitals
     if vitals is None:
         return bad(
-            marked("it is running and does not answer"),
+            "it is running and does not answer",
             "run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
         )
     if vitals["state"] == "logon-required":
-        return bad(marked("the logon has ended"), "run 'zonedrive logon URL' again")
+        return bad("the logon has ended", "run 'zonedrive logon URL' again")
     version = str(vitals.get("version", "older"))
     if version != __version__:
         return bad(
@@ -253,7 +250,7 @@ def lost_found(facts: DoctorFacts) -> CheckResult | None:
         return None
     if facts.vitals["lost"]:
         return bad(
-            marked("files lost their names when the database was damaged"),
-            marked("copy what you need from lost+found, then delete it there"),
+            "files lost their names when the database was damaged",
+            "copy what you need from lost+found, then delete it there",
         )
     return good("nothing is lost")

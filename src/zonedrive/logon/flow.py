@@ -42,7 +42,6 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Operation, Profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WORDS
 from zonedrive.remote.wire.fields import fits_header
-from zonedrive.translation import marked
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
@@ -60,8 +59,8 @@ _REFUSALS: Final = {
     "ALREADY_LOGGED_ON": "the user is logged on already",
 }
 
-CHECK: Final = marked("check user name, password and code")
-WRONG_WITH_CODE: Final = marked("logging on: unknown user, wrong password or wrong one-time code")
+CHECK: Final = "check user name, password and code"
+WRONG_WITH_CODE: Final = "logging on: unknown user, wrong password or wrong one-time code"
 """Message for AUTHORIZATION_FAILED after a password and a one-time code; either may be wrong."""
 
 
@@ -336,7 +335,7 @@ class Flow:
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
-    found = found or marked("a user whom the service does not name")
+    found = found or "a user whom the service does not name"
     if asked:
         return CredentialsRefused(
             f"the browser signed on as {found}, not as {expected}, which was not confirmed",

@@ -30,7 +30,6 @@ from zonedrive.logon.browser.request_check import require_owners
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.remedies import message_in_window
 from zonedrive.remote.profiles.operations import SignOn
-from zonedrive.translation import marked
 
 Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters
@@ -245,7 +244,7 @@ def _good(outcome: Outcome) -> Verdict:
         return Verdict("mild", "One more step", "Continue where you began the logon.")
     if outcome.user_id:
         return Verdict("good", f"Signed on as {outcome.user_id}")
-    return Verdict("good", marked("Signed on"))
+    return Verdict("good", "Signed on")
 
 
 def _sentence(message: str) -> str:

@@ -162,14 +162,8 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _object(one: Entry) -> Entry:
-    return {
-        "time": text_output.moment(one["time_ns"]),
-        "user": one["user"],
-        "event": one["event"],
-        "path": one["path"],
-        "id": one["id"],
-        "message": one["message"],
-    }
+    names = ("user", "event", "path", "id", "message")
+    return {"time": text_output.moment(one["time_ns"])} | {name: one[name] for name in names}
 
 
 @click.command()

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,8 +82,3 @@ def listed(*words: str) -> Any:
         return json.loads(done.output)
     except json.JSONDecodeError:
         raise done.failure from None
-
-
-def option(account: str) -> Sequence[str]:
-    """Return the command-line arguments that select the account."""
-    return "--account", account

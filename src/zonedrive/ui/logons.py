@@ -90,12 +90,7 @@ class Dialogue(CredentialPrompt, Person):
         """Start the logon in a daemon thread, which does not keep the process running."""
         threading.Thread(target=self._work, name="logon", daemon=True).start()
 
-    def wait(self, seconds: float) -> None:
-        """Wait up to `seconds` until there is a question or a result."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.question or self.error or self.done, seconds)
-
-    def wait_for_another(self, seen: str, seconds: float) -> None:
+    def wait(self, seconds: float, seen: str = "") -> None:
         """Wait up to `seconds` until the property `at` differs from `seen`."""
         with self._changed:
             self._changed.wait_for(lambda: self.at != seen, seconds)

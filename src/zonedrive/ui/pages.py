@@ -253,7 +253,7 @@ class Window:
         if what == "restart":
             return self._told("/", _restarted(name), translated("Started again."), name)
         if what in ("pause", "resume"):
-            done = commands.run(what, *commands.option(name))
+            done = commands.run(what, "--account", name)
             text = translated("Uploads are paused.")
             said = text if what == "pause" else translated("Uploads continue.")
             return self._told("/", replace(done, output=""), said, name)
@@ -387,7 +387,7 @@ class Window:
         """
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is not None:
-            dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
+            dialogue.wait(QUESTION_SECONDS, request.query_params.get("at", ""))
         return Response(status_code=204)
 
     def _answer(self, request: Request, form: FormData) -> Response:
@@ -402,7 +402,7 @@ class Window:
     def _log_off(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
         discard = ["--discard"] if form.get("discard") else []
-        done = commands.run("logoff", *commands.option(account.name), *discard)
+        done = commands.run("logoff", "--account", account.name, *discard)
         if done.ok:
             return self._told("/", done)
         refused = replace(problems.of(done.failure), account=account.name)
@@ -412,7 +412,7 @@ class Window:
 
     def _conflicts(self, request: Request) -> Response:
         account = self._mounted_view(request)
-        found = commands.listed("conflicts", *commands.option(account.name))
+        found = commands.listed("conflicts", "--account", account.name)
         return self._page(request, "conflicts.html", account=account, conflicts=found)
 
     def _compare(self, request: Request) -> Response:
@@ -434,7 +434,7 @@ class Window:
         paths = [_text(form, key, strip=False) for key in ("path", "other")]
         mine = accounts.inside(account, paths[0])
         theirs = accounts.inside(account, paths[1]) if paths[1] else mine
-        found = commands.listed("conflicts", *commands.option(account.name))
+        found = commands.listed("conflicts", "--account", account.name)
         if paths not in [[one["path"], one["original"]] for one in found]:
             return self._to(back, Problem(translated("This conflict is over.")))
         if mine != theirs and _text(form, "stamp") != _stamp(mine, theirs):
@@ -553,7 +553,7 @@ class Window:
 
     def _members(self, request: Request) -> Response:
         account, zone = self._view(request), request.query_params.get("zone", "")
-        found = commands.listed("members", *commands.option(account.name), "--", zone)
+        found = commands.listed("members", "--account", account.name, "--", zone)
         name = request.query_params.get("name", zone)
         return self._page(
             request, "members.html", account=account, members=found, name=name,
@@ -567,9 +567,7 @@ class Window:
         words = [] if what == "remove" else [level]
         if what not in ("add", "set", "remove"):
             raise ZonedriveError(translated("There is no such page."))
-        done = commands.run(
-            "members", what, *commands.option(account.name), "--", zone, who, *words
-        )
+        done = commands.run("members", what, "--account", account.name, "--", zone, who, *words)
         said = translated("{who} has the level {level} now.").format(who=who, level=level)
         if what == "remove":
             said = translated("{who} is no longer a member.").format(who=who)
@@ -579,12 +577,12 @@ class Window:
     def _trash(self, request: Request) -> Response:
         account = self._view(request)
         account.require_answer()
-        found = commands.listed("trash", *commands.option(account.name))
+        found = commands.listed("trash", "--account", account.name)
         return self._page(request, "trash.html", account=account, entries=found)
 
     def _restore(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
-        done = commands.run("restore", *commands.option(account.name), "--", _text(form, "id"))
+        done = commands.run("restore", "--account", account.name, "--", _text(form, "id"))
         return self._told(f"/a/{account.name}/trash", done)
 
     # ---- offline, zones, settings, help ----
@@ -621,7 +619,7 @@ class Window:
     def _zones(self, request: Request) -> Response:
         account = self._view(request)
         account.require_answer()
-        found = commands.listed("zones", *commands.option(account.name))
+        found = commands.listed("zones", "--account", account.name)
         can_list = account.can("members")
         return self._page(
             request, "zones.html", account=account, zones=found, lists_members=can_list
@@ -672,7 +670,7 @@ class Window:
 
     def _help(self, request: Request) -> Response:
         account = self._view(request)
-        checks = commands.listed("doctor", *commands.option(account.name))["checks"]
+        checks = commands.listed("doctor", "--account", account.name)["checks"]
         bad = [
             (problems.check_name(check["name"]), problems.of_check(check))
             for check in checks
@@ -686,7 +684,7 @@ class Window:
 
     def _report(self, request: Request) -> Response:
         account = self._view(request)
-        done = commands.run("doctor", "--report", "-", *commands.option(account.name))
+        done = commands.run("doctor", "--report", "-", "--account", account.name)
         if not done.output:
             raise done.failure
         name = f"zonedrive-report-{account.name}.txt"
@@ -798,7 +796,7 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
     except OSError as wrong:
         message, remedy = error_messages.parts(wrong)
         return commands.Outcome(1, "", "", ZonedriveError(message, remedy=remedy))
-    return commands.run("mount", os.fspath(folder), *commands.option(name))
+    return commands.run("mount", os.fspath(folder), "--account", name)
 
 
 def _restarted(name: str) -> commands.Outcome:

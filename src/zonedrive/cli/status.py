@@ -17,12 +17,11 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from zonedrive import causes
+from zonedrive import causes, process_setup
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, json_option, some_account_option
 from zonedrive.cli.text_output import amount, grid, put, words
@@ -242,18 +241,15 @@ def _screen() -> Iterator["Live | None"]:
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    former = {one: signal.signal(one, _leave) for one in (signal.SIGTERM, signal.SIGHUP)}
+    former = {
+        one: signal.signal(one, process_setup.leave) for one in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         with live:
             yield live
     finally:
         for one, handler in former.items():
             signal.signal(one, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """Exit with status 128 + signal number, so that `finally` blocks restore the terminal."""
-    sys.exit(128 + number)
 
 
 # ---- the text ----

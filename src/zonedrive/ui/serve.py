@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 
+from zonedrive import process_setup
 from zonedrive.cli import text_output
 from zonedrive.cli.browser import browser_commands, leading_to, opened_by
 from zonedrive.errors import ZonedriveError
@@ -124,7 +123,7 @@ def _serve(path: Path, page: str, browser: bool) -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, _leave)
+            signal.signal(number, process_setup.leave)
     path.unlink(missing_ok=True)
     opening = threading.Thread(target=open_first, daemon=True)
     try:
@@ -137,11 +136,6 @@ def _serve(path: Path, page: str, browser: bool) -> None:
             opening.join()
     if failures:
         raise failures[0]
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit because of a signal, and remove the temporary files first."""
-    sys.exit(128 + number)
 
 
 async def _until_closed(

@@ -637,8 +637,11 @@ class Merge:
         return is_elsewhere and bool(self._ours.local(child.ino) & Local.PLACE)
 
     def _busy(self, inode: Inode) -> bool:
-        """Return True if the inode, or any inode below it, has local bytes or local changes."""
-        if inode.generation or self._ours.local(inode.ino):
+        """Return True if the inode, or any inode below it, has local changes or is local-only.
+
+        Local bytes alone are a copy of the service's version, which nobody needs any more.
+        """
+        if self._has_changes(inode):
             return True
         if not inode.is_folder:
             return False
@@ -648,11 +651,14 @@ class Merge:
             for ino in {*inodes.rows.with_bytes(), *self._ours.with_local_changes()}:
                 each = inodes.find(ino)
                 while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
-                    if each.ino == ino and not (each.generation or self._ours.local(ino)):
+                    if each.ino == ino and not self._has_changes(each):
                         break
                     self._above_ours.add(each.ino)
                     each = inodes.find(each.parent)
         return inode.ino in self._above_ours
+
+    def _has_changes(self, inode: Inode) -> bool:
+        return bool((inode.local and inode.generation) or self._ours.local(inode.ino))
 
     def _remove(self, inode: Inode) -> bool:
         """Unlink an inode and its descendants, except inodes that the listing contains.
@@ -679,6 +685,8 @@ class Merge:
             self.result.gone.append((each.parent, each.name, each.ino))
             if each.is_folder:
                 self._ours.left(each)
+            if each.generation:
+                self.result.copies.append((each.ino, each.generation))
             self._inodes.unlink(each)
         return inode.ino not in kept
 

@@ -426,8 +426,15 @@ def queue_invalidations(state: LocalState, merged: Merged) -> None:
         if (inode := state.inodes.find(ino)) is not None:
             state.content_changed(inode)
     for ino, generation in merged.copies:
-        # After a rollback of the merge, the inode refers to the copy again.
-        if (inode := state.inodes.find(ino)) is None or inode.generation != generation:
+        inode = state.inodes.find(ino)
+        # After a rollback of the merge, the inode refers to the copy again. The copy of an open
+        # file that is gone is deleted after its last close.
+        is_gone = (
+            inode is None
+            or inode.generation != generation
+            or (inode.parent == NOWHERE and ino not in state.opened)
+        )
+        if is_gone:
             state.drop_bytes(ino, generation)
     for ino in merged.attributes:
         state.invalidations.put(InodeChanged(ino, attr_only=True))

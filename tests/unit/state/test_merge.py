@@ -609,6 +609,20 @@ def test_a_copy_of_a_former_version_is_not_kept(folder: Folder, generation: int)
     assert inode.generation == 0
 
 
+def test_a_copy_does_not_keep_a_file_that_was_deleted_with_its_folder(folder: Folder) -> None:
+    """A rename that a crash prevents leaves such a copy."""
+    folder.list(entry("9", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list(entry("1", "a"), into=sub)
+    inode = folder.tree.child(sub.ino, "a")
+    assert inode is not None
+    with folder.tree.transaction():
+        folder.tree.update(inode, generation=5)
+    merged = folder.list()
+    assert folder.names == set()
+    assert merged.copies == [(inode.ino, 5)]
+
+
 @pytest.mark.parametrize("ours", [False, True])
 @pytest.mark.parametrize("folder_first", [False, True])
 def test_an_id_of_another_kind_is_another_entry(

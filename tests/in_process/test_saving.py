@@ -376,17 +376,24 @@ def save_with_holes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "unanswered"])
-def test_a_file_with_holes_is_not_called_cached(desk: Mounted, is_answered: bool) -> None:
-    """Holes are not on this machine after the upload, so the file is fetched for offline use."""
+def test_a_file_with_holes_stays_cached(desk: Mounted, is_answered: bool) -> None:
+    """All bytes came from this machine: they can be read and changed without the service."""
     path = desk.root / "sparse.bin"
     if not is_answered:
         desk.deployment.fault(drop_reply=True, method="POST", times=1)
     save_with_holes(path)
     desk.sync()
     assert len(desk.zone.versions("sparse.bin")) == 1
-    assert desk.xattr(path, "user.zonedrive.state") == "remote"
-    assert path.read_bytes() == b"begin".ljust(1 << 20, b"\0")
     assert desk.xattr(path, "user.zonedrive.state") == "cached"
+    downloads = desk.deployment.downloads()
+    assert path.read_bytes() == b"begin".ljust(1 << 20, b"\0")
+    with path.open("r+b") as file:
+        file.seek(500_000)
+        file.write(b"middle")
+    desk.sync()
+    assert desk.zone.read("sparse.bin") == path.read_bytes()
+    assert path.read_bytes()[500_000:500_010] == b"middle\0\0\0\0"
+    assert desk.deployment.downloads() == downloads
 
 
 def test_a_file_with_holes_stays_cached_after_a_save_without_a_change(desk: Mounted) -> None:

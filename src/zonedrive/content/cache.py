@@ -38,7 +38,6 @@ from zonedrive.content.cache_index import NAME, CacheIndex, Row
 from zonedrive.content.content_file import ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
-from zonedrive.content.manifest import Manifest
 from zonedrive.content.quota import Quota, remove
 from zonedrive.content.read_buffers import MemoryBudget
 from zonedrive.content.reader import EntryReader, Reader
@@ -287,54 +286,54 @@ class Cache:
         """Move a closed content file into the cache, or delete the file if that is impossible.
 
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
-        `manifest` is the file's manifest; an encrypted file without a manifest or with holes is not
-        accepted. A caller that has just read the whole file passes the file's disk usage in bytes
-        as `known`; the file is then not opened again to verify its header and its size.
+        The holes of the file are zeros. `manifest` is the file's manifest; an encrypted file
+        without a manifest is not accepted. A caller that has just read the whole file passes the
+        file's disk usage in bytes as `known`; the file is then not opened again to verify its
+        header and its size.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
-        granted = await self.quota.claim(taken, taken) if taken else 0
+        if taken and not await self.quota.claim(taken, taken):
+            taken = None
+        granted = taken or 0
         name = self._new_name(ino)
         target = self._directory / name
         self.quota.leaving += granted  # until the row counts
         self._adding.add(name)
         try:
-            if granted and not _renamed(path, target):
+            if taken is not None and not _renamed(path, target):
                 await trio.to_thread.run_sync(_copied, path, target)
         except OSError as wrong:
             self.failed(wrong)
-            taken = 0
+            taken = None
         finally:
             self.quota.leaving -= granted
-        row = Row(
-            ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
-        )
+        stamp, now_ns = self.stamp(revision), time.time_ns()
+        row = Row(ino, stamp, name, size, granted, True, b"", "", now_ns, manifest)
         # The inode may have been opened during the copy; the open entry is then kept.
         self._small.drop(ino)
         is_free = not self._in_use(ino) and not self._index.rows_of(ino)
-        is_kept = granted and taken and is_free and self._index.put(row)
+        is_kept = taken is not None and is_free and self._index.put(row)
         self._adding.discard(name)
         if is_kept:
-            self.quota.idle += taken
+            self.quota.idle += granted
             remove([path])
         else:
             remove([path, target])
 
-    def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int:
-        """Return the disk usage of a file in bytes, or 0 if the file cannot be a cache entry."""
+    def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int | None:
+        """Return the disk usage of a file in bytes, or None if the file cannot be a cache entry."""
         suffix = ".plain" if self._key is None else ".sealed"
         if path.suffix not in ("", suffix) or not self._is_bound(manifest):
-            return 0
+            return None
+        if known is not None:
+            return known
         try:
-            if manifest and Manifest.decode(manifest)[1]:
-                return 0  # a hole counts as missing bytes; see `_revive`
-            if known is not None:
-                return known
             file = open_file(path, self._key, manifest)
         except (OSError, StoreError):
-            return 0
+            return None
         with closing(file):
-            return file.allocated if file.size == size else 0
+            return file.allocated if file.size == size else None
 
     def drop(self, ino: int) -> None:
         """Drop all content of an inode; its open readers can continue to read."""
@@ -445,7 +444,7 @@ class Cache:
             self._drop_rows([row])
             return
         present = row.present()
-        for start, end in file.holes() if row.complete else ():
+        for start, end in () if row.complete else file.holes():
             present.remove(start, end)
         entry.path = path
         entry.validator = row.validator

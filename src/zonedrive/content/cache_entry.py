@@ -107,8 +107,11 @@ class CacheEntry:
     # -- on the event loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Use `file` as the file of this entry; `present` lists the ranges of bytes in the file."""
-        file.disable_redo_log()
+        """Use `file` as the file of this entry; `present` lists the ranges of bytes in the file.
+
+        If these are all bytes of the revision, the holes of the file are zeros.
+        """
+        file.disable_redo_log(is_complete=present.covers(0, self.size))
         self._file = file
         self.on_disk = present
         self.present = Ranges(present)

@@ -108,11 +108,12 @@ class ContentFile:
         """
         return []
 
-    def disable_redo_log(self) -> None:
+    def disable_redo_log(self, *, is_complete: bool = False) -> None:
         """Disable the redo log of an encrypted file, for content that can be fetched again.
 
         Writes are then faster, but a killed process may leave a partly written chunk. Callers must
         read only bytes that were written. Reading a partly written chunk or a hole raises Damaged.
+        `is_complete` states that no bytes are missing: the holes of the file are zeros.
         """
 
     def _flush(self) -> None:

@@ -27,6 +27,7 @@ from zonedrive.content.content_file import (
 )
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Chunks, count_of
+from zonedrive.content.ranges import Ranges
 from zonedrive.content.slots import CHUNK, SLOT, Slots
 from zonedrive.memory import Buffers
 
@@ -54,6 +55,7 @@ class EncryptedFile(ContentFile):
         self._size = self._chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._regenerable = False
+        self._zeros = Ranges()  # holes that can be read although the file is regenerable
         self._trimmed = False
 
     @classmethod
@@ -211,7 +213,7 @@ class EncryptedFile(ContentFile):
 
     def _read_run(self, number: int, into: memoryview) -> None:
         """Fill `into` with whole chunks from `number` on, read in one system call."""
-        count, holes = len(into) // CHUNK, not self._regenerable
+        count = len(into) // CHUNK
         with _run_buffers.lend() as memory:
             slots = self._slots.read_into(number, memory[: count * SLOT])
             nonce = self._chunks.nonce_of_run(number, number + count)
@@ -219,7 +221,7 @@ class EncryptedFile(ContentFile):
             for index in range(done, count):
                 slot = slots[index * SLOT : (index + 1) * SLOT]
                 plain = into[index * CHUNK : (index + 1) * CHUNK]
-                opened = self._opened(number + index, slot, holes=holes)
+                opened = self._opened(number + index, slot, holes=self._may_be_hole(number + index))
                 plain[: len(opened)] = opened
                 plain[len(opened) :] = bytes(CHUNK - len(opened))
 
@@ -232,7 +234,11 @@ class EncryptedFile(ContentFile):
         return next((run for run in range(count) if number + run in self._dirty), count)
 
     def _chunk_to_read(self, number: int) -> memoryview:
-        return memoryview(self._chunk(number, holes=not self._regenerable))
+        return memoryview(self._chunk(number, holes=self._may_be_hole(number)))
+
+    def _may_be_hole(self, number: int) -> bool:
+        """Return True if a hole in the place of a chunk is zeros, False if it is missing bytes."""
+        return not self._regenerable or self._zeros.covers(number, number + 1)
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
         """Return the plaintext of a chunk, excluding trailing zeros and bytes past the file size.
@@ -371,8 +377,10 @@ class EncryptedFile(ContentFile):
             holes = self._chunks.holes
             return [(first * CHUNK, min(end * CHUNK, self._size)) for first, end in holes]
 
-    def disable_redo_log(self) -> None:
-        self._regenerable = True
+    def disable_redo_log(self, *, is_complete: bool = False) -> None:
+        with self._lock:
+            self._regenerable = True
+            self._zeros = Ranges(self._chunks.holes) if is_complete else Ranges()
 
     def _undo(self, number: int, before: Buffer | None) -> None:
         """Undo a failed write: restore the slot's bytes `before`, or clear the slot if None."""
@@ -380,7 +388,6 @@ class EncryptedFile(ContentFile):
             self._slots.write_raw(number, before)
         else:
             self._clear(number)
-            self._chunks.holes.add(number, number + 1)
 
     def _clear(self, number: int) -> None:
         self._chunks.drop(number, number + 1)

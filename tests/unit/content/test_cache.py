@@ -21,6 +21,7 @@ from zonedrive.content.cache_entry import Stopped
 from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.reader import Reader
+from zonedrive.content.slots import SLOT, slot_offset
 from zonedrive.errors import Unreachable
 
 KEY = bytes(range(32))
@@ -697,18 +698,66 @@ async def test_an_uploaded_file_is_copied_from_another_disk(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_an_uploaded_file_with_holes_is_removed(tmp_path: Path, is_known: bool) -> None:
-    """The cache could not read the holes."""
+@pytest.mark.parametrize("start", [b"", b"begin"], ids=["empty", "begun"])
+async def test_the_holes_of_an_uploaded_file_are_zeros(
+    tmp_path: Path, key: bytes | None, is_known: bool, start: bytes
+) -> None:
+    """An uploaded file with holes is read from this machine, and takes no space for its holes."""
+    folder, source = tmp_path / "cache", Offline(8 * MIB)
+    path = tmp_path / ("7-1.plain" if key is None else "7-1.sealed")
+    expected = start.ljust(8 * MIB, b"\0")
+    async with running(folder, key) as cache:
+        file = create_file(path, key)
+        file.pwrite(0, start)
+        file.truncate(8 * MIB)
+        file.flush()
+        known = file.allocated if is_known else None
+        file.close()
+        await cache.add_file(path, 7, "r", 8 * MIB, file.manifest(), known)
+        assert not path.exists()
+        assert await fetched(cache, 7, source) == expected
+        await counted(cache, folder)
+    async with running(folder, key) as cache:
+        assert cache.is_complete(7, "r")
+        assert await fetched(cache, 7, source) == expected
+        copy = await cache.export(7, "r", 8 * MIB, source, tmp_path / "copy")
+        copy.pwrite(3 * MIB, b"new")
+        assert copy.pread(3 * MIB, 5) == b"new\0\0"
+        copy.close()
+        await counted(cache, folder)
+    assert taken(folder) < MIB
+    assert (tmp_path / "copy").stat().st_blocks * 512 < MIB
+
+
+async def test_a_damaged_file_with_holes_is_fetched_again(tmp_path: Path) -> None:
+    """Missing bytes are never read as zeros, also after a restart."""
+    data = bytearray(MIB)
+    data[:KIB] = data[-KIB:] = b"x" * KIB
+    source = Script(bytes(data))
     async with running(tmp_path / "cache") as cache:
         file = create_file(tmp_path / "7-1.sealed", KEY)
-        file.pwrite(0, b"begin")
-        file.truncate(MIB)
-        taken_there = file.allocated
+        file.pwrite(0, b"x" * KIB)
+        file.pwrite(MIB - KIB, b"x" * KIB)
         file.close()
-        known = taken_there if is_known else None
-        await cache.add_file(tmp_path / "7-1.sealed", 7, "r", MIB, file.manifest(), known)
-        assert not (tmp_path / "7-1.sealed").exists()
+        await cache.add_file(tmp_path / "7-1.sealed", 7, "r", MIB, file.manifest())
+        (path,) = (tmp_path / "cache").glob("7-*")
+        with path.open("r+b") as raw:
+            raw.seek(slot_offset(0))
+            raw.write(bytes(SLOT))
+        reader = cache.open(7, "r", MIB, Offline(MIB))
+        assert reader.available(0, KIB) is None
+        assert reader.available(MIB - KIB, KIB) == b"x" * KIB
+        reader.close()
+    async with running(tmp_path / "cache") as cache:
         assert not cache.is_complete(7, "r")
+        reader = cache.open(7, "r", MIB, Offline(MIB))
+        assert reader.available(0, KIB) is None
+        assert reader.available(MIB - KIB, KIB) == b"x" * KIB
+        reader.close()
+        for _ in range(2):
+            assert await fetched(cache, 7, source) == source.data
+        assert cache.is_complete(7, "r")
+        assert await fetched(cache, 7, Offline(MIB)) == source.data
         await counted(cache, tmp_path / "cache")
 
 

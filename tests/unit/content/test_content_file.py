@@ -421,3 +421,26 @@ def test_cached_chunks_that_do_not_fit_count_as_missing(
     file.pwrite(0, b"c" * (5 * CHUNK))
     assert file.pread(CHUNK, 4 * CHUNK) == b"c" * (4 * CHUNK)
     file.close()
+
+
+def test_a_cached_chunk_that_cannot_be_replaced_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk that a failing disk has not stored again is missing, not zeros."""
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.disable_redo_log()
+    file.pwrite(0, b"a" * CHUNK)
+    file.flush()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "failing")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="failing"):
+        patch.setattr(os, "pwritev", fail)
+        file.pwrite(0, b"a" * CHUNK)
+    file.close()
+    again = open_file(tmp_path / "file", KEY, file.manifest())
+    again.disable_redo_log(is_complete=True)
+    with pytest.raises(Damaged):
+        again.pread(0, CHUNK)
+    again.close()

@@ -215,6 +215,27 @@ def test_a_write_into_a_mapping_that_cannot_be_kept(mounted: Mounted, is_synced:
     assert len(mounted.zone.versions("large.bin")) == 1
 
 
+@QUICK
+@pytest.mark.parametrize("is_synced", [False, True], ids=["munmap", "msync"])
+def test_a_write_into_a_mapping_of_a_file_that_a_coworker_has_deleted(
+    mounted: Mounted, is_synced: bool
+) -> None:
+    """The program gets the error from msync(2) and from the close; the file stays deleted."""
+    path = mounted.root / "notes.txt"
+    file = os.open(path, os.O_RDWR)
+    with mmap.mmap(file, 0) as view:
+        assert view[:] == world.SEED["notes.txt"]
+        mounted.zone.delete("notes.txt")
+        eventually(lambda: not path.exists(), what="it is gone here")
+        view[:5] = b"ALICE"
+        if is_synced:
+            assert refusal(view.flush) == "ESTALE"
+    assert refusal(os.close, file) == "ESTALE"
+    mounted.sync()
+    assert not path.exists()
+    assert "notes.txt" not in mounted.zone.listing()
+
+
 ROUNDS, SIZE = 5, 64 * PAGE
 
 

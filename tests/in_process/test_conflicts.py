@@ -701,17 +701,57 @@ def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=1")
 def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted) -> None:
-    """The file is created again, with the appended bytes only."""
-    desk.allow("deleted on the service while edited")
+    """The file is created again, with the appended bytes only, and this is reported."""
     path = desk.root / "notes.txt"
     with path.open("ab", buffering=0) as log:
         desk.zone.delete("notes.txt")
         eventually(lambda: not path.exists(), what="it is gone here")
+        assert desk.conflicts() == []
         log.write(b"one\n")
         log.write(b"two\n")
         assert path.read_bytes() == b"one\ntwo\n"
     desk.sync()
     assert desk.zone.read("notes.txt") == b"one\ntwo\n"
+    assert [conflict["path"] for conflict in desk.conflicts()] == [f"{desk.root.name}/notes.txt"]
+
+
+@pytest.mark.parametrize("how", ["read and write", "read before", "write"])
+@pytest.mark.mount("refresh=0.2")
+def test_a_write_to_an_open_file_that_a_coworker_has_deleted(desk: Mounted, how: str) -> None:
+    """The write and the close fail with ESTALE: the bytes that it would change are gone."""
+    system, path = desk.system, desk.root / "notes.txt"
+    before = desk.zone.read("notes.txt")
+    file = system.open(path, os.O_WRONLY if how == "write" else os.O_RDWR)
+    if how == "read before":
+        assert system.pread(file, 100, 0) == before
+    desk.zone.delete("notes.txt")
+    eventually(lambda: not path.exists(), what="it is gone here")
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+        system.pwrite(file, b"ALICE", 0)
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+        system.close(file)
+    desk.sync()
+    assert "notes.txt" not in desk.zone.listing()
+    assert desk.conflicts() == []
+
+
+@pytest.mark.parametrize("how", ["truncated", "written"])
+@pytest.mark.mount("refresh=0.2")
+def test_a_file_that_a_coworker_deletes_after_the_first_write(desk: Mounted, how: str) -> None:
+    """The edit continues, and becomes a new file, which is reported."""
+    desk.allow("deleted on the service while edited")
+    path, kept = desk.root / "notes.txt", desk.zone.read("notes.txt")[5:]
+    with path.open("wb" if how == "truncated" else "r+b", buffering=0) as file:
+        if how == "written":
+            file.write(b"ALICE")
+        desk.zone.delete("notes.txt")
+        desk.zone.write("later.txt", b"")
+        eventually(lambda: "later.txt" in desk.names(desk.root), what="the deletion is listed")
+        file.write(b" was here\n")
+    desk.sync()
+    expected = b" was here\n" if how == "truncated" else b"ALICE was here\n" + kept[10:]
+    assert desk.zone.read("notes.txt") == path.read_bytes() == expected
+    assert [conflict["path"] for conflict in desk.conflicts()] == [f"{desk.root.name}/notes.txt"]
 
 
 @pytest.mark.mount("refresh=600")

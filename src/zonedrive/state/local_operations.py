@@ -23,7 +23,7 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Revision
 from zonedrive.state.attributes import MODE_BITS
-from zonedrive.state.conflict_copies import remove_mark
+from zonedrive.state.conflict_copies import record_conflict, remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import LocalPlace
 from zonedrive.state.invalidation import InodeChanged
@@ -74,7 +74,8 @@ def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str) -> None:
     """Turn an open file that was just deleted on the service into a new, empty file.
 
-    The new file gets the name `name` in `folder`, without a hash suffix (see `names`).
+    The new file gets the name `name` in `folder`, without a hash suffix (see `names`). Also record
+    a conflict.
     """
     inode = state.inodes.get(opened.ino)
     with state.transaction():
@@ -83,6 +84,7 @@ def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str
         state.inodes.update(
             inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
         )
+        record_conflict(state, inode.ino, inode.ino, "")
     opened.close()
     opened.content = content_of(inode)
     state.invalidations.put(InodeChanged(inode.ino, attr_only=False))

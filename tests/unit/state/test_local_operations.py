@@ -67,7 +67,7 @@ def test_a_new_entry_is_empty_and_has_the_permission_bits_of_its_mode(machine: M
 
 
 def test_a_deleted_open_file_can_be_created_again(machine: Machine) -> None:
-    """The file keeps its inode, is empty, and has no place on the service."""
+    """The file keeps its inode, is empty, and has no place on the service. This is reported."""
     state, inode = machine.state, machine.file()
     opened = state.new_open_file(inode)
     with state.transaction():
@@ -77,6 +77,7 @@ def test_a_deleted_open_file_can_be_created_again(machine: Machine) -> None:
     assert (inode.size, inode.revision) == (0, Revision(""))
     assert (inode.remote_parent, inode.remote_name) == (None, None)
     assert opened.content == Revision("")
+    assert state.intents.conflicts.unacknowledged() == {inode.ino}
     assert state.invalidations.receive.receive_nowait() == InodeChanged(inode.ino, attr_only=False)
 
 

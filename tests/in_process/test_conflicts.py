@@ -729,6 +729,10 @@ def test_a_write_to_an_open_file_that_a_coworker_has_deleted(desk: Mounted, how:
     with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
         system.pwrite(file, b"ALICE", 0)
     with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
+        system.ftruncate(file, 5)
+    if how == "read before":
+        assert system.pread(file, 100, 0) == before
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):
         system.close(file)
     desk.sync()
     assert "notes.txt" not in desk.zone.listing()

@@ -261,6 +261,7 @@ class SimulatedProgram(Program):
             self._removed(backup)
         self.save(path, "", padding)
         if padding % 2:
+            self._removed(backup)
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / backup).unlink()
 
@@ -877,7 +878,9 @@ class Run:
         if self._is_alone and self._shows_no_copies():
             self.findings += [f"{ALONE}a conflict copy of one's own edit: {path}"
                               for path in there if COPY.search(path)]  # fmt: skip
-        continued = [pair for program in self._programs.values() for pair in program.continued]
+        # After a power cut, a client may take its own version for a coworker's.
+        continued = [pair for name, program in self._programs.items() for pair in program.continued
+                     if not self.machines[name].power_cuts]  # fmt: skip
         self.findings += checker.scattered(self.world, continued, self.claims.copied)
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
@@ -895,7 +898,8 @@ class Run:
         has lost its records.
         """
         verbs = {step.verb for step in self.scenario.steps}
-        is_refused = self._loses_rights and not verbs.isdisjoint({*REPLACING, "unlink"})
+        may_refuse = self._loses_rights or "delete" in self.scenario.lacking
+        is_refused = may_refuse and not verbs.isdisjoint({*REPLACING, "unlink"})
         is_late = self.world.moved_late or self.world.sent_late
         is_unclear = self.scenario.times == "mixed" and self._has_trouble
         return not (

@@ -981,7 +981,7 @@ class Run:
                 with contextlib.suppress(OSError):  # up to a folder with other entries
                     for folder in PurePosixPath(path).parents:
                         await machine.perform(machine.kernel.rmdir, str(folder))
-            else:
+            elif "the service is full" not in one["error"]:  # a late answer of that time
                 return False
         return done
 

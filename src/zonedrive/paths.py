@@ -359,10 +359,13 @@ def _way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user."""
+    """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
+
+    A file in the place of the cache folder is no error, because a mount also works without a cache.
+    """
     require_policy_folders(policy_folders())
     for folder in _folders(paths):
-        if found := obstacle(folder):
+        if folder != paths.content and (found := obstacle(folder)):
             raise no_folder(found)
     require_own_folders(paths)
 

@@ -12,8 +12,6 @@ from tests.harness.machine import Machine
 TAKEN = [
     ("state/zonedrive/default", "a file", "XDG_STATE_HOME", "state folder"),
     ("state", "a broken link", "XDG_STATE_HOME", "state folder"),
-    ("cache/zonedrive/default/content", "a file", "XDG_CACHE_HOME", "cache folder"),
-    ("cache/zonedrive", "a broken link", "XDG_CACHE_HOME", "cache folder"),
     ("config/zonedrive", "a broken link", "XDG_CONFIG_HOME", "settings"),
     ("runtime/zonedrive", "a file", "XDG_RUNTIME_DIR", "runtime folder"),
 ]

@@ -1,9 +1,13 @@
 """With a filled, read-only or damaged cache folder, reads return the right bytes."""
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.behaviour.test_full_disk import small_disk
 from tests.harness import world
@@ -106,6 +110,33 @@ def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
         mounted.sync()
         mounted.unmount()
     assert mounted.zone.read("notes.txt") == b"written all the same\n"
+
+
+@pytest.mark.parametrize("what", ["a file", "a broken link", "a read-only disk"])
+def test_a_cache_folder_that_cannot_be_created(mounted: Mounted, what: str) -> None:
+    """Mount, reads, uploads and status work without the cache; doctor names the obstacle."""
+    mounted.allow("uncached")
+    machine, folder = mounted.machine, mounted.machine.folders["CACHE_HOME"]
+    mounted.unmount()
+    shutil.rmtree(folder)
+    with contextlib.ExitStack() as stack:
+        if what == "a file":
+            folder.touch()
+        elif what == "a broken link":
+            folder.symlink_to(folder.with_name("nowhere"))
+        else:
+            folder.mkdir()
+            disk = stack.enter_context(small_disk(folder, 8 * MIB))
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert "not mounted" in machine.done("status")
+        mounted.mount()
+        assert (mounted.root / "big.bin").read_bytes() == BIG
+        (mounted.root / "notes.txt").write_bytes(b"written all the same\n")
+        mounted.sync()
+        assert mounted.zone.read("notes.txt") == b"written all the same\n"
+        assert ": mounted at" in machine.done("status")
+        assert "BAD  cache folder: it cannot be" in machine.run("doctor").stdout
+        mounted.unmount()
 
 
 def test_a_cache_on_a_disk_that_other_programs_fill(mounted: Mounted) -> None:

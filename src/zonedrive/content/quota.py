@@ -226,8 +226,8 @@ def remove(paths: Iterable[Path]) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as wrong:
-            if wrong.errno == errno.EROFS:
-                continue  # a read-only disk is reported elsewhere
+            if wrong.errno in (errno.EROFS, errno.ENOTDIR):
+                continue  # such a disk, or a file instead of the folder, is reported elsewhere
             failed.append(wrong)
     if failed:
         log.warning("%d cached files cannot be removed (%s)", len(failed), failed[0])

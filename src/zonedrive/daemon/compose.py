@@ -105,7 +105,6 @@ def open_state(
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
         raise unreadable(paths, settings) from wrong
-    private_dir(paths.cache)
     supervisor = Supervisor()
     state = LocalState(
         database=database,
@@ -114,7 +113,7 @@ def open_state(
         requests=requests,
         spool=Spool(private_dir(paths.outgoing), key, database, box),
         cache=Cache(
-            private_dir(paths.content),
+            paths.content,
             key,
             settings.cache_size,
             identity=database.identity,

@@ -55,7 +55,8 @@ class Download:
         self.queued = True  # waits for a thread
         self.paused = False
         self.stopped = False
-        self.needs_confirmation = False  # the stream may be of another version
+        # The stream may be of another version, or not of the file: a page of a network's gateway.
+        self.needs_confirmation = False
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at `limit` for another request
         self.awaited = entry.size  # end of the bytes for which a reader waits
         # Last position of which the event loop was notified, and the time of the notification.
@@ -102,8 +103,8 @@ class Download:
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
 
-        Raises BadAnswer or Changed if the source sends too few or too many bytes, Stopped if the
-        entry is closed, and the source's errors.
+        Raises BadAnswer or Changed if the source announces or sends too few or too many bytes,
+        Stopped if the entry is closed, and the source's errors.
         """
         self._tell(self._begun)
         end = self.end if self.end < self.entry.size else None
@@ -114,6 +115,11 @@ class Download:
                 if not self.stopped and trio.from_thread.run_sync(self._opened, self, stream):
                     if self.needs_confirmation:
                         trio.from_thread.run(self.source.confirm)
+                    if stream.total not in (None, self.entry.size):
+                        raise BadAnswer(
+                            f"{stream.total} bytes are announced for the {self.entry.size} bytes of"
+                            " the file"
+                        )
                     self._drain(stream, turn)
             finally:
                 turn.end()

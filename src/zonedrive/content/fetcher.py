@@ -14,7 +14,7 @@ INVARIANT: bytes received before a connection broke are not requested again, unl
 ignores ranges.
 
 INVARIANT: bytes of streams with different sizes or validators are never mixed; Changed is raised
-instead.
+instead, or BadAnswer if the source still has the version.
 """
 
 import logging
@@ -383,18 +383,21 @@ class Fetcher:
         """Check an opened stream; return True if the download should continue.
 
         The download's thread calls this method on the event loop. Raises Changed if the stream has
-        another size or validator.
+        another validator.
         """
         entry = self.entry
         if download not in self._downloads:
             return False
-        if stream.total is not None and stream.total != entry.size:
-            raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
+        # Once the stream is open, the download asks the source again if the stream has another size
+        # or states none: it may be a page that a network's gateway sends instead of the content.
+        download.needs_confirmation = stream.total != entry.size
+        if download.needs_confirmation and stream.total is not None:
+            return True  # the download ends with an error
         # Versions of the same size can be distinguished only by their validators. If there is no
-        # validator, every stream except the first must be confirmed: once the stream is open, the
-        # download asks the source again.
+        # validator, every stream except the first must be confirmed.
         told = stream.validator is not None and entry.validator != ""
-        download.needs_confirmation = not told and (self._begun or bool(entry.present))
+        if not told and (self._begun or entry.present):
+            download.needs_confirmation = True
         self._begun = True
         if stream.validator is not None:
             stamp = self._stamp(stream.validator)

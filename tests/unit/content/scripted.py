@@ -41,7 +41,8 @@ class Played:
 
     def __init__(self, script: "Script", offset: int, end: int) -> None:
         self.offset = offset
-        self.total: int | None = len(script.data) if script.total is None else script.total
+        stated = len(script.data) if script.total is None else script.total
+        self.total = stated if script.is_size_stated else None
         self.validator: str | None = script.validator
         self._script = script
         self._end = end
@@ -78,6 +79,7 @@ class Script:
         self.piece = piece
         self.ranges = True
         self.total: int | None = None
+        self.is_size_stated = True
         self.validator: str | None = "v1"
         self.error: Exception | None = None
         self.cut: int | None = None

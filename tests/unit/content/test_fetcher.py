@@ -425,10 +425,40 @@ async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nu
 
 async def test_another_size_is_another_version(cache: Cache) -> None:
     """A file whose size has changed on the service is not read as the old version."""
-    source = Script(content(MIB))
+    source = Confirmed(content(MIB))
+    source.wrong = Changed("another one")
     reader = cache.open(7, "r", 2 * MIB, source)
     with pytest.raises(Changed):
         await reader.read(0, 100)
+    reader.close()
+
+
+async def test_another_size_of_the_same_version(cache: Cache) -> None:
+    """If the service still has the version, content of another size is a wrong answer."""
+    source = Confirmed(content(2 * MIB))
+    source.total = MIB
+    reader = cache.open(7, "r", 2 * MIB, source)
+    with pytest.raises(BadAnswer, match="1048576 bytes are announced for the 2097152 bytes"):
+        await reader.read(0, 100)
+    source.total = None
+    assert await read_all(reader) == source.data
+    reader.close()
+
+
+@pytest.mark.parametrize("is_size_stated", [True, False])
+@pytest.mark.parametrize("size", [5 * KIB, 3 * MIB])
+async def test_a_page_instead_of_the_content(cache: Cache, size: int, is_size_stated: bool) -> None:
+    """A page with which a network's gateway answers all requests is neither cached nor a change."""
+    source, data = Confirmed(content(size, seed=2)), content(2 * MIB)
+    source.validator, source.ranges, source.is_size_stated = None, False, is_size_stated
+    source.wrong = BadAnswer("the answer is not JSON")
+    reader = cache.open(7, "r", len(data), source)
+    for _ in range(2):
+        with pytest.raises(BadAnswer, match="not JSON"):
+            await reader.read(0, 100)
+        assert reader.available(0, 100) is None
+    source.data, source.ranges, source.wrong = data, True, None
+    assert await read_all(reader) == data
     reader.close()
 
 
@@ -453,13 +483,13 @@ class Confirmed(Script):
     """Source that sends no validator, and can confirm the version."""
 
     asked = 0
-    changed = False
+    wrong: Exception | None = None
 
     async def confirm(self) -> None:
         """Confirm the version as the service's own source does."""
         self.asked += 1
-        if self.changed:
-            raise Changed("another one")
+        if self.wrong is not None:
+            raise self.wrong
 
 
 async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> None:
@@ -472,7 +502,7 @@ async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> Non
     assert source.asked == 0
     assert await reader.read(15 * MIB, 4096) == old[15 * MIB :][:4096]
     assert source.asked == 1
-    source.data, source.changed = content(32 * MIB, seed=2), True
+    source.data, source.wrong = content(32 * MIB, seed=2), Changed("another one")
     with pytest.raises(Changed):
         await reader.read(30 * MIB, 4096)
     assert await reader.read(0, 4096) == old[:4096]
@@ -487,7 +517,8 @@ async def test_a_validator_that_appears_or_disappears(cache: Cache, before: str 
     reader = cache.open(7, "r", len(source.data), source)
     await reader.read(0, 4096)
     reader.close()
-    source.validator, source.changed = "v1" if before is None else None, True
+    source.validator = "v1" if before is None else None
+    source.wrong = Changed("another one")
     reader = cache.open(7, "r", len(source.data), source)
     with pytest.raises(Changed):
         await reader.read(7 * MIB, 4096)

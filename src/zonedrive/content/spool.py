@@ -23,7 +23,7 @@ import logging
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from zonedrive.cipher import Box
@@ -130,9 +130,24 @@ class Spool:
     def _path(self, ino: int, generation: int) -> Path:
         return self.directory / f"{ino}-{generation}{self._suffix}"
 
+    @contextlib.contextmanager
+    def _in_folder(self) -> Iterator[None]:
+        """Raise OSError (EIO) instead of FileNotFoundError if the spool folder itself is missing.
+
+        Otherwise, a program would take the error for a missing file in the mount, and the upload
+        queue would take the file in the spool for lost.
+        """
+        try:
+            yield
+        except FileNotFoundError as wrong:
+            if self.directory.is_dir():
+                raise
+            raise OSError(errno.EIO, "the folder is missing", str(self.directory)) from wrong
+
     def room(self) -> int:
         """Return how many bytes can be stored without using reserved disk space. Raises OSError."""
-        disk = os.statvfs(self.directory)
+        with self._in_folder():
+            disk = os.statvfs(self.directory)
         reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
         return max(0, disk.f_bavail * disk.f_frsize - reserve)
 
@@ -146,7 +161,8 @@ class Spool:
 
         Raises OSError, including FileExistsError.
         """
-        return self.adopt(create_file(self._path(ino, generation), self._key))
+        with self._in_folder():
+            return self.adopt(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
         """Open a generation's file; each caller closes the result once.
@@ -159,6 +175,10 @@ class Spool:
             there = self._open.get(f"{ino}-{generation}{suffix}")
             if there is not None and not there.closed:
                 return there.share()
+        with self._in_folder():
+            return self._open_file(ino, generation)
+
+    def _open_file(self, ino: int, generation: int) -> ContentFile:
         path = self.path(ino, generation)
         try:
             manifest = self.manifest(ino, generation)
@@ -294,7 +314,8 @@ class Spool:
         OSError, and StoreError if `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
-        return self.adopt(source.copy_to(target))
+        with self._in_folder():
+            return self.adopt(source.copy_to(target))
 
     def adopt(self, file: ContentFile) -> ContentFile:
         """Register and return an open file that the caller created at a path of the spool."""

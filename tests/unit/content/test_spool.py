@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,24 @@ def test_a_generation_is_not_created_twice(spool: Spool) -> None:
         spool.create(1, 1)
     with pytest.raises(FileNotFoundError):
         spool.open(1, 2)
+
+
+def test_a_missing_folder_is_no_missing_file(spool: Spool) -> None:
+    """If the folder was moved away, each use fails with EIO, and works when the folder is back."""
+    spool.create(1, 1).close()
+    aside = spool.directory.rename(spool.directory.with_name("aside"))
+    with closing(create_file(spool.directory.with_name("source"), spool._key)) as source:
+        for use in (
+            spool.room,
+            lambda: spool.create(1, 2),
+            lambda: spool.open(1, 1),
+            lambda: spool.copy(source, 1, 3),
+        ):
+            with pytest.raises(OSError, match="folder is missing") as refused:
+                use()
+            assert refused.value.errno == errno.EIO
+    aside.rename(spool.directory)
+    spool.open(1, 1).close()
 
 
 def test_readers_see_unflushed_writes(spool: Spool) -> None:

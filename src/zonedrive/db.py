@@ -20,14 +20,14 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from zonedrive.errors import StoreError
-from zonedrive.paths import given_runtime_dir
+from zonedrive.paths import given_runtime_dir, require_room
 
 SQLITE = sqlite3.sqlite_version
 
 # By SQLite's result code, extended or primary.
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
-    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # a full disk, at a write to the write-ahead log
+    sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # of the write-ahead log; see `_disk_errno`
     sqlite3.SQLITE_IOERR_SHMSIZE: errno.ENOSPC,
     sqlite3.SQLITE_IOERR: errno.EIO,  # any other error of the disk
     sqlite3.SQLITE_READONLY: errno.EROFS,
@@ -280,13 +280,22 @@ class Database:
             number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
             if number is None:
                 raise
-            if number == errno.ENOSPC and self._is_at_limit():
-                number = errno.EFBIG
+            if number == errno.ENOSPC:
+                number = errno.EFBIG if self._is_at_limit() else self._disk_errno()
             raise OSError(number, os.strerror(number), str(self.path)) from wrong
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise
         except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
+
+    def _disk_errno(self) -> int:
+        """Return the errno of a failed write to the disk, which SQLite does not tell."""
+        try:
+            require_room(self.path.parent)
+        except OSError as wrong:
+            if wrong.errno in (errno.EIO, errno.EROFS):
+                return wrong.errno
+        return errno.ENOSPC
 
     def _is_at_limit(self) -> bool:
         """Return True if a file of the database is as large as this process may write."""

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,6 +187,44 @@ def test_a_copy_needs_no_temporary_folder(
     with ExitStack() as stack:
         connection = db._copied(database.path, log, stack)
         assert connection.execute("SELECT word FROM words").fetchall() == [("in the log",)]
+
+
+class Failing:
+    """Connection to a database whose log cannot be written."""
+
+    in_transaction = False
+
+    def execute(self, _sql: str, _parameters: object) -> sqlite3.Cursor:
+        wrong = sqlite3.OperationalError("disk I/O error")
+        wrong.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+        raise wrong
+
+
+@pytest.mark.parametrize(
+    ("disk", "told"),
+    [
+        (None, errno.ENOSPC),
+        (errno.EDQUOT, errno.ENOSPC),
+        (errno.EIO, errno.EIO),
+        (errno.EROFS, errno.EROFS),
+    ],
+)
+def test_a_faulty_disk_is_not_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: int | None, told: int
+) -> None:
+    """After a failed write, which SQLite does not explain, an attempt to write tells the reason."""
+
+    def written(folder: Path) -> None:
+        assert folder == tmp_path
+        if disk is not None:
+            raise OSError(disk, os.strerror(disk))
+
+    monkeypatch.setattr(db, "require_room", written)
+    connection: Any = Failing()
+    database = Database(tmp_path / "words.db", connection, ExitStack())
+    with pytest.raises(OSError, match=os.strerror(told)) as refused:
+        database.execute("INSERT INTO words VALUES (?)", ("one",))
+    assert refused.value.errno == told
 
 
 def test_a_limit_of_file_sizes_is_not_a_full_disk(database: Database) -> None:

@@ -31,6 +31,7 @@ NO_FOLDER = "the current folder does not exist any more: it was removed or unmou
 GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+FAULTY = marked("look at 'dmesg' and have the disk checked")  # remedy for EIO
 SMALL = 65_536  # bytes that a disk must have room for
 
 

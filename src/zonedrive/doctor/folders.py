@@ -4,7 +4,6 @@ The checks of a folder cover its owner, its permissions and the free space.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import secrets
@@ -23,6 +22,8 @@ from zonedrive.errors import ConfigError, ForeignFolder, NoHomeDirectory, StoreE
 from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
+    FAULTY,
+    NO_ROOM,
     config_file,
     given_runtime_dir,
     nearest_existing,
@@ -33,6 +34,7 @@ from zonedrive.paths import (
     require_own_folder,
     require_own_folders,
     require_policy_folders,
+    require_room,
     runtime_dir,
 )
 
@@ -139,7 +141,7 @@ def _locks(folder: Path) -> CheckResult | None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as wrong:
-        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
+        if wrong.errno in NO_ROOM:
             return None  # another check reports this
         return bad(f"files there cannot be locked ({wrong.strerror})", _local())
     return None
@@ -286,6 +288,11 @@ def _unfit(folder: Path) -> CheckResult | None:
     if not _is_writable(folder):
         remedy = "run 'sudo chown -R USER FOLDER && chmod -R u+rwX FOLDER'"
         return bad("it cannot be written", remedy, USER=os.getuid(), FOLDER=quoted(folder))
+    try:
+        require_room(folder)
+    except OSError as wrong_disk:
+        if wrong_disk.errno not in NO_ROOM:  # other checks report the lack of room
+            return bad(f"it cannot be written ({wrong_disk.strerror})", FAULTY)
     found = [folder.stat(), *_files(folder)]
     if foreign := sum(each.st_uid != os.getuid() for each in found):
         return bad(

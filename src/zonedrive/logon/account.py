@@ -3,6 +3,7 @@
 The account file contains no secrets; for these, see the module `secrets`.
 """
 
+import errno
 import shlex
 from pathlib import Path
 from typing import Self
@@ -14,6 +15,7 @@ from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.paths import (
     DEFAULT_ACCOUNT,
+    FAULTY,
     AccountPaths,
     not_logged_on,
     note_state_dir,
@@ -55,9 +57,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         except _UNREADABLE as wrong:
             if (copy := cls.load_copy(paths)) is not None:
                 return copy
+            remedy = f"run zonedrive logon URL{paths.option} again"
+            if isinstance(wrong, OSError) and wrong.errno == errno.EIO:
+                remedy = FAULTY
             raise ConfigError(
-                f"{paths.account_file} cannot be read ({wrong})",
-                remedy=f"run zonedrive logon URL{paths.option} again",
+                f"{paths.account_file} cannot be read ({wrong})", remedy=remedy
             ) from wrong
         return account._here(paths)
 

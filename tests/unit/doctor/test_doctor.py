@@ -125,6 +125,36 @@ def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each is not None and each.ok for each in found] == [False, False]
 
 
+def test_a_disk_with_an_error(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error at a write to the state folder or the cache folder is reported with its cause."""
+
+    def require_room(_folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(folders, "require_room", require_room)
+    for found in (folders.state(home), folders.cache(home)):
+        assert found is not None and not found.ok
+        assert found.detail == "it cannot be written (Input/output error)"
+        assert found.remedy == paths.FAULTY
+
+
+def test_a_logon_on_a_disk_with_an_error(
+    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remedy is to check the disk, not to log on again."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "zonedrive").mkdir(mode=0o700)
+
+    def read_bytes(_path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    found = account.logon(DoctorFacts(AccountPaths("default"), dict))
+    assert found is not None and not found.ok
+    assert (found.detail, found.remedy) == ("it cannot be read", paths.FAULTY)
+    assert found.here.endswith(f"; {paths.FAULTY}")
+
+
 def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The remedy is for the user or, if a policy sets the folder, for the administrator."""
     above = home.paths.cache.parent

@@ -224,9 +224,10 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     if not found.ours if found else paths is None:
         control_client.require_logon(None)
         raise MountError(f"{path} is not a mount of zonedrive")
-    if paths is None:
-        _without_daemon(path, now)
+    if found is not None and paths is None:
+        _without_daemon(found, now)
         return
+    assert paths is not None
     request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
     patience = NOW_SECONDS if now else SILENT_SECONDS
     last: Message = {}
@@ -300,14 +301,20 @@ def _detach(mount: Mount | None) -> None:
         mountpoint.detach(mount.path, lazy=True)
 
 
-def _without_daemon(path: Path, now: bool) -> None:
-    """Detach a mount whose daemon has died; with `now`, also detach a mount of another user.
+def _without_daemon(mount: Mount, now: bool) -> None:
+    """Detach a mount whose daemon has died; with `now`, also detach a mount with a daemon.
 
-    If a daemon of this user died while it served `path`, print and log one line about its death,
-    and remove the record of its run. Raises MountError for the mount of another user if `now` is
-    false.
+    If a daemon of this user died while it served the mount, print and log one line about its death,
+    and remove the record of its run. Raises MountError for a mount with a daemon if `now` is false.
     """
+    path = mount.path
     if not now and not mountpoint.dead(path):
+        if mount.user == os.geteuid():
+            raise MountError(
+                f"the daemon of {path} is unknown: its state folder was moved or removed, or cannot"
+                " be read",
+                remedy="bring the folder back, or use --now to detach the mount",
+            )
         raise MountError(
             f"{path} is served by a daemon that is not yours", remedy="use --now to detach it"
         )

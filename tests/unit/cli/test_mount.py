@@ -444,12 +444,20 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: Path) -> None:
-    """A working mount of another user's daemon needs --now."""
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """A working mount of another user, or without its state folder, needs --now."""
     (tmp_path / "mnt").mkdir()
     served = MemoryMount(tmp_path / "mnt")
-    failed = run("unmount", served.path)
-    assert failed.returncode == 1 and "--now" in failed.stderr
+    with monkeypatch.context() as here:
+        if not is_own:
+            here.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(MountError) as refused:
+            unmount.main([str(served.path)], standalone_mode=False)
+    cause = "its state folder was moved or removed" if is_own else "a daemon that is not yours"
+    assert cause in refused.value.message and "--now" in refused.value.remedy
     assert mountpoint.at(served.path) is not None
     assert run("unmount", "--now", served.path).returncode == 0
     assert served.wait()[0] == "ended\n"

@@ -175,12 +175,13 @@ class Cache:
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch all missing bytes of a revision and store them on the disk.
 
-        Raises the errors of `Reader.read`, and OSError (ENOSPC) if not all bytes can be stored.
+        Raises the errors of `Reader.read`, and OSError if not all bytes can be stored: ENOSPC
+        without room, else the number of the disk error.
         """
         with closing(self.open(ino, revision, size, source)) as reader:
             await reader.fill()
             if not reader.kept:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(reader.failure, os.strerror(reader.failure))
 
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
@@ -433,8 +434,7 @@ class Cache:
             self._drop_rows([row])
             return
         except OSError as wrong:  # no descriptor left, or the disk is in trouble
-            self.failed(wrong)
-            entry.without_disk()
+            entry.without_disk(wrong)
             return
         if file.size != row.size or not self._is_bound(row.manifest):
             log.warning(

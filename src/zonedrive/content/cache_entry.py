@@ -14,6 +14,7 @@ INVARIANT: bytes are written to the disk only within the space that was granted 
 """
 
 import contextlib
+import errno
 import logging
 import threading
 from collections import deque
@@ -96,6 +97,7 @@ class CacheEntry:
         self._writing = 0  # granted bytes that are being written
         self._count = threading.Lock()  # guards `_allowance` and `_writing`
         self._disk = True  # false after a failed write
+        self.failure = errno.ENOSPC  # reason why bytes are not on the disk, after a failed write
         self._damage_logged = False
         self._closed = False
         self._lock = threading.Lock()  # held while storing and closing, not while reading
@@ -149,9 +151,10 @@ class CacheEntry:
         if file is not None and not file.closed:
             self.held += file.allocated + file.pending
 
-    def without_disk(self) -> None:
-        """Stop storing bytes on the disk, after a disk error."""
-        self._disk = False
+    def without_disk(self, error: OSError) -> None:
+        """Report a disk error, and stop storing bytes on the disk."""
+        self._store.failed(error)
+        self._disk, self.failure = False, error.errno or self.failure
 
     def process_arrivals(self) -> None:
         """Add the ranges that threads have received or stored to `present` and `on_disk`."""
@@ -251,8 +254,7 @@ class CacheEntry:
                 if self._disk:
                     file.punch(start, end)
             except OSError as wrong:
-                self._store.failed(wrong)
-                self._disk = False
+                self.without_disk(wrong)
 
     def flush(self) -> bool:
         """Flush the file to the kernel; return False on a disk error."""
@@ -349,9 +351,10 @@ class CacheEntry:
             if self._file is None:
                 self._file = self._create()
             self._file.pwrite(offset, data)
-        except (OSError, Damaged) as wrong:
-            if isinstance(wrong, OSError):
-                self._store.failed(wrong)
+        except OSError as wrong:
+            self.without_disk(wrong)
+            return False
+        except Damaged:
             self._disk = False
             return False
         return True

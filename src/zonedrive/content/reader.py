@@ -6,6 +6,7 @@ bytes are fetched or stored.
 INVARIANT: all bytes come from one version, because an entry always belongs to one revision.
 """
 
+import errno
 from collections.abc import Callable
 
 from zonedrive.content.cache_entry import CacheEntry
@@ -42,6 +43,11 @@ class Reader:
     def kept(self) -> bool:
         """True if all bytes are on the disk."""
         return True
+
+    @property
+    def failure(self) -> int:
+        """Errno of the reason why bytes are not on the disk, if `kept` is False after `fill`."""
+        return errno.ENOSPC
 
     def file(self) -> ContentFile | None:
         """Return a reference to the content file, or None if there is no file.
@@ -99,6 +105,10 @@ class EntryReader(Reader):
     @property
     def kept(self) -> bool:
         return self._entry.complete
+
+    @property
+    def failure(self) -> int:
+        return self._entry.failure
 
     def file(self) -> ContentFile | None:
         return self._entry.copy_source()

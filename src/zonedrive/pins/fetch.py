@@ -423,7 +423,7 @@ class PinFetcher:
             if inode is None:
                 continue
             if self._is_too_large(ino) and room < self._too_large[ino][1]:
-                self._give_up(inode, NO_ROOM, progress)
+                self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
                 continue
             await self._fetch(ino, progress)
             if cache.is_complete(ino, inode.revision):
@@ -446,10 +446,15 @@ class PinFetcher:
                 progress.away = progress.away or wrong
             return
         said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
-        if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
+        if isinstance(wrong, OSError):
+            # After a disk error, too, the file is not downloaded again in each round.
             self._too_large[inode.ino] = inode.revision, inode.size
             self._state.cache.drop(inode.ino)  # a partial file would only use up space
             said = NO_ROOM
+            if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+                said = marked(
+                    f"the cache folder cannot be written ({wrong.strerror}); see 'zonedrive doctor'"
+                )
         self._give_up(inode, said, progress)
 
     def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:

@@ -278,6 +278,21 @@ async def test_reads_continue_on_a_full_disk(
         assert 0 < len(caplog.records) <= 3
 
 
+async def test_a_file_that_cannot_be_stored(tmp_path: Path) -> None:
+    """The error tells a lack of room from an error of the disk."""
+    source = Script(content(MIB))
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk:
+        read_only(disk)
+        for folder, most, expected in (
+            (tmp_path / "cache", MIB // 2, errno.ENOSPC),
+            (disk / "a/b", 4 * MIB, errno.EROFS),
+        ):
+            async with running(folder, limit=most) as cache:
+                with pytest.raises(OSError, match=os.strerror(expected)) as refused:
+                    await cache.complete(1, "r", MIB, source)
+                assert refused.value.errno == expected
+
+
 async def test_the_limit_holds_after_evictions_on_a_full_disk(
     tmp_path: Path, key: bytes | None
 ) -> None:

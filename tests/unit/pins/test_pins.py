@@ -1,6 +1,7 @@
 """Times at which pinned files are checked, and the handling of failed downloads."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,20 @@ async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
         office.pins.add(other)
         office.shelf.looked.set()
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
+
+
+async def test_a_cache_disk_with_an_error_is_named(office: Office) -> None:
+    """A file that the disk cannot store is not said to be too large, also without an attempt."""
+    office.file("a")
+    office.pins.add(office.zone)
+    office.shelf.errors = [OSError(errno.EIO, os.strerror(errno.EIO))]
+    for free in (9, 4):
+        office.shelf.free, tally = free, PinProgress()
+        await office.keeping.fetch(office.zone, tally)
+        assert [one.error for one in tally.failed] == [
+            "the cache folder cannot be written (Input/output error); see 'zonedrive doctor'"
+        ]
+    assert len(office.shelf.asked) == 1
 
 
 async def test_the_free_space_is_computed_once_for_many_files(office: Office) -> None:

@@ -80,6 +80,16 @@ def raise_limits() -> None:
         former_limits[:] = [soft]
 
 
+def affordable_connections() -> int:
+    """Return how many simultaneous requests the limit of open file descriptors allows, at least 1.
+
+    The daemon needs about 40 descriptors for itself. There may be as many transfers as requests,
+    and each connection has four descriptors.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(1, (limit - 48) // 8) if limit != resource.RLIM_INFINITY else sys.maxsize
+
+
 def _raise_limit(which: int) -> int | None:
     """Raise a soft limit to the hard limit; return the former value, or None if it is unchanged."""
     soft, hard = resource.getrlimit(which)

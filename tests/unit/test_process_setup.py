@@ -2,6 +2,9 @@
 
 import resource
 import subprocess
+import sys
+
+import pytest
 
 from zonedrive import process_setup
 
@@ -32,3 +35,14 @@ def test_a_soft_limit_of_file_sizes_is_raised() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (former, hard))
         process_setup.former_limits.clear()
+
+
+@pytest.mark.parametrize(
+    ("limit", "number"), [(20, 1), (64, 2), (304, 32), (resource.RLIM_INFINITY, sys.maxsize)]
+)
+def test_a_low_limit_of_open_files_allows_few_connections(
+    monkeypatch: pytest.MonkeyPatch, limit: int, number: int
+) -> None:
+    """The connections leave descriptors for files and commands."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (limit, limit))
+    assert process_setup.affordable_connections() == number

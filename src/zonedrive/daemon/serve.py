@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from zonedrive import config, process_setup
@@ -86,6 +87,9 @@ def run(start: Start, ready: Pipe) -> None:
         settings = config.load(
             config_file(), start.paths.account, options.settings, system=shared, tell=log.warning
         )
+        if (most := process_setup.affordable_connections()) < settings.connections:
+            log.warning("the limit of open files (ulimit -n) allows only %d connections", most)
+            settings = msgspec.structs.replace(settings, connections=most)
         if shared.is_read_only:
             kernel = (*(each for each in options.kernel if each != "rw"), "ro")
             options = dataclasses.replace(options, kernel=kernel)

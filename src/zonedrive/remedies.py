@@ -30,8 +30,6 @@ _END = r"(?![-/\w]|\.\w)"  # of a word
 _MESSAGES = (
     "there is no room for it: cache_size or the disk is too small",
     "a program still has it open for writing",
-    "the account's data key is missing; a running mount may still have it: let that mount send the"
-    " pending changes, then run 'zonedrive logoff', and log on again",
 )
 """Messages without placeholders that name a command or a setting; replaced like a remedy."""
 

@@ -100,6 +100,31 @@ def test_a_locked_keyring_is_reported_at_once(desk: Mounted, ring: Ring) -> None
     assert (desk.root / "new.txt").read_bytes() == b"from before"
 
 
+@pytest.mark.parametrize("loss", ["emptied", "locked"])
+def test_a_keyring_that_changes_during_a_mount(desk: Mounted, ring: Ring, loss: str) -> None:
+    """The mount stores its key again in an emptied keyring; a locked one still has the key."""
+    desk.allow("offline", "reach", "missing")
+    desk.mount()
+    list(desk.root.iterdir())
+    with desk.deployment.faulty(down=True):
+        (desk.root / "new.txt").write_bytes(b"from before")
+        if loss == "emptied":
+            ring.empty()
+        else:
+            ring.lock()
+        desk.unmount("--timeout", "0")
+    if loss == "emptied":
+        assert ring.names() == {"default/key"}
+        desk.machine.log_on(desk.deployment, profile="sandbox")
+    else:
+        ring.stop()
+        ring.start()  # unlocked again
+        assert ring.names() == EVERY
+    desk.mount()
+    desk.sync()
+    assert desk.zone.read("new.txt") == b"from before"
+
+
 def test_a_unit_waits_for_a_keyring_without_asking_again(desk: Mounted, ring: Ring) -> None:
     """The service manager gets the reason until the keyring is unlocked, and then the mount."""
     ring.lock()

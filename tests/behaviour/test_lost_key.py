@@ -1,13 +1,16 @@
 """Lost data key, as in an emptied keyring: every command reports it, and no data get worse."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness import world
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, has_ended
+from tests.harness.waiting import eventually
 
 GONE = "the account's data key is missing"
 
@@ -121,18 +124,65 @@ def test_another_key(waiting: Mounted) -> None:
     secrets(machine).write_text(before)
 
 
-def test_a_mount_whose_key_was_deleted(mounted: Mounted) -> None:
-    """A running mount still has the key; doctor and logon say how to start again without data
-    loss."""
+def test_a_logon_while_the_mount_has_the_key(mounted: Mounted) -> None:
+    """The mount stores its key again at the next logon, so doctor finds no fault."""
     machine = mounted.machine
     list(mounted.root.iterdir())
-    take_key(machine)
+    key = json.loads(take_key(machine))["key"]
+    mounted.allow("missing")
+    assert doctor(machine)[0] == 1
     code, said = log_on(machine, mounted)
-    assert code == 0
-    assert GONE in said and "zonedrive logoff" in said
-    code, bad = doctor(machine)
-    assert code == 1
-    assert "zonedrive sync" in bad and "--discard" not in bad
+    assert code == 0 and GONE not in said
+    assert json.loads(secrets(machine).read_text())["key"] == key
+    assert doctor(machine) == (0, "")
     (mounted.root / "late.txt").write_bytes(b"late")
     machine.done("logoff")
     assert mounted.zone.read("late.txt") == b"late"
+
+
+@pytest.mark.parametrize("how", ["unmount", "signal"])
+def test_secrets_that_were_removed_during_a_mount(mounted: Mounted, how: str) -> None:
+    """The daemon stores its key again before it ends, so that the next mount uploads the rest."""
+    machine = mounted.machine
+    mounted.allow("offline", "reach", "missing")
+    list(mounted.root.iterdir())
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "precious.txt").write_bytes(b"12345")
+        secrets(machine).unlink()
+        if how == "unmount":
+            mounted.unmount("--timeout", "0")
+        else:
+            pid = mounted.pid
+            os.kill(pid, signal.SIGTERM)
+            eventually(lambda: has_ended(pid), what="the daemon has ended")
+    assert log_on(machine, mounted)[0] == 0
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("precious.txt") == b"12345"
+    mounted.deployment.forget_people()
+
+
+def test_a_key_that_cannot_be_stored_during_a_mount(mounted: Mounted) -> None:
+    """Another key is not replaced; an unmount does not make the waiting file unreadable."""
+    machine = mounted.machine
+    mounted.allow("offline", "reach", "not stored")
+    list(mounted.root.iterdir())
+    before = secrets(machine).read_text()
+    kept = json.loads(before)
+    other = json.dumps(kept | {"key": kept["key"][-2::-1] + kept["key"][-1]})
+    with mounted.deployment.faulty(down=True):
+        (mounted.root / "precious.txt").write_bytes(b"12345")
+        secrets(machine).write_text(other)
+        refused = machine.run("unmount", "--timeout", "0", mounted.path)
+        assert refused.returncode == 1
+        assert "only this machine has 1 file (5 bytes)" in refused.stderr
+        assert (mounted.root / "precious.txt").read_bytes() == b"12345"
+        assert "the account's data key is not stored" in machine.run("status").stdout
+        assert secrets(machine).read_text() == other
+        forced = machine.run("unmount", "--now", mounted.path)
+        assert forced.returncode == 0 and "no later mount can read this" in forced.stderr
+    secrets(machine).write_text(before)
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("precious.txt") == b"12345"
+    mounted.deployment.forget_people()

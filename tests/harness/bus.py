@@ -126,6 +126,12 @@ class Ring:
         with connected(self._bus.address) as connection:
             secretstorage.get_default_collection(connection).lock()
 
+    def empty(self) -> None:
+        """Delete all entries."""
+        with connected(self._bus.address) as connection:
+            for item in secretstorage.get_default_collection(connection).get_all_items():
+                item.delete()
+
     def names(self) -> set[str]:
         """Return the names of zonedrive's entries, as ACCOUNT/SECRET, without the id between."""
         return set(self._texts())

@@ -41,6 +41,7 @@ from zonedrive import config, failpoint
 from zonedrive.cipher import Box, Clear, Sealed
 from zonedrive.content import download_worker
 from zonedrive.daemon.compose import Parts, open_state
+from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.handlers import Commands
 from zonedrive.errors import ZonedriveError, first_of
 from zonedrive.failpoint import Place
@@ -343,6 +344,7 @@ class Client:
         self.parts = Parts(
             account, self.paths, state, self.service, self.files,
             cast(BearerAuth, SimpleNamespace(last=None)), cast(Renewal, None),
+            DataKey(self.paths, None),
         )  # fmt: skip
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
         self.commands = Commands(self.parts, session, trio.Event(), lambda: None)

@@ -272,6 +272,8 @@ def logon(**options: Any) -> None:
             "the mount still uses the previous profile; for the new one, run"
             f" 'zonedrive unmount {folder}' and 'zonedrive mount {folder}{paths.option}'"
         )
+    if notice := mounted.get("notice"):
+        text_output.complain(notice)
     _arrange_logins(given)
 
 

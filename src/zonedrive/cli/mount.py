@@ -260,6 +260,9 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     sync.report_rejected(last)
     if last.get("left", {}).get("files"):
         left = unsent(last["left"])
+        if reason := last.get("unreadable"):
+            complain(f"{left} not on the service yet; no later mount can read this: {reason}")
+            return
         then = _continuation(paths, is_paused=last.get("paused", False))
         say(f"{left} not on the service yet; kept here, {then}", err=True)
 

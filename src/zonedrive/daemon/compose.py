@@ -16,12 +16,13 @@ from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
+from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
 from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_profile import account_profile
 from zonedrive.logon.bearer_auth import BearerAuth
-from zonedrive.logon.keys import data_box
+from zonedrive.logon.keys import data_box, kept_key
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
@@ -54,6 +55,7 @@ class Parts:
     files: FileSystem
     auth: BearerAuth
     renewal: Renewal
+    data_key: DataKey
 
 
 def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
@@ -72,11 +74,13 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     encryption = wait_for_keyring(
         lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
     )
+    master = wait_for_keyring(lambda: kept_key(secrets)) if settings.encrypt else None
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         auth.find()  # while the keyring is open: it may be locked later
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)
-    return Parts(account, paths, state, service, files, auth, renewal)
+    data_key = DataKey(paths, master)
+    return Parts(account, paths, state, service, files, auth, renewal, data_key)
 
 
 def open_state(

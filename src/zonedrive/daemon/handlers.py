@@ -20,12 +20,12 @@ from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
 from zonedrive.daemon.entry_watch import send_entry_states
-from zonedrive.daemon.local_data import conflict_objects
+from zonedrive.daemon.local_data import conflict_objects, only_here
 from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import NotFound, NotLoggedOn, ZonedriveError, described, first_of
+from zonedrive.errors import NotFound, NotLoggedOn, StoreError, ZonedriveError, described, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
@@ -120,6 +120,8 @@ class Commands:
         if request.most is not None:  # output for users has more than the contract's object
             found |= self._local_only(places, roots)
         failing = [each.json() for each in self._parts.state.supervisor.failing()]
+        if problem := self._parts.data_key.problem:
+            found["notice"] = "; ".join(filter(None, (problem.line(), found.get("notice"))))
         return {
             "account": self._parts.paths.account,
             "base_url": self._parts.account.base_url,
@@ -183,12 +185,19 @@ class Commands:
         """Load the new bearer token, because the user has just logged on.
 
         Return the mount point, and the `profile` that the daemon uses until the next mount.
-        `profile` is "" if a setting, not the logon, selects the profile.
+        `profile` is "" if a setting, not the logon, selects the profile. `notice` is the reason why
+        the data key is not stored, or "".
         """
         self._logged_on()
+        await self._parts.data_key.keep()
+        problem = self._parts.data_key.problem
         is_set = bool(self._parts.state.settings.profile)
         profile = "" if is_set else self._parts.account.profile
-        return {"profile": profile, "mountpoint": os.fspath(self._session.folder)}
+        return {
+            "profile": profile,
+            "mountpoint": os.fspath(self._session.folder),
+            "notice": problem.line() if problem else "",
+        }
 
     async def _zones(self, request: Request, say: Say) -> Message:
         zones = await self._parts.service.zones()
@@ -445,14 +454,20 @@ class Commands:
         Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing,
         unmount at once. Return after the stores are closed and the account's lock is released.
         `users` lists the programs that were still using the mount, and `left` counts the changes
-        that are not uploaded.
+        that are not uploaded. `unreadable` is the reason why no later mount can read them, or "".
+        Raises StoreError if `now` is false and local data that only this machine has would become
+        unreadable.
         """
-        with trio.move_on_after(request.timeout or 0.0):
+        with trio.move_on_after(request.timeout or 0.0) as waiting:
             if not request.now:
                 try:
                     await self._wait_for_uploads([ROOT], None, say)
                 except Exception as wrong:  # the unmount continues; the next mount uploads the rest
                     log.warning("waiting for uploads failed: %s", described(first_of(wrong)))
+        await self._parts.data_key.keep()
+        if not request.now:
+            await self._require_readable()
+            with trio.CancelScope(deadline=waiting.deadline):
                 await self._until_unused(say)
         paused = self._report.pause is not None
         users: list[str] = []
@@ -465,7 +480,17 @@ class Commands:
             "left": self._report.left(),
             "paused": paused,
             "taken_back": self._report.take_rejected([ROOT]),
+            "unreadable": problem.line() if (problem := self._parts.data_key.problem) else "",
         }
+
+    async def _require_readable(self) -> None:
+        """Raise StoreError if an unmount would make data unreadable that only this machine has."""
+        if (problem := self._parts.data_key.problem) is None:
+            return
+        here = await trio.to_thread.run_sync(only_here, self._parts.paths)
+        if here.kept:
+            kept = marked(f"only this machine has {here.kept}")
+            raise StoreError(f"{kept}; {problem.message}", remedy=problem.remedy)
 
     async def _until_unused(self, say: Say) -> None:
         """Detach the mount when no program uses it any more; until then, report the programs."""

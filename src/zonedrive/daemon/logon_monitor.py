@@ -86,9 +86,13 @@ class LogonMonitor:
     # ---- a logon that will end ----
 
     async def watch_clock(self) -> None:
-        """Renew the logon before it ends, or remind the user; run until cancelled."""
+        """Renew the logon before it ends, or remind the user; run until cancelled.
+
+        Also store the data key again if the store has lost it.
+        """
         while True:
             self._woken = trio.Event()
+            await self._parts.data_key.keep()
             seconds = await self._look()
             with trio.move_on_after(min(seconds, LOOK_SECONDS)):
                 await self._woken.wait()

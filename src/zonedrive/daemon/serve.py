@@ -250,6 +250,7 @@ class Daemon:
                     await self._parts.files.aclose()
                 except Exception:
                     log.exception("closing failed; the next mount recovers what was not closed")
+                await self._parts.data_key.keep()
             self._notifier.status(self._status_line.end())
             self._parts.state.database.close()
             self._server.hide()

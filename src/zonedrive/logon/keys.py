@@ -34,7 +34,7 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
         raise gone()
     if master is None:
         master = new_key()
-        store.set(NAME, Secret(base64.b64encode(master).decode()))
+        store.set(NAME, _encoded(master))
     return names_box(master), _derived(master, b"zonedrive content")
 
 
@@ -57,6 +57,23 @@ def kept_key(store: SecretStore) -> bytes | None:
     return master
 
 
+def restore_key(store: SecretStore, master: bytes) -> bool:
+    """Store the data key `master` if no key is stored; return True if it was missing.
+
+    Raises StoreError if another key is stored, which is not replaced, or if the store fails.
+    """
+    own = _encoded(master)
+    kept = store.get(NAME)
+    if kept is None:
+        store.set(NAME, own)
+    elif kept != own:
+        raise StoreError(
+            "another data key is stored for this account",
+            remedy="restore the former keyring if it was emptied or replaced",
+        )
+    return kept is None
+
+
 def names_box(master: bytes) -> Box:
     """Return the cipher for names, with a key derived from `master`."""
     return Sealed(_derived(master, b"zonedrive names"))
@@ -69,6 +86,10 @@ def gone() -> StoreError:
         remedy="was the keyring emptied, or another one opened? if it is permanently lost, log"
         " off with --discard and on again",
     )
+
+
+def _encoded(master: bytes) -> Secret:
+    return Secret(base64.b64encode(master).decode())
 
 
 def _derived(master: bytes, use: bytes) -> bytes:

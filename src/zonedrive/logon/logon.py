@@ -48,7 +48,7 @@ from zonedrive.logon.flow import (
     require_accepted,
     use_token,
 )
-from zonedrive.logon.previous_account import MISSING_KEY, LocalDataQueries, PreviousAccount
+from zonedrive.logon.previous_account import LocalDataQueries, PreviousAccount
 from zonedrive.logon.secrets import (
     PASSWORD,
     REFUSED,
@@ -242,8 +242,6 @@ class Logon:
             if not before.is_of(account):
                 stack.enter_context(before.hold)
                 self._tell(before.forget(store))
-            elif before.misses_key(store):
-                self._tell(MISSING_KEY)
             if certificates is not None:
                 write_private(self._paths.ca_copy, certificates)
             bearer_auth.save_bearer(store, bearer)

@@ -19,11 +19,6 @@ from zonedrive.logon.account_data import LocalData, forget_data
 from zonedrive.logon.secrets import SecretStore
 from zonedrive.paths import AccountPaths, quoted
 
-MISSING_KEY = (
-    "the account's data key is missing; a running mount may still have it: let that mount send the"
-    " pending changes, then run 'zonedrive logoff', and log on again"
-)
-
 
 @dataclass(frozen=True)
 class LocalDataQueries:
@@ -125,19 +120,17 @@ class PreviousAccount:
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError if the local data is encrypted and its key is missing.
 
-        Raise no error while a daemon is running, because the daemon still has the key. Also raise
-        no error if the previous account is unknown, because the remedy, a logoff, is not possible.
+        Raise no error while a daemon is running, because the daemon stores the key again. Also
+        raise no error if the previous account is unknown, because the remedy, a logoff, is not
+        possible.
         """
         if (
             self.account is not None
-            and self.misses_key(store)
+            and self._queries.needs_key(self._paths)
+            and store.get(keys.NAME) is None
             and not self._queries.running(self._paths)
         ):
             raise keys.gone()
-
-    def misses_key(self, store: SecretStore) -> bool:
-        """Return True if local data is encrypted and its key is missing. Raises StoreError."""
-        return self._queries.needs_key(self._paths) and store.get(keys.NAME) is None
 
     @property
     def whose(self) -> str:

@@ -359,9 +359,10 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
     return FileStore(paths.secrets_file)
 
 
-def desktop_keyring() -> Keyring | None:
+def desktop_keyring(*, may_prompt: bool = True) -> Keyring | None:
     """Return the Secret Service of this session, or None if no Secret Service responds.
 
+    If `may_prompt` is False, a locked keyring raises KeyringLocked instead of prompting the user.
     Other backends of the keyring library are not used, because they protect secrets no better than
     zonedrive's own file.
     """
@@ -370,11 +371,11 @@ def desktop_keyring() -> Keyring | None:
         return None
     os.environ[VARIABLE] = bus  # the library reads this variable
     with contextlib.suppress(StoreError):
-        return KeyringCall(_secret_service).result(KEYRING_SECONDS)
+        return KeyringCall(lambda: _secret_service(may_prompt)).result(KEYRING_SECONDS)
     return None
 
 
-def _secret_service() -> Keyring:
+def _secret_service(may_prompt: bool) -> Keyring:
     from keyring.backends import SecretService
 
     # Reading the priority calls the bus, which raises if no service answers.
@@ -391,7 +392,21 @@ def _secret_service() -> Keyring:
             """
             if session_bus() is None:
                 raise ConnectionRefusedError("the session bus has gone")
+            if not may_prompt:
+                _require_unlocked()
             return super().get_preferred_collection()  # type: ignore[no-untyped-call]
 
     backend: Keyring = OwnKeyring()  # type: ignore[no-untyped-call]
     return backend
+
+
+def _require_unlocked() -> None:
+    """Raise KeyringLocked if the keyring is locked, and another error if there is no keyring.
+
+    The `keyring` library would prompt the user to unlock or to create it.
+    """
+    import secretstorage
+
+    with contextlib.closing(secretstorage.dbus_init()) as bus:
+        if secretstorage.get_collection_by_alias(bus, "default").is_locked():
+            raise KeyringLocked("the keyring is locked")

@@ -137,7 +137,9 @@ class Dialogue(CredentialPrompt, Person):
         if is_first:
             self._mount_at_login()
         with contextlib.suppress(ZonedriveError):  # a mount that waits for a logon continues
-            control_client.ask(paths, {"command": "logged-on"}, timeout=5)
+            mounted = control_client.ask(paths, {"command": "logged-on"}, timeout=5)
+            if notice := mounted.get("notice"):
+                self.warn(notice)
         return _("logged on to {url} as {user} ({kept})").format(
             url=found.base_url, user=found.user_id, kept=translated_line(enrolment.kept)
         )

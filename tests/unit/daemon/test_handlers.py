@@ -15,10 +15,11 @@ from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import NotFound, Unreachable, ZonedriveError, first_of
+from zonedrive.errors import NotFound, StoreError, Unreachable, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.model import Entry, Zone
 from zonedrive.state.inode import ROOT
 from zonedrive.state.pause import Pause
@@ -115,6 +116,17 @@ class Report:
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
 
+class DataKey:
+    """Fake data key; `found` becomes its problem at the next check."""
+
+    def __init__(self) -> None:
+        self.found: StoreError | None = None
+        self.problem: StoreError | None = None
+
+    async def keep(self) -> None:
+        self.problem = self.found
+
+
 class TrashOperations:
     """Fake trash operations."""
 
@@ -156,7 +168,7 @@ class Daemon:
     """Commands with fake components."""
 
     def __init__(self) -> None:
-        self.report, self.service = Report(), Service()
+        self.report, self.service, self.data_key = Report(), Service(), DataKey()
         self.over = trio.Event()
         self.stopped = 0
         self.session = SimpleNamespace(
@@ -178,6 +190,7 @@ class Daemon:
             state=SimpleNamespace(
                 settings=SimpleNamespace(profile=None), supervisor=SimpleNamespace(failing=list)
             ),
+            data_key=self.data_key,
         )
         self.said: list[Message] = []
         self.heard: list[str] = []
@@ -549,8 +562,29 @@ async def test_a_path_without_versions_is_named_as_given(daemon: Daemon) -> None
 async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
     """Tasks that wait for a logon continue at once; the answer has the mount's profile."""
     answer = await daemon.ask("logged-on")
-    assert answer == {"profile": "published", "mountpoint": str(FOLDER)}
+    assert answer == {"profile": "published", "mountpoint": str(FOLDER), "notice": ""}
     assert daemon.heard == ["logged on"]
+
+
+async def test_no_unmount_makes_data_unreadable_unasked(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the data key cannot be stored, all answers say so, and only `now` unmounts."""
+    here = LocalData(Backlog(1, 3))
+    monkeypatch.setattr("zonedrive.daemon.handlers.only_here", lambda paths: here)
+    daemon.data_key.found = StoreError("the key is not stored", remedy="make room")
+    assert (await daemon.ask("logged-on"))["notice"] == "the key is not stored; make room"
+    assert (await daemon.ask("status"))["notice"] == "the key is not stored; make room"
+    with pytest.raises(StoreError) as refused:
+        await daemon.ask("unmount", timeout=0)
+    assert refused.value.line() == (
+        "only this machine has 1 file (3 bytes); the key is not stored; make room"
+    )
+    assert not daemon.stopped
+    answer = await daemon.ask("unmount", now=True)
+    assert answer["unreadable"] == "the key is not stored; make room"
+    here = LocalData()
+    assert "users" in await daemon.ask("unmount", timeout=0)
 
 
 class ManyZones(Service):

@@ -12,6 +12,7 @@ import trio.testing
 from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts
+from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notification_client import Button, Desktop, Notification
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
@@ -85,6 +86,7 @@ class Watched:
             account=self.account,
             paths=paths,
             service=SimpleNamespace(link=self.link),
+            data_key=DataKey(paths, None),
         )
         actions = ClickActions(Desktop(), "work", lambda: paths.state)
         self.vigil = LogonMonitor(cast(Parts, parts), actions, cast(Notification, self.desktop))

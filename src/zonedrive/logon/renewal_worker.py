@@ -83,6 +83,15 @@ class RefusalRecord(msgspec.Struct, frozen=True):
         """Return True if the record concerns `password`."""
         return secrets.compare_digest(self.digest, _scrypt(password, self.salt))
 
+    @property
+    def is_blocking(self) -> bool:
+        """True until the end of a block.
+
+        No block is longer than LONGEST_BLOCK_SECONDS. If its end is further ahead, the clock was
+        set back since, and the true end is unknown.
+        """
+        return 0 < self.until - time.time() <= LONGEST_BLOCK_SECONDS
+
 
 class _Replaced(Exception):
     """Error for a stored logon that a logon or a logoff has changed since the renewal began."""
@@ -129,7 +138,7 @@ class Renewer:
             if mark is not None and mark.is_of(password):
                 if not mark.until:
                     return _refusal(mark.message, account)
-                if time.time() < mark.until:
+                if mark.is_blocking:
                     return _blocked(mark)
         try:
             return await self._attempt(account, bearer, password, mark, order, SECONDS - waited)

@@ -458,6 +458,23 @@ async def test_a_blocked_user_is_left_alone_ever_longer(
     assert await counter.renew() == Outcome("renewed")
 
 
+async def test_a_block_ends_if_the_clock_was_set_back(
+    counter: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that began while the clock was a month ahead does not last a month."""
+    counter.keep("session")
+    now = [1_800_000_000.0 + 30 * 86_400]
+    monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
+    counter.desk.answer(LOGON, refuse(401, "TEMPORARY_BLOCKED"))
+    assert (await counter.renew()).result == "blocked"
+    now[0] -= 3600
+    assert (await counter.renew()).result == "blocked"
+    assert counter.logons() == 1
+    now[0] = 1_800_000_000.0
+    counter.desk.answer(LOGON, say(200, GOOD))
+    assert await counter.renew() == Outcome("renewed")
+
+
 @pytest.mark.parametrize(
     "answer", [httpx.ConnectError("x"), say(503), refuse(500, "FAILED"), httpx.ReadError("x")]
 )

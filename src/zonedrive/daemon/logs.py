@@ -109,8 +109,18 @@ def opened(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
+def _is_at(path: Path, stream: TextIO) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    return False
+
+
 class PrivateFile(logging.handlers.RotatingFileHandler):
-    """Log file with mode 0600, rotated at `limit` bytes."""
+    """Log file with mode 0600, rotated at `limit` bytes.
+
+    If the file is removed or renamed, the next record creates the file again. The folder is not
+    created again, because a logoff deletes it.
+    """
 
     def __init__(self, path: Path, limit: int) -> None:
         super().__init__(path, maxBytes=limit, backupCount=KEPT, encoding="utf-8")
@@ -118,6 +128,13 @@ class PrivateFile(logging.handlers.RotatingFileHandler):
     def _open(self) -> io.TextIOWrapper:
         descriptor = opened(Path(self.baseFilename))
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - of the library
+        path = Path(self.baseFilename)
+        if self.stream is not None and path.parent.exists() and not _is_at(path, self.stream):
+            former, self.stream = self.stream, self._open()
+            former.close()
+        return bool(super().shouldRollover(record))
 
 
 class MainFile(PrivateFile):

@@ -255,8 +255,9 @@ class Daemon:
             self._parts.state.database.close()
             self._server.hide()
             self._record.end()
-            self._lock.release()
+            # Before the release, after which a logoff may delete the log.
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
+            self._lock.release()
 
     async def _on_resume(self, dead: bool) -> None:
         log.info("resumed after a suspend")

@@ -143,6 +143,35 @@ def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
     assert "\\udcff" in path.read_text()
 
 
+REMOVED = """
+import logging, os, shutil, sys
+from pathlib import Path
+from zonedrive.daemon import logs
+path = Path(sys.argv[1])
+logs.to_file(path)
+logs.add_anonymous(path)
+log = logging.getLogger("zonedrive.x")
+log.info("message 0")
+path.unlink()
+logs.anonymous(path).rename(path.with_name("former"))
+log.info("message 1")
+os.write(2, b"from C\\n")
+for each in (path, logs.anonymous(path)):
+    assert "message 1" in each.read_text() and "message 0" not in each.read_text()
+    assert each.stat().st_mode & 0o777 == 0o600
+assert "from C" in path.read_text()
+shutil.rmtree(path.parent)
+log.info("message 2")
+assert not path.parent.exists()
+"""
+
+
+def test_a_removed_log_is_created_again(tmp_path: Path) -> None:
+    """The next record creates the file, but not a folder that a logoff has deleted."""
+    path = tmp_path / "state" / "daemon.log"
+    subprocess.run([sys.executable, "-c", REMOVED, path], check=True)
+
+
 def test_the_parent_gets_the_error_of_the_daemon(tmp_path: Path) -> None:
     """The command raises the error of the background process."""
     account = AccountPaths("nobody-at-all")

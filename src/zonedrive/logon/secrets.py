@@ -19,6 +19,7 @@ import stat
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -381,6 +382,12 @@ def _secret_service(may_prompt: bool) -> Keyring:
     # Reading the priority calls the bus, which raises if no service answers.
     if not SecretService.Keyring.priority:
         raise RuntimeError("no Secret Service")
+    return _backend(may_prompt)
+
+
+@cache  # the `keyring` library keeps a reference to each class of a backend
+def _backend(may_prompt: bool) -> Keyring:
+    from keyring.backends import SecretService
 
     class OwnKeyring(SecretService.Keyring):
         """Secret Service backend of `keyring`, which connects to the session bus at each use."""

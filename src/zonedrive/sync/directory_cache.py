@@ -140,6 +140,8 @@ class DirectoryCache:
             await flight.wait()
             if flight.error is not None:
                 raise flight.error
+            if not folder.listed:  # another entry has become the folder meanwhile
+                await self.ensure(folder)
             return
         if self._service.link.state != "online":
             return
@@ -436,21 +438,23 @@ class DirectoryCache:
             state.rules = msgspec.structs.replace(state.rules, add_only=add_only)
 
     async def _fetch_folder(self, folder: Inode, flight: _Listing) -> None:
-        state = self._state
+        state, remote_id = self._state, folder.entry_id
         try:
-            listed = await self._service.listed(folder.zone, folder.entry_id)
+            listed = await self._service.listed(folder.zone, remote_id)
         except NotFound:
             above = state.inodes.find(folder.parent)
             if above is not None and above.ino not in self._listings:
                 self.forget(above.ino)  # this listing still contains the folder
             raise
-        if folder.parent == NOWHERE:
+        if folder.parent == NOWHERE or folder.remote_id != remote_id:
             return
         if listed.complete:
             await self.following.all_missing(folder, listed.ids)
-            if folder.parent == NOWHERE:
+            if folder.parent == NOWHERE or folder.remote_id != remote_id:
                 return
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
+        if folder.remote_id != remote_id:
+            return
         if self._nursery is not None and self._merging.claim_checkpoint():
             work = self._merging.checkpoint
             self._nursery.start_soon(state.supervisor.job, Task.DATABASE_LOG, work)

@@ -34,6 +34,7 @@ class _Arrived:
     """Small listing that is waiting to be merged."""
 
     folder: Inode
+    remote_id: str | None
     asked_ns: int
     answer: RawListing
     error: Exception | None = None
@@ -77,7 +78,8 @@ class ListingBatches:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
         If `urgent` is true, a program is waiting for the listing, which is then merged at once.
-        Raises the error of the merge.
+        Do nothing if the folder has another remote id when the listing is merged. Raises the error
+        of the merge.
         """
         if len(answer.ids) > TOGETHER:
             merge = self._begun(folder, asked_ns)
@@ -86,7 +88,7 @@ class ListingBatches:
         entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
         if entries + len(answer.ids) > TOGETHER:
             self.merge_waiting()
-        arrived = _Arrived(folder, asked_ns, answer)
+        arrived = _Arrived(folder, folder.remote_id, asked_ns, answer)
         self._waiting.append(arrived)
         try:
             if urgent:
@@ -151,6 +153,7 @@ class ListingBatches:
         return Merge(self._state.inodes, folder, asked_ns, self._changes)
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
+        batch = [each for each in batch if each.folder.remote_id == each.remote_id]
         merges = [(self._begun(each.folder, each.asked_ns), each.answer) for each in batch]
         remote_operations.merge_listings(self._state, merges)
         for each, (merge, _) in zip(batch, merges, strict=True):

@@ -12,6 +12,7 @@ import trio.testing
 from msgspec.structs import replace
 
 from tests.unit.state.disk import Disk, zone_of
+from tests.unit.sync.account import Account
 from tests.unit.sync.way import Way
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import NotFound
@@ -303,3 +304,41 @@ async def test_listings_that_have_arrived_leave_room_for_others(state: LocalStat
         assert await folders.list_ahead(second)
         nursery.cancel_scope.cancel()
     assert service.asked == 2
+
+
+@pytest.mark.parametrize("entry", ["deleted", "made again"])
+async def test_a_late_listing_of_an_entry_that_the_folder_no_longer_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    """A folder that is kept for an edit shows no files of the entry that a coworker deleted."""
+    account = Account(tmp_path, refresh="600")
+    account.bob.make_folder("docs")
+    for name in ("edited", "unchanged"):
+        account.bob.write(f"docs/{name}", b"first")
+    async with account.running():
+        await account.list("docs")
+        account.save("docs/edited", b"second")
+        docs, listed, answer = account.at("docs"), account.service.listed, trio.Event()
+        former = docs.remote_id
+
+        async def late(zone: str, folder: str) -> Any:
+            found = await listed(zone, folder)
+            if folder == former:
+                await answer.wait()
+            return found
+
+        monkeypatch.setattr(account.service, "listed", late)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(account.list, "docs")
+            await trio.testing.wait_all_tasks_blocked()
+            account.bob.delete("docs")
+            await account.list()
+            if entry == "made again":
+                account.bob.make_folder("docs")
+                account.bob.write("docs/new", b"first")
+                await account.list()
+            assert docs.remote_id != former
+            answer.set()
+        await account.folders.ensure(docs)
+        new = {"new"} if entry == "made again" else set[str]()
+        assert account.names_in("docs") == {"edited"} | new

@@ -379,9 +379,9 @@ class RemoteNamespace:
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, instead or conflict_copies.copy_name(state, inode))
         for name in names:
-            while await self._reconciler.wait_for(above, safe(name)):
-                pass
             before = await self._revision(inode)
+            while await self._reconciler.wait_for(above, safe(name)):
+                before = await self._revision(inode)
             try:
                 request, entry = await self._relocate(inode, above, safe(name))
             except AlreadyExists:

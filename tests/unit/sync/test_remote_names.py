@@ -9,6 +9,7 @@ import trio.testing
 
 from tests.unit.sync.account import Account
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
+from zonedrive.model import Entry
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.pending_requests import PendingRequest
@@ -742,3 +743,36 @@ async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:
         account.meanwhile(DELETE, lambda: account.world.fault(status=403, method="GET"))
         await delete(account, account.state.inodes.get(inode.ino))
         assert len(refusals(account)) == 1
+
+
+async def test_a_regular_name_that_a_new_file_gets_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removed file is renamed after the other file's upload, which has begun in between."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = await removed_aside(account)
+        account.bob.write(inode.remote_name or "", b"by bob")
+        new, folder, sent = account.save("b", b"new"), account.zone.remote_id or "", trio.Event()
+        request = PendingRequest(new.ino, new.ino, 0, 0, inode.zone, folder, "b", None)
+        found, asked = account.service.entry, list[str]()
+
+        async def upload(task_status: trio.TaskStatus[None]) -> None:
+            with account.reconciler.sending(request):
+                task_status.started()
+                await sent.wait()
+
+        async def entry(zone: str, remote_id: str) -> Entry:
+            asked.append(remote_id)
+            if len(asked) == 2:  # the removed file is about to get its name again
+                await nursery.start(upload)
+            return await found(zone, remote_id)
+
+        monkeypatch.setattr(account.service, "entry", entry)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete, account, inode)
+            await trio.testing.wait_all_tasks_blocked()
+            assert "b" not in tree(account)
+            sent.set()
+        assert tree(account) == {"b"}

@@ -78,6 +78,30 @@ def test_a_disk_that_becomes_read_only_during_the_upload(desk: Mounted, call: st
     assert len(mount.zone.versions("a.txt")) == 1
 
 
+@pytest.mark.mount("fsync=service")
+def test_a_write_while_fsync_flushes_the_database(
+    desk: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may write the pages of a mapping at any time: they are sent, too."""
+    mount, path = virtual(desk), desk.root / "a.txt"
+    kernel, database = mount.client.kernel, mount.client.parts.state.database
+    flush, late = database.flush, [b"later\n"]
+
+    def slow_flush() -> None:
+        if late:
+            trio.from_thread.run(kernel.pwrite, mapped.fileno(), late.pop(), 0)
+        flush()
+
+    with path.open("wb", buffering=0) as file, path.open("r+b", buffering=0) as mapped:
+        file.write(b"saved\n")
+        monkeypatch.setattr(database, "flush", slow_flush)
+        deliver(mount, "fsync", file.fileno())
+        assert mount.zone.read("a.txt") == b"later\n"
+    mount.sync()
+    assert path.read_bytes() == b"later\n"
+    assert len(mount.zone.versions("a.txt")) == 1
+
+
 @pytest.mark.mount("settle=30")
 def test_sync_ends_if_the_disk_is_read_only(desk: Mounted) -> None:
     """Also a file that waits for its folder does not keep it waiting."""

@@ -192,6 +192,8 @@ class Files:
         if session is not None and current.is_current and not session.dirty:
             self._state.durable.add((opened.ino, session.generation))
         if not opened.superseded and self._state.settings.fsync == "service":
+            if opened.session is not None:  # pages of a mapping may have come during the flush
+                await self.sessions.save(opened)
             await self.sessions.delivered(opened)
 
     # ---- bytes ----

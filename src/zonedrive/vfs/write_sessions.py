@@ -217,7 +217,8 @@ class WriteSessions:
         try:
             if session.synced:
                 await self._sync(session)
-            if opened.session is session and not session.refused:
+            # A program may have written, saved or closed the file during the sync.
+            if opened.session is session and session.dirty and not session.refused:
                 self.commit(opened)
                 self._note_durable(opened, session)
         except (OSError, StoreError) as wrong:

@@ -2,11 +2,13 @@
 
 import errno
 import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
+import trio.testing
 
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
@@ -147,3 +149,51 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     await files.write(handle, 0, b"7")  # the pages of a mapping, after the close
     await files.release(handle)
     assert steps == ["sync", "sync", "record"]
+
+
+async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
+    state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not keep back the upload that an fsync or close waits for."""
+    inode, held, sync = a_file(state, b"old"), list[bool](), ContentFile.sync
+    waiting, threads = trio.Event(), trio.to_thread.current_default_thread_limiter()
+
+    async def wait_until(over: object) -> None:
+        waiting.set()
+        while threads.borrowed_tokens:
+            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        intent = state.intents.get(inode.ino)
+        held.append(intent is not None and intent.held)
+        nursery.cancel_scope.cancel()
+        await trio.sleep_forever()
+
+    dispatcher = SimpleNamespace(
+        failure=lambda ino: None,
+        failed_prerequisites=lambda ino: [],
+        expedite=lambda inos: None,
+        waited_for=nullcontext,
+        wait_until=wait_until,
+    )
+    folders = DirectoryCache(state, SILENT)
+    sessions = WriteSessions(state, SILENT, folders, cast(Dispatcher, dispatcher))
+    opened = state.new_open_file(inode)
+
+    async def send() -> None:
+        sessions.commit(opened)
+        nursery.start_soon(sessions.delivered, opened)
+        await waiting.wait()
+
+    def slow_sync(self: ContentFile) -> int:
+        trio.from_thread.run(send)
+        return sync(self)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.keep)
+        await sessions.begin(opened, truncate=False)
+        assert opened.session is not None
+        opened.session.synced = True
+        opened.session.changed(3)
+        opened.session.file.pwrite(3, b"new")
+        monkeypatch.setattr(ContentFile, "sync", slow_sync)
+    assert held == [False]

@@ -272,6 +272,44 @@ def test_a_file_renamed_over_an_open_one_during_its_upload(desk: Mounted, name: 
     assert desk.zone.find(name) is None
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("close", marks=pytest.mark.mount("settle=0")),
+        pytest.param("fsync", marks=pytest.mark.mount("settle=0", "fsync=service")),
+    ],
+)
+def test_a_file_saved_again_while_it_is_renamed_over_an_open_one(desk: Mounted, call: str) -> None:
+    """Its upload waits until the content of the target is fetched for the program that reads it.
+
+    The target gets the bytes as its next version.
+    """
+    mount, target = virtual(desk), desk.root / "big.bin"
+    before, kernel = mount.zone.entry_id("big.bin"), mount.client.kernel
+
+    async def rename_and_save() -> None:
+        flags = os.O_WRONLY | os.O_CREAT
+        writer = await kernel.open(str(desk.root / "new.txt"), flags)
+        await kernel.write(writer, NEW)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kernel.rename, str(desk.root / "new.txt"), str(target))
+            await trio.sleep(1)
+            with trio.fail_after(600):
+                if call == "fsync":
+                    await kernel.fsync(writer)
+                await kernel.close(writer)
+
+    with target.open("rb", buffering=0):
+        mount.deployment.fault(latency_ms=6000, method="GET", path="/content$")
+        mount.loop.run(rename_and_save)
+    mount.deployment.heal()
+    mount.sync()
+    assert mount.zone.entry_id("big.bin") == before
+    assert len(mount.zone.versions("big.bin")) == 2
+    assert (mount.zone.read("big.bin"), target.read_bytes()) == (NEW, NEW)
+    assert mount.zone.trash() == []
+
+
 @pytest.mark.mount("settle=0", "refresh=600")
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_file_that_a_coworker_saved_is_renamed_over_an_open_one(

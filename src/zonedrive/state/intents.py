@@ -453,6 +453,7 @@ class IntentTable:
         self.agenda = DueQueue()
         self.conflicts = ConflictLog(database, self._box)
         self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
+        self.kept_back: set[int] = set()  # inodes whose content stays held, see `let_go`
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
             values = dict(zip(_COLUMNS.split(", "), row, strict=True))
@@ -566,10 +567,11 @@ class IntentTable:
     def let_go(self, ino: int, due_ns: int) -> None:
         """End the hold on the inode's intent, if any, and set its due time to `due_ns`.
 
-        No program has the file open any more. The row is not changed, see `hold`.
+        No program has the file open any more. The row is not changed, see `hold`. Do nothing if the
+        inode is in `kept_back`, unless it was removed.
         """
         old = self._intents.get(ino)
-        if old is not None:
+        if old is not None and (old.gone or ino not in self.kept_back):
             self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns), Event.CLOSE)
             self.changes.notify()
 

@@ -398,19 +398,26 @@ class Namespace:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Keep the unsent bytes of a file during the `with` block, even if its upload succeeds."""
-        intents = self._state.intents
-        intent = intents.get(inode.ino)
-        if intent is None or intent.held or not intent.generation:
+        """Keep the unsent bytes of a file during the `with` block, even if its upload succeeds.
+
+        A program that has the file open may close it, or wait for its upload, during the block.
+        """
+        intents, ino = self._state.intents, inode.ino
+        intent = intents.get(ino)
+        if intent is None or not intent.generation or ino in intents.kept_back:
             yield
             return
-        intents.hold(inode.ino)
+        if not intent.held:
+            intents.hold(ino)
+        intents.kept_back.add(ino)
         try:
             yield
         finally:
-            now = intents.get(inode.ino)  # the file may be removed or parked now
-            if now is not None and now.generation and self._state.session(inode.ino) is None:
-                intents.let_go(inode.ino, self._state.due())
+            intents.kept_back.discard(ino)
+            # The file may be removed or parked now.
+            now, session = intents.get(ino), self._state.session(ino)
+            if now is not None and now.generation and (session is None or session.frozen):
+                intents.let_go(ino, self._state.due())
 
     # ---- refusals ----
 

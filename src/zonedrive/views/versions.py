@@ -213,13 +213,14 @@ class Versions:
             return request.result
 
     async def _ask(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
+        entry = file.zone, file.remote_id or ""
         try:
             with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
                 return await self.requested(file)
         except (Unreachable, Unavailable, NotLoggedOn) as wrong:
             return wrong if past is None else past
         except ZonedriveError as wrong:
-            self._kept.pop((file.zone, file.remote_id or ""), None)
+            self._kept.pop(entry, None)
             if isinstance(wrong, NotFound):
                 self.folders.forget(file.parent)
             return wrong
@@ -232,12 +233,13 @@ class Versions:
         Raises the errors of the method `past`.
         """
         asked_ns, revision = since_boot_ns(), file.revision
-        versions = await self.service.versions(file.zone, file.remote_id or "")
+        entry = file.zone, file.remote_id or ""  # the file may take over another entry meanwhile
+        versions = await self.service.versions(*entry)
         past = VersionList(versions, revision, asked_ns)
         if versions and versions[0].revision != revision:
             # The listing must show the same version as the history.
             self.folders.forget(file.parent)
-        self._kept[file.zone, file.remote_id or ""] = past
+        self._kept[entry] = past
         return past
 
 

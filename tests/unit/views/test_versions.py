@@ -1,9 +1,13 @@
-"""File names of versions."""
+"""File names of versions, and the histories that are kept."""
+
+from pathlib import Path
 
 import pytest
 
+from tests.unit.sync.account import Account
 from zonedrive.model import Version
-from zonedrive.views.versions import extension_of, version_name
+from zonedrive.vfs.caller_policy import CallerPolicy
+from zonedrive.views.versions import Versions, extension_of, version_name
 
 MOMENT_NS = 1_763_733_787_000_000_000  # 2025-11-21 14:03:07 UTC
 
@@ -46,3 +50,20 @@ def test_names_sort_in_version_order() -> None:
     """The order of names does not depend on the times."""
     names = [version_name(version(str(n), at_ns=MOMENT_NS - n), ".txt") for n in range(1, 20_000)]
     assert names == sorted(names)
+
+
+async def test_a_file_that_takes_over_another_entry_during_the_request(tmp_path: Path) -> None:
+    """The answer is kept as the history of the entry that was asked for."""
+    account = Account(tmp_path)
+    for name in ("a.txt", "temporary"):
+        account.bob.write(name, name.encode())
+    async with account.running():
+        versions = Versions(account.state, account.service, account.folders, CallerPolicy(()))
+        file, replaced = account.at("temporary"), account.at("a.txt")
+        asked, taken = (each.entry_id for each in (file, replaced))
+        account.save("temporary", b"edited")
+        account.meanwhile(r"GET .*/versions", lambda: account.rename("temporary", "a.txt"))
+        past = await versions.past(file)
+        assert file.entry_id == taken
+        assert versions.known(file.zone, asked) is past
+        assert versions.known(file.zone, taken) is None

@@ -864,11 +864,11 @@ class Run:
         if not (is_cut and "encrypt=no" in self.scenario.options):
             self.findings += checker.torn(self.world, self._lines)
         if not {step.verb for step in steps} & EMPTYING:
-            deleted = {Path(step.arguments[0]).name for step in steps
-                       if step.verb in ("unlink", "trash", "rename")}  # fmt: skip
-            swapped = {Path(path).name for step in steps if step.verb == "swap"
-                       for path in step.arguments[:2]}  # fmt: skip
-            self.findings += checker.emptied(self.world, deleted | swapped)
+            freed = {Path(step.arguments[0]).name for step in steps
+                     if step.verb in ("unlink", "trash")}  # fmt: skip
+            freed |= {Path(path).name for step in steps if step.verb in ("swap", "rename")
+                      for path in step.arguments[:2]}  # fmt: skip
+            self.findings += checker.emptied(self.world, freed)
         for system in self._systems.values():
             if not self._programs[system.who].waits:
                 self.findings += checker.refused(self.world, system.refused)

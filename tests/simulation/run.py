@@ -344,7 +344,8 @@ class SimulatedProgram(Program):
                 for each in paths:
                     self._claims.took(ids[-1], each)
             except OSError as wrong:
-                self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
+                is_unknown = wrong.errno == errno.ENOENT  # a listing may come with the rename
+                self._is_refused |= is_unknown or wrong.errno not in {*USUAL, errno.ENODATA}
         if len(ids) == 2 and (moved := self.world.nodes.get(ids[0])) is not None and moved.versions:
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.

@@ -9,9 +9,11 @@ of the keyring, and does not prompt the user again.
 
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
@@ -43,8 +45,9 @@ class Notifier:
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self.watchdog_seconds: float | None = None
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        if mine and environment.get("WATCHDOG_USEC", "").isdigit():
-            self.watchdog_seconds = int(environment["WATCHDOG_USEC"]) / 1e6
+        interval = environment.get("WATCHDOG_USEC", "")
+        if mine and re.fullmatch("[1-9][0-9]{0,18}", interval):
+            self.watchdog_seconds = int(interval) / 1e6
 
     @property
     def has_manager(self) -> bool:
@@ -81,12 +84,13 @@ class Notifier:
         """
         if not self._address:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
+        # If the manager is gone or busy, or no descriptor is free, the mount must not be affected.
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line,
+        ):
             line.setblocking(False)
-            try:
-                line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
-            except OSError:
-                return  # the manager is gone or busy, which must not affect the mount
+            line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
 
 
 @dataclass(eq=False)

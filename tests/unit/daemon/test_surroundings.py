@@ -1,5 +1,6 @@
 """Daemon in its environment: service manager, log, core dumps and parent process."""
 
+import errno
 import json
 import os
 import signal
@@ -69,6 +70,24 @@ async def test_without_a_service_manager_nothing_is_sent(tmp_path: Path) -> None
         await notifier.watchdog()
     other = Notifier({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
     assert other.watchdog_seconds is None
+
+
+def test_a_daemon_without_free_descriptors_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that cannot be sent must not prevent the orderly end of the mount."""
+
+    def too_many(*_arguments: object) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    notifier = Notifier({"NOTIFY_SOCKET": "/run/nobody"})
+    monkeypatch.setattr("zonedrive.daemon.service_manager.socket.socket", too_many)
+    notifier.ready("x")
+    notifier.stopping()
+
+
+@pytest.mark.parametrize("text", ["0", "²", "-1", "9" * 400, ""])
+def test_a_watchdog_interval_without_a_meaning(text: str) -> None:
+    """With an interval of 0, the watchdog signal would be sent without a pause."""
+    assert Notifier({"WATCHDOG_USEC": text}).watchdog_seconds is None
 
 
 def test_a_background_daemon_is_detached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ SECOND_NS = 10**9
 CALM_SECONDS = 2.0  # a state must last this long before the user is notified
 RESAY_SECONDS = 600.0
 LOOK_SECONDS = 600.0  # maximum interval between checks of the clock, which may be set
-TRY_SECONDS = 60.0  # interval between attempts to renew in advance
+TRY_SECONDS = 60.0  # minimum interval between attempts to renew in advance
 LEAD = 5  # a logon is renewed when 1/LEAD of its lifetime is left, but not earlier than:
 LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS
 REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the user can renew
@@ -122,7 +122,7 @@ class LogonMonitor:
             return TRY_SECONDS
         auth.renewed(fresh)
         log.info("the logon was renewed; the %s is valid until %s", fresh.kind, fresh.until)
-        return 0.0
+        return TRY_SECONDS  # not earlier, because the service may state a wrong life
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.

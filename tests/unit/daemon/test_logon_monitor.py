@@ -199,6 +199,23 @@ async def test_renewal_is_retried_while_the_service_is_unreachable(
     assert watched.desktop.said == []
 
 
+@pytest.mark.parametrize("life", [-60.0, 0.001])
+async def test_a_logon_of_a_very_short_life_is_not_renewed_without_a_pause(
+    clock: trio.testing.MockClock, paths: AccountPaths, life: float
+) -> None:
+    """The service may state a wrong life, and each renewal sends the password."""
+    watched = Watched(paths, "session", 1 / 24, Renewing())
+
+    def give(former: Bearer) -> Bearer:
+        now, number = watched.auth.clock.now_ns(), len(watched.renewal.asked)
+        assert number <= 7
+        return Bearer(f"number {number}", "session", now + int(life * 1e9), began_ns=now)
+
+    watched.renewal.give = give
+    await watched.go_by(0.9 / 24)
+    assert watched.renewal.asked
+
+
 async def test_a_refused_renewal_is_notified_once(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:

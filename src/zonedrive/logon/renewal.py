@@ -68,6 +68,7 @@ class Renewal:
         self._run, self._monotonic = run or in_a_process, monotonic
         self._turn = threading.Lock()
         self._not_before = 0.0
+        self._former = ""  # digest of the bearer token in the last request
         self.last: Outcome | None = None
 
     def __call__(self, refused: Bearer | None) -> Bearer | None:
@@ -104,8 +105,11 @@ class Renewal:
             if not self.is_possible():
                 return None
             was_refused = self.last is not None and self.last.result == "refused"
+            # With another bearer token, the user has logged on, perhaps without a message.
+            was_refused = was_refused and self._former == digest(former)
             if not was_refused and self._monotonic() >= self._not_before:
-                self.last = self._run(self._paths, RenewalRequest(digest(former), ended))
+                self._former = digest(former)
+                self.last = self._run(self._paths, RenewalRequest(self._former, ended))
                 self._not_before = self._monotonic() + self.last.seconds
                 if self.last.result == "renewed":
                     self._not_before = 0.0

@@ -71,6 +71,18 @@ def test_a_refusal_is_the_last_try(paths: AccountPaths) -> None:
     assert len(worker.orders) == 2
 
 
+def test_a_refusal_ends_with_the_next_logon(paths: AccountPaths) -> None:
+    """The daemon may be too busy to hear of the logon, which has stored another bearer."""
+    worker = Worker(Outcome("refused", "the password is wrong", seconds=0), Outcome("renewed"))
+    store = Memory()
+    renewal = Renewal(paths, store, worker)
+    with pytest.raises(CredentialsRefused, match="wrong"):
+        renewal(OLD)
+    save_bearer(store, Bearer("newest", "session"))
+    assert renewal.ahead(NEW) == Bearer("newest", "session")
+    assert len(worker.orders) == 2
+
+
 @pytest.mark.parametrize("result", ["later", "blocked"])
 def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
     paths: AccountPaths, result: str

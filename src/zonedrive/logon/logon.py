@@ -125,6 +125,7 @@ class Logon:
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
         self._queries, self._open_store = queries, store
         self._open_access = access
+        self._has_saved_password = False
         self.kept = ""  # set at the end: description of the stored bearer token
 
     async def run(self) -> Account:
@@ -207,11 +208,12 @@ class Logon:
                     if former is not None and replaced is not None:
                         # Open the connection before the former CA file is replaced.
                         there = access if alike else await self._open_former(stack, former)
+                    files = {path: _content(path) for path in self._files}
                     password = signed_on.password
                     try:
                         account = self._keep(store, account, password, bearer, certificates)
                     except BaseException:
-                        await self._undo(access, account, store, bearer, stored)
+                        await self._undo(access, account, store, bearer, stored, files)
                         raise
                 if former is not None and replaced is not None and there is not None:
                     which = f"your previous {replaced.kind}"
@@ -242,6 +244,8 @@ class Logon:
             if not before.is_of(account):
                 stack.enter_context(before.hold)
                 self._tell(before.forget(store))
+                # If this process is killed now, a mount must not send the new token there.
+                account.delete(self._paths)
             if certificates is not None:
                 write_private(self._paths.ca_copy, certificates)
             bearer_auth.save_bearer(store, bearer)
@@ -264,22 +268,31 @@ class Logon:
         store: SecretStore,
         bearer: Bearer,
         former: Bearer | None,
+        files: dict[Path, bytes | None],
     ) -> None:
-        """Restore the bearer token `former`, and invalidate `bearer`, which could not be stored.
+        """Restore the former logon, and invalidate `bearer`, which could not be stored.
 
-        If `former` is None, delete the stored bearer token and password. A token that the user
-        provided is not revoked.
+        `former` is the former bearer token, and `files` has the former content of the account's
+        files. If there was none, or its files cannot be restored, delete the stored bearer token. A
+        password of this logon is deleted. A token that the user provided is not revoked.
         """
+        is_restored = _restored(files)
         with suppress(StoreError):
-            if former is None:
+            if former is None or not is_restored:
                 store.delete(bearer_auth.NAME)
-                store.delete(PASSWORD)
             else:
                 bearer_auth.save_bearer(store, former)
+            if former is None or self._has_saved_password:
+                store.delete(PASSWORD)
         if self._token is not None:
             return
         which = f"the new {bearer.kind}"
         await dismiss(access, account.profile, bearer, self._tell, which)
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        """Files that `_keep` replaces."""
+        return self._paths.ca_copy, self._paths.account_file, self._paths.account_copy
 
     async def _open_former(self, stack: AsyncExitStack, former: Account) -> LogonApi | None:
         with suppress(ConfigError, OSError):
@@ -294,6 +307,7 @@ class Logon:
         """
         store.delete(REFUSED)
         if account.keeps_password and password is not None:
+            self._has_saved_password = True  # also if `set` fails
             store.set(PASSWORD, password)
             return True
         store.delete(PASSWORD)
@@ -408,6 +422,27 @@ class Logon:
             await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
             raise
         return signed_on.bearer
+
+
+def _content(path: Path) -> bytes | None:
+    with suppress(OSError):
+        return path.read_bytes()
+    return None
+
+
+def _restored(files: dict[Path, bytes | None]) -> bool:
+    """Give the files their former content (None: no file); return False if this fails."""
+    try:
+        for path, former in files.items():
+            if _content(path) == former:
+                continue
+            if former is None:
+                path.unlink()
+            else:
+                write_private(path, former)
+    except OSError:
+        return False
+    return True
 
 
 def read_certificates(path: Path) -> bytes:

@@ -1,18 +1,21 @@
 """Revocation of a bearer that was replaced or cannot be stored."""
 
+import errno
+import os
 from importlib import import_module
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
 
-from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, refuse, say
+from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, Person, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
 from tests.unit.logon.test_logon import Office
 from zonedrive import errors
 from zonedrive.logon import bearer_auth
-from zonedrive.logon.secrets import Secret
-from zonedrive.paths import AccountPaths
+from zonedrive.logon.secrets import FileStore, Secret
+from zonedrive.paths import AccountPaths, write_private
 
 logoff_command = import_module("zonedrive.cli.logoff")
 REVOKE = "DELETE /api/sandbox/tokens/t1"
@@ -100,6 +103,60 @@ async def test_the_same_token_stays_stored_if_the_account_cannot_be_saved(office
         await office.log_on(token=TOKEN)
     assert office.bearer() == before
     assert ended(office) == [("GET /api/access/logoff", SESSION)]
+
+
+@pytest.mark.parametrize("file", ["ca.pem", "account.json", "account.copy.json"])
+async def test_a_logon_that_cannot_be_saved_leaves_the_former_one_whole(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """A token or a password of the other service would be sent to the former one, or vice versa."""
+    first, second = tmp_path / "first.pem", tmp_path / "second.pem"
+    first.write_bytes(trustme.CA().cert_pem.bytes())
+    second.write_bytes(trustme.CA().cert_pem.bytes())
+    await office.log_on(ca_file=str(first), save_password=True)
+    state = office.paths.state
+    before = {each.name: each.read_bytes() for each in state.iterdir()}
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "new", "expiry": 0}))
+    office.person = Person("another password")
+
+    failing = [file]
+
+    def write(path: Path, data: bytes) -> None:
+        """Store the file, and fail once when the folder is flushed, as on a failing disk."""
+        write_private(path, data)
+        if path.name in failing:
+            failing.clear()
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+
+    for module in ("logon", "account"):
+        monkeypatch.setattr(f"zonedrive.logon.{module}.write_private", write)
+    with pytest.raises(OSError, match="Input/output"):
+        await office.log_on("https://other.example", ca_file=str(second), save_password=True)
+    after = {each.name: each.read_bytes() for each in state.iterdir()}
+    password = after.pop("password.json", None)
+    assert password in (None, before["password.json"])
+    assert after == {name: before[name] for name in before if name != "password.json"}
+
+
+class Watching(FileStore):
+    """Store that records the account file's content while a bearer is stored."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(paths.secrets_file)
+        self._file, self.seen = paths.account_file, list[str]()
+
+    def set(self, name: str, value: Secret) -> None:
+        """Store a secret."""
+        self.seen.append(self._file.read_text("utf-8") if self._file.exists() else "")
+        super().set(name, value)
+
+
+async def test_a_logon_that_is_killed_leaves_no_token_for_another_service(office: Office) -> None:
+    """A mount would send the new token to the service in the account file."""
+    await office.log_on()
+    office.store = store = Watching(office.paths)
+    await office.log_on("https://other.example")
+    assert BASE not in "".join(store.seen)
 
 
 async def test_a_cancelled_logon_leaves_no_session(

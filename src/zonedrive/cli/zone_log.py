@@ -244,7 +244,7 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     while True:
         time.sleep(max(POLL_SECONDS, CALM * (time.monotonic() - begun)))
         begun = time.monotonic()
-        from_ns = max(0, latest - LATE_NS)
+        from_ns = max(0, min(latest, time.time_ns()) - LATE_NS)
         try:
             found, _unseen = source.messages(from_ns)
         except (Unreachable, Unavailable) as wrong:

@@ -126,6 +126,14 @@ def test_following_for_a_long_time_needs_little_memory(pauses: list[float]) -> N
         tracemalloc.stop()
 
 
+def test_a_message_of_the_future_hides_no_later_message(pauses: list[float]) -> None:
+    """The service may state a wrong time, and new messages have the right time."""
+    odd = message(1, "odd") | {"time": "2190-01-01T00:00:00+00:00"}
+    source = Source([odd], [odd, message(2, "new")])
+    assert list(followed(source, 0)) == ["odd", "new"]
+    assert all(since_ns < time.time_ns() for since_ns in source.asked)
+
+
 def test_following_begins_with_the_last_messages(pauses: list[float]) -> None:
     """Ten of a week come first; with --since all of them."""
     many = [message(number, str(number)) for number in range(30, 0, -1)]

@@ -393,10 +393,12 @@ def cache_usage(directory: Path) -> int:
     """
     try:
         with contextlib.closing(Database.read(directory / NAME, _SCHEMAS)) as db:
-            taken = db.execute("SELECT coalesce(sum(taken), 0) FROM entries").fetchone()[0]
-    except (StoreError, OSError):
+            # `sum` fails for the integers of damaged rows, and `total` may be infinite.
+            sql = "SELECT total(CAST(taken AS INTEGER)) FROM entries"
+            taken = db.execute(sql).fetchone()[0]
+    except (sqlite3.Error, StoreError, OSError):
         return 0  # the next start creates the index again
-    return int(taken)
+    return max(0, int(taken))
 
 
 def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> int:

@@ -14,6 +14,7 @@ from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from tests.unit.content.test_cache import Offline, fetched, fill, running
 from zonedrive.content.cache import Cache
+from zonedrive.content.cache_index import cache_usage
 from zonedrive.content.quota import AT_ONCE, EXAMINE_S
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
@@ -51,6 +52,25 @@ async def test_small_contents_are_readable_at_once_and_after_a_restart(
         for ino in range(1, 101):
             assert cache.is_complete(ino, "r")
             assert await fetched(cache, ino, Offline(ino * 100)) == small(ino, ino * 100)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET taken = 9223372036854775807",
+        "UPDATE entries SET taken = 9e999",
+        "DROP TABLE entries",
+    ],
+)
+async def test_the_usage_of_a_damaged_index(tmp_path: Path, change: str) -> None:
+    """Without a daemon, a command reports some usage, and does not fail."""
+    async with running(tmp_path) as cache:
+        for ino in range(1, 11):
+            assert cache.put(ino, "r", small(ino))
+    assert 40 * KIB < cache_usage(tmp_path) < 80 * KIB
+    with rows(tmp_path) as index:
+        index.execute(change)
+    assert cache_usage(tmp_path) >= 0
 
 
 async def test_small_contents_are_written_in_batches(tmp_path: Path) -> None:

@@ -79,7 +79,9 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
         if not lost:
             raise
         wrong = error.message
-    for folder in (paths.cache, paths.state):  # unreadable without the key if a crash leaves them
+    # Without the key, what a crash leaves is unreadable. The account file is deleted late, so that
+    # the logoff can be repeated.
+    for folder in (paths.cache, paths.outgoing, paths.state):
         if folder.exists():
             shutil.rmtree(folder)
     return wrong

@@ -1,7 +1,10 @@
 """Account data that a logon stores for later commands."""
 
+import errno
 import os
 import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -177,6 +180,34 @@ def test_a_logoff_leaves_nothing(paths: AccountPaths) -> None:
     assert not paths.cache.exists()
     assert not paths.state.exists()
     destroy(paths, store)
+
+
+def test_a_logoff_that_fails_midway_can_be_repeated(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While data is left, the account is known, so that another logoff can delete the rest."""
+    store = fill(paths)
+    ours, delete, scandir = paths.outgoing.stat().st_ino, os.unlink, os.scandir
+
+    @contextmanager
+    def by_name(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as found:
+            yield iter(sorted(found, key=lambda each: each.name))
+
+    def fail(path: str, *, dir_fd: int | None = None) -> None:
+        if dir_fd is not None and os.fstat(dir_fd).st_ino == ours:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        delete(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "unlink", fail)
+        failing.setattr(os, "scandir", by_name)
+        with pytest.raises(OSError, match="Input/output"):
+            destroy(paths, store)
+    assert paths.outgoing.exists()
+    assert Account.load(paths) == ALICE
+    destroy(paths, store)
+    assert not paths.state.exists()
 
 
 def test_a_backlog_reads_well() -> None:

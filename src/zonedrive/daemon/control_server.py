@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -99,7 +100,8 @@ class Server:
     def hide(self) -> None:
         """Remove the socket file permanently; existing connections stay open."""
         if self._name is not None and _identity(self.path) == self._name:
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):  # for example on a disk that became read-only
+                self.path.unlink()
         self._name = None
 
     async def serve(self) -> None:

@@ -150,7 +150,8 @@ class Lock:
     def release(self) -> None:
         """Release the lock, if it is held."""
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
+            with suppress(OSError):  # for example on a disk that became read-only
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
 

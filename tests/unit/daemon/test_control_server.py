@@ -250,6 +250,20 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
         assert not path.exists()
 
 
+async def test_a_socket_on_a_disk_that_became_read_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a runtime folder, the socket is in the state folder; the end of a mount goes on."""
+    async with serving(path) as served:
+        with monkeypatch.context() as disk:
+
+            def refuse(_path: Path, *, missing_ok: bool = False) -> None:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+            disk.setattr(Path, "unlink", refuse)
+            served.server.hide()
+
+
 async def test_a_removed_socket_is_created_again(path: Path) -> None:
     """The socket may have the same path or another one; existing connections continue."""
     async with serving(path) as served:

@@ -1,5 +1,6 @@
 """At most one daemon per account."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -64,6 +65,22 @@ def test_a_killed_daemon_releases_the_lock(tmp_path: Path) -> None:
     lock.release()
     assert not is_held(path)
     assert holder(path) is None
+
+
+def test_the_lock_is_released_on_a_disk_that_became_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file still names the former holder, but the lock is free, and no error hides a result."""
+    path = tmp_path / "daemon.lock"
+    lock = Lock(path, "default")
+    lock.take(tmp_path)
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    lock.release()
+    assert not is_held(path)
 
 
 def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:

@@ -267,32 +267,33 @@ def _without_echo(descriptor: int) -> Iterator[None]:
 def leading_to(address: str) -> Iterator[Path | None]:
     """Yield the path of a page that redirects to `address` and that only this user can read.
 
-    Yield None if there is no private folder for the page. The page is deleted at the end of the
+    Yield None if no private folder has room for the page. The page is deleted at the end of the
     `with` block. Confined browsers (snap) cannot read hidden folders, /tmp or the runtime folder.
     If possible, the page is therefore in the home folder, in a folder that is not hidden.
     """
-    folder = _private_folder()
-    if folder is None:
-        yield None
-        return
-    try:
-        page = folder / "sign-on.html"
-        page.touch(0o600, exist_ok=False)
-        page.write_bytes(_page(address))
-        yield page
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as folders:
+        pages = (_private_page(place, address, folders) for place in (home, runtime_dir))
+        yield next(filter(None, pages), None)
 
 
-def _private_folder() -> Path | None:
-    """Create and return a folder that no other user can enter or replace, or None on failure."""
-    for place in (home, runtime_dir):
-        with contextlib.suppress(OSError, NoHomeDirectory):
-            above = place()
-            if place is runtime_dir:
-                private_dir(above)
-            if is_private(above.resolve()):
-                return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))  # mode 0700
+def _private_page(
+    place: Callable[[], Path], address: str, folders: contextlib.ExitStack
+) -> Path | None:
+    """Create a page in a new folder that no other user can enter or replace; None on failure.
+
+    `folders` deletes the folder later.
+    """
+    with contextlib.suppress(OSError, NoHomeDirectory):
+        above = place()
+        if place is runtime_dir:
+            private_dir(above)
+        if is_private(above.resolve()):
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))  # mode 0700
+            folders.callback(shutil.rmtree, folder, ignore_errors=True)
+            page = folder / "sign-on.html"
+            page.touch(0o600, exist_ok=False)
+            page.write_bytes(_page(address))
+            return page
     return None
 
 

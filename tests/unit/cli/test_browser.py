@@ -1,5 +1,6 @@
 """Terminal part of a sign-on in a browser."""
 
+import errno
 import io
 import os
 import pty
@@ -106,6 +107,29 @@ async def test_no_browser_that_starts(
     assert "No browser could be started; open this address: http://127.0.0.1:1/x" in (
         capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("is_runtime_full", [False, True])
+def test_a_full_home_folder_prevents_no_sign_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_runtime_full: bool
+) -> None:
+    """The page is then in the runtime folder; if that is full, too, the address is shown."""
+    home, runtime, write = tmp_path / "my-home", tmp_path / "my-run", Path.write_bytes
+    home.mkdir(0o700)
+    runtime.mkdir(0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+
+    def full(path: Path, data: bytes) -> int:
+        if is_runtime_full or not path.is_relative_to(runtime):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with browser.leading_to("http://127.0.0.1:1/x") as page:
+        assert (page is None) == is_runtime_full
+        assert page is None or page.is_relative_to(runtime)
+    assert not [*tmp_path.rglob(f"{browser.PREFIX}*")]
 
 
 async def test_the_page_is_in_a_private_folder(

@@ -20,6 +20,7 @@ from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
 from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.account_profile import account_profile
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.keys import data_box, kept_key
@@ -72,7 +73,9 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         log.error("%s; until then only the published operations are possible", profile.wrong.line())
     service = open_service(account, auth, profile, settings)
     encryption = wait_for_keyring(
-        lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
+        lambda: data_box(
+            secrets, settings.encrypt, make=not needs_key(paths), hold=partial(locked, paths)
+        )
     )
     master = wait_for_keyring(lambda: kept_key(secrets)) if settings.encrypt else None
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon

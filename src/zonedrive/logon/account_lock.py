@@ -1,7 +1,7 @@
-"""Lock for the stored logon of an account: its account file, bearer token and password.
+"""Lock for the stored logon of an account: its account file and its secrets.
 
-A logon, a logoff and a renewal run in different processes. Each of them holds the lock while it
-compares and changes what is stored.
+A logon, a logoff, a renewal and a daemon that creates the data key run in different processes. Each
+of them holds the lock while it compares and changes what is stored.
 """
 
 import fcntl

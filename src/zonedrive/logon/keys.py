@@ -8,6 +8,8 @@ SHA-256).
 
 import base64
 import binascii
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -19,13 +21,20 @@ from zonedrive.logon.secrets import Secret, SecretStore
 NAME = "key"
 
 
-def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
+def data_box(
+    store: SecretStore,
+    encrypt: bool,
+    *,
+    make: bool = True,
+    hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> tuple[Box, bytes | None]:
     """Return the cipher for names and the key for content.
 
     If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing,
     create the key if `make` is True. `make` must be False if encrypted data exists, because a new
-    key could not decrypt the data. Raises StoreError if the key is missing and `make` is False, if
-    the key is damaged, or if the store fails.
+    key could not decrypt the data. `hold` returns a context manager that holds the account's lock,
+    because a logon at the same time would overwrite the new key. Raises StoreError if the key is
+    missing and `make` is False, if the key is damaged, or if the store fails.
     """
     if not encrypt:
         return Clear(), None
@@ -34,7 +43,8 @@ def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[B
         raise gone()
     if master is None:
         master = new_key()
-        store.set(NAME, _encoded(master))
+        with hold():
+            store.set(NAME, _encoded(master))
     return names_box(master), _derived(master, b"zonedrive content")
 
 

@@ -107,6 +107,9 @@ class Keyring(Protocol):
 class FileStore(SecretStore):
     """Secret store in a JSON file with mode 0600; the password is in a separate file.
 
+    The file is read, changed and replaced. So the caller of `set` and `delete` must hold the
+    account's lock (see `account_lock`), or a change by another process at the same time is lost.
+
     INVARIANT: reading a secret other than the password does not load the password into memory.
     """
 

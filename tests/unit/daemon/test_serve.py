@@ -1,14 +1,23 @@
 """Start of a daemon without a mount."""
 
+import fcntl
+import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 
+from zonedrive.config import Settings
+from zonedrive.daemon import compose
 from zonedrive.daemon.serve import ENDING_SIGNALS, Daemon
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer, save_bearer
+from zonedrive.logon.secrets import FileStore, Secret
+from zonedrive.paths import AccountPaths
 
 
 async def told(number: signal.Signals, disposition: Any) -> list[int]:
@@ -43,3 +52,35 @@ async def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
     """A mount that nohup(1) started survives the end of its terminal, but not SIGTERM."""
     assert not await told(signal.SIGHUP, signal.SIG_IGN)
     assert await told(signal.SIGTERM, signal.SIG_IGN) == [signal.SIGTERM]
+
+
+async def test_a_logon_at_the_same_time_does_not_overwrite_the_new_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both change the same file, so the first mount creates the key under the account's lock."""
+    for name in ("STATE_HOME", "CACHE_HOME", "CONFIG_HOME"):
+        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name))
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    paths = AccountPaths("work")
+    account = Account(name="work", base_url="https://zones.example", username="alice")
+    account.save(paths)
+    store, write, is_held = FileStore(paths.secrets_file), FileStore.set, list[bool]()
+    save_bearer(store, Bearer("b", "token"))
+
+    def watched(self: FileStore, name: str, value: Secret) -> None:
+        folder = os.open(paths.state, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held.append(False)
+        except BlockingIOError:
+            is_held.append(True)
+        finally:
+            os.close(folder)
+        write(self, name, value)
+
+    monkeypatch.setattr(FileStore, "set", watched)
+    parts = compose.build(account, Settings(), paths)
+    await parts.files.aclose()
+    parts.state.database.close()
+    assert is_held == [True]
+    assert store.get("key") is not None

@@ -209,6 +209,10 @@ def _run(given: list[str], descriptor: str) -> int:
         if descriptor and isinstance(error, ZonedriveError):
             error_messages.pass_on(error, int(descriptor))
         return _say(line, exit_code(error))
+    except BaseExceptionGroup as group:  # of a command that sends several requests at once
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        return INTERRUPTED
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from tests.unit.cli.stand_in import StandIn
+from tests.unit.cli.stand_in import StandIn, log_on
 from tests.unit.cli.test_status import at_terminal
+from zonedrive.cli.main import main
 
 PROMPTS = {
     "Password": ["tokens", "create", "x"],
@@ -40,6 +42,23 @@ def test_a_slow_daemon(stand_in: StandIn, name: str) -> None:
     assert terminal.is_as_before()
     assert not terminal.text().partition("^C")[2].strip()
     assert "Traceback" not in terminal.shown
+
+
+def test_while_several_requests_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C then comes in a group of exceptions, for example from `log` or from `trash`."""
+    log_on()
+
+    async def wait() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("zonedrive.cli.files.zones_of", lambda paths: trio.run(wait))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit) as left:
+        main(["zones"])
+    signal.signal(signal.SIGINT, before)
+    assert left.value.code == 130
 
 
 @pytest.mark.parametrize(("way", "code"), [(signal.SIG_DFL, 130), (signal.SIG_IGN, 7)])

@@ -18,8 +18,10 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.account_profile import account_profile
 from zonedrive.model import Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.remote.client import finished
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.service import Service
+from zonedrive.remote.transfer import Download
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import local_name, safe, zone_name
@@ -188,18 +190,34 @@ def version(
 ) -> None:
     """Download the version `name` of a file, and pass its content to `take`, chunk by chunk.
 
-    `take` is called in a worker thread.
+    `take` is called in a worker thread. An interrupt (Ctrl-C) ends the download.
     """
+    opened: list[Download] = []
+    failed: list[Exception] = []
 
     async def fetch(service: Service) -> None:
         def pieces() -> None:
             with service.transfer.download(zone_id, file_id, version=name) as download:
+                opened.append(download)
                 for piece in download:
                     take(piece)
 
-        await trio.to_thread.run_sync(pieces)
+        def stop() -> None:
+            for each in opened:
+                each.abort()
+
+        async def wait() -> None:
+            try:
+                await finished(pieces, stop)
+            except Exception as wrong:  # raised outside the nursery, so not in a group
+                failed.append(wrong)
+
+        async with trio.open_nursery() as nursery:  # the interrupt comes to the main task
+            nursery.start_soon(wait)
 
     ask(paths, fetch)
+    if failed:
+        raise failed[0]
 
 
 def zone_names(inodes: Inodes) -> dict[str, str]:

@@ -1,8 +1,15 @@
 """Lookup of zones by the names that a person gives."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace, TracebackType
+from typing import Any
 
 import pytest
+import trio
 
 from zonedrive.daemon import service_commands
 from zonedrive.errors import NotFound, ZonedriveError
@@ -40,3 +47,60 @@ def test_unknown_and_ambiguous_zones(paths: AccountPaths) -> None:
     with pytest.raises(ZonedriveError, match="several zones") as several:
         service_commands.chosen(paths, ZONES, "Twin")
     assert several.value.line().endswith("; give an id: 3, 4")
+
+
+class Endless(AbstractContextManager["Endless"]):
+    """Download that ends only when it is aborted."""
+
+    def __init__(self) -> None:
+        self.aborted = threading.Event()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        wrong: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the download."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield a chunk, and wait."""
+        yield b"x"
+        self.aborted.wait(5)
+
+    def abort(self) -> None:
+        """End the download."""
+        self.aborted.set()
+
+
+def asking(monkeypatch: pytest.MonkeyPatch, download: Any) -> None:
+    """Let `ask` pass a service with this download."""
+    service = SimpleNamespace(transfer=SimpleNamespace(download=lambda *_, **__: download))
+    monkeypatch.setattr(service_commands, "ask", lambda _paths, work: trio.run(work, service))
+
+
+def test_an_interrupted_download_ends_at_once(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C does not wait until a large version has arrived."""
+    download = Endless()
+    asking(monkeypatch, download)
+
+    def take(_piece: object) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with pytest.raises(BaseExceptionGroup) as interrupted:
+        service_commands.version(paths, "z", "f", "1", take)
+    assert interrupted.value.subgroup(KeyboardInterrupt)
+    assert download.aborted.is_set()
+
+
+def test_the_error_of_a_download(paths: AccountPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the service or of the disk is raised as it is."""
+
+    def take(_piece: object) -> None:
+        raise OSError("full")
+
+    asking(monkeypatch, Endless())
+    with pytest.raises(OSError, match="full"):
+        service_commands.version(paths, "z", "f", "1", take)

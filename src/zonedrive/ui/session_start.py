@@ -40,8 +40,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
     if start and not by_unit:
         if not mountpoint:  # the default folder; `zonedrive mount` does not create a folder
             folder.mkdir(parents=True, exist_ok=True)
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        entry.write_text(text(name, folder), "utf-8")
+        _replace(entry, text(name, folder))
     else:
         entry.unlink(missing_ok=True)
 
@@ -87,9 +86,19 @@ def _set_up_unit(name: str) -> None:
         file.unlink(missing_ok=True)
     else:
         place = _escaped(os.fspath(folder), '\\"').replace("%", "%%")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f'[Service]\nEnvironment="MOUNTPOINT={place}"\n', "utf-8")
+        _replace(file, f'[Service]\nEnvironment="MOUNTPOINT={place}"\n')
     _systemctl("daemon-reload")
+
+
+def _replace(file: Path, content: str) -> None:
+    """Write `file`, and its folder if necessary; on an error (OSError), the file is unchanged."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")  # of no type that systemd or a desktop reads
+    try:
+        new.write_text(content, "utf-8")
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _drop_in(name: str) -> Path:

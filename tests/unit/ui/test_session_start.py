@@ -1,0 +1,42 @@
+"""Set-up of mounting at each login."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from zonedrive.ui import session_start
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of settings of a user without a service manager."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CONFIG_HOME", "STATE_HOME"):
+        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name))
+    monkeypatch.setattr(session_start, "has_unit", lambda name: False)
+    return tmp_path / "CONFIG_HOME"
+
+
+def test_a_full_disk_leaves_the_former_entry(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty entry would mount nothing, and would count as set up."""
+    session_start.choose("work", str(tmp_path / "first"), start=True)
+    entry = config / "autostart" / "zonedrive-work.desktop"
+    before = entry.read_text("utf-8")
+    assert f'mount "{tmp_path}/first" --account work' in before
+
+    def fill(path: Path, text: str, encoding: str) -> int:
+        path.open("w", encoding=encoding).close()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_text", fill)
+        with pytest.raises(OSError, match="No space"):
+            session_start.choose("work", str(tmp_path / "second"), start=True)
+    assert entry.read_text("utf-8") == before
+    assert [each.name for each in entry.parent.iterdir()] == [entry.name]
+    session_start.choose("work", "", start=False)
+    assert not any(entry.parent.iterdir())

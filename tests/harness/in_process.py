@@ -54,6 +54,7 @@ from zonedrive.logon.renewal import Renewal
 from zonedrive.paths import AccountPaths
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Attr
+from zonedrive.state.invalidation import Invalidation
 from zonedrive.views.stack import FileSystem
 
 ResultT = TypeVar("ResultT")
@@ -264,6 +265,10 @@ class Client:
         """Return a connection for the next start."""
         return FakeService(self.world, self.user, self.profile)
 
+    def make_kernel(self) -> "Kernel":
+        """Return the kernel for the next start."""
+        return Kernel(self.files, self._descriptors)
+
     async def start(self, nursery: trio.Nursery, kill_at: str = "") -> None:
         """Start as a daemon does, with the recovery of what an earlier client left.
 
@@ -348,7 +353,7 @@ class Client:
         )  # fmt: skip
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
         self.commands = Commands(self.parts, session, trio.Event(), lambda: None)
-        self.kernel = Kernel(self.files, self._descriptors)
+        self.kernel = self.make_kernel()
         is_started = False
         try:
             with self._scope:
@@ -382,9 +387,9 @@ class Client:
             task_status.started()
 
     async def _drain(self) -> None:
-        """Discard the invalidations for the kernel."""
-        async for _ in self.files.invalidations:
-            pass
+        """Pass the invalidations on to the kernel."""
+        async for change in self.files.invalidations:
+            self.kernel.invalidated(change)
 
     async def command(self, command: str, **request: object) -> dict[str, Any]:
         """Return the answer to a command of the control socket."""
@@ -449,6 +454,9 @@ class Kernel:
         self._known: Counter[int] = Counter()  # lookups that were not forgotten
         self.gate = deadline.Gate()
         self.pid = os.getpid()  # of the program
+
+    def invalidated(self, change: Invalidation) -> None:
+        """Do nothing: nothing is cached."""
 
     @_limited
     async def open(self, path: str, flags: int, mode: int = 0o666) -> int:

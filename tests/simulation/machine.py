@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
+import trio.testing
 
 from tests.harness.fake_service import DOMAIN
-from tests.harness.in_process import Client, Killed, copy_folder
+from tests.harness.in_process import Client, Kernel, Killed, copy_folder
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
 from tests.simulation.http_client import Logon, http_service
+from tests.simulation.kernel import CachingKernel
 from tests.simulation.network import WEATHERS, Line, SimulatedService, Weather
 from tests.simulation.sandbox_world import SandboxWorld
 from zonedrive.remote.http_service import HttpService
@@ -62,9 +64,12 @@ class Machine(Client):
         profile: str,
         options: Mapping[str, str],
         may_lose_power: bool = True,
+        has_caches: bool = False,
     ) -> None:
         super().__init__(folder, world, user=f"{user}@{DOMAIN}", profile=profile, options=options)
         self.name = name
+        self._has_caches = has_caches
+        self.cache_findings: list[str] = []
         self._weather = WEATHERS["calm"]
         numbers = random.Random(f"{seed} {name}")
         self._seed = f"{seed} {name}"
@@ -109,6 +114,23 @@ class Machine(Client):
             return SimulatedService(line, self.profile)
         self._logon = self._logon or Logon(self.world, self.user, line.weather)
         return http_service(line, self._logon, self.profile, self.settings)
+
+    def make_kernel(self) -> Kernel:
+        """Return the kernel for the next start, with caches if the scenario has them."""
+        if not self._has_caches:
+            return super().make_kernel()
+        numbers = random.Random(f"{self._seed} {trio.current_time()} kernel")
+        return CachingKernel(self.files, self._descriptors, numbers, self.cache_findings)
+
+    async def check_caches(self) -> None:
+        """Compare the kernel's caches with the state of the client, and note what is stale."""
+        if not self._has_caches:
+            return
+        await trio.testing.wait_all_tasks_blocked()  # until all invalidations have arrived
+        if self.is_running and not self.died_at and isinstance(self.kernel, CachingKernel):
+            with disks.observing():
+                stale = self.kernel.caches.stale(self.parts.state)
+            self.cache_findings += [f"{self.name}: {each}" for each in stale]
 
     def make_line(self) -> Line:
         """Return a line to the service for the next start."""

@@ -35,6 +35,7 @@ RESTORED_SHARE = 1 / 20  # of the seeds have a machine whose data is restored fr
 TRASH_SHARE = 1 / 10  # of the seeds have people who use the trash of a file manager
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
+KERNEL_SHARE = 1 / 6  # of the seeds have machines whose kernels have caches
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -67,6 +68,7 @@ class Scenario:
     service: str = "memory"
     lacking: tuple[str, ...] = ()  # operations that the profile `sandbox` lacks, see OPERATIONS
     times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
+    kernel: str = "plain"  # or "caching"
 
     def text(self) -> str:
         """Return the scenario in the form that `parse` reads."""
@@ -77,6 +79,7 @@ class Scenario:
         head += [f"service {self.service}"] if self.service != "memory" else []
         head += [f"lacking {' '.join(self.lacking)}"] if self.lacking else []
         head += [f"times {self.times}"] if self.times != "exact" else []
+        head += [f"kernel {self.kernel}"] if self.kernel != "plain" else []
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     def without(self, places: set[int]) -> "Scenario":
@@ -100,6 +103,7 @@ def parse(text: str) -> Scenario:
             "service",
             "lacking",
             "times",
+            "kernel",
         ):
             head[first] = rest
         else:
@@ -109,6 +113,7 @@ def parse(text: str) -> Scenario:
         int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
         tuple(head["planted"]), tuple(steps), head.get("service", ["memory"])[0],
         tuple(head.get("lacking", ())), head.get("times", ["exact"])[0],
+        head.get("kernel", ["plain"])[0],
     )  # fmt: skip
 
 
@@ -140,7 +145,7 @@ def draw(seed: int) -> Scenario:
         "local": _with_local_names, "pages": _with_gateway_pages, "full": _with_full_service,
         "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
         "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
-        "restored": _with_restored_data, "trash": _with_trash,
+        "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -322,6 +327,12 @@ def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
             to = numbers.choice((path, path, path, other))
             steps.append(Step(step.who, "untrash", at_s, (to, other, padding)))
     return replace(scenario, steps=tuple(steps))
+
+
+def _with_kernel_caches(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Give the machines kernels with caches, in a share of the seeds."""
+    has_caches = numbers.random() < KERNEL_SHARE
+    return replace(scenario, kernel="caching") if has_caches else scenario
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -25,6 +25,7 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
 from zonedrive.state.open_file import Opened
@@ -230,6 +231,8 @@ class Namespace:
             opened = self._files.create(inode, flags)
         except OSError:
             local_operations.forget(state, inode)
+            # The kernel expects no change of the folder's times after an error.
+            state.invalidations.put(InodeChanged(folder.ino, attr_only=True))
             raise
         state.inodes.remember(inode.ino)
         return opened, self.attr(inode)

@@ -30,7 +30,7 @@ from tests.harness.in_process import EXCHANGE, ROOT, Kernel, _errno, _limited
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.errno_table import errno_of
 from zonedrive.fuse.readdir_cache import Listings
-from zonedrive.state.attributes import Attr, attr_of
+from zonedrive.state.attributes import Attr, Rules, attr_of
 from zonedrive.state.inode import NOWHERE
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
 from zonedrive.state.local_state import LocalState
@@ -57,6 +57,7 @@ class _Inode:
     valid_until: float = NEVER
     is_size_valid: bool = True  # False: size and times are asked for before they are used
     is_ctime_valid: bool = True
+    rules: Rules | None = None  # of the answer with the attributes
     version: int = 0  # of the last change: an answer to an earlier request is not used
     lookups: int = 0
     opens: int = 0
@@ -236,6 +237,7 @@ class Caches:
         inode.version = self._next()
         inode.valid_until = _until(attr.attr_timeout)
         inode.is_size_valid = inode.is_ctime_valid = True
+        inode.rules = self._files._state.rules
         is_other = before.size != attr.size or (not is_final and before.mtime_ns != attr.mtime_ns)
         if stat.S_ISREG(attr.mode) and is_other:
             inode.drop_pages()
@@ -556,7 +558,9 @@ class Caches:
                 continue
             if former is None and (session := state.session(there.ino)) is not None:
                 attr.size, attr.mtime_ns = session.size, session.mtime_ns
-            for name in CHECKED:
+            # New rights in a zone are not announced for each of its files.
+            has_rules = inode.rules == state.rules
+            for name in CHECKED if has_rules else CHECKED[1:]:
                 one, other = getattr(inode.attr, name), getattr(attr, name)
                 if one != other:
                     yield f"stale: inode {ino} ({there.name}) has the {name} {one}, not {other}"

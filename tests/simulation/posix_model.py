@@ -370,7 +370,8 @@ class Model:
     def _found(self, path: str) -> Node | None:
         """Return the entry; one that may have come back is unknown."""
         if path not in self._names and self._is_stray(path):
-            self._names[path] = Node(b"", is_known=False)
+            stay = MAYBE if self._stays(path) else SENT
+            self._names[path] = Node(b"", is_known=False, stay=stay)
         return self._names.get(path)
 
     def _children(self, path: str) -> list[str]:

@@ -133,8 +133,8 @@ class SimulatedProgram(Program):
         ]
 
     def _may_have_saved(self, number: int) -> bool:
-        """Return True also for a close that waits: it has any error of the upload."""
-        return self.waits or super()._may_have_saved(number)
+        """Return True also for a call that waits: it has any error of the upload."""
+        return self.waits or self.flushes_there or super()._may_have_saved(number)
 
     def list_all(self, path: str, other: str, padding: int) -> None:
         for _ in self.folder.rglob("*"):

@@ -25,6 +25,7 @@ WAITED_FOR = {
     ("daemon/handlers.py", "self._give_up_offline"): "in a request",
     ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/service_commands.py", "read"): "in a command",
+    ("daemon/service_commands.py", "wait"): "in a command",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
     ("daemon/handlers.py", "_say_repeatedly"): "in a request",
     ("daemon/notification_client.py", "self._click"): "it raises nothing",

@@ -46,7 +46,13 @@ from zonedrive.remote.service import Service
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
+from zonedrive.state import (
+    conflict_copies,
+    conflicts,
+    local_operations,
+    remote_binding,
+    remote_operations,
+)
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
@@ -539,6 +545,9 @@ class Reconciler:
             if remote_operations.is_unified(state, request, entry):
                 if await self._leave_unified(inode, request, other, entry):
                     return
+            elif inode.parent != NOWHERE and (left := self._left(other)) is not None:
+                # The service has made the new file the next version of one that left its name here.
+                remote_binding.hand_over(state, other, left, inode, entry.revision)
             elif state.in_use(other):
                 # A listing was faster, and a program uses the inode that it created.
                 self._leave_to(inode, request)
@@ -554,6 +563,11 @@ class Reconciler:
             state.resolved(request)
         if remote_operations.is_unified(state, request, entry):
             await self.make_durable()
+
+    def _left(self, other: Inode) -> Intent | None:
+        """Return the intent of a file that was removed or parked, and so has left its name."""
+        intent = self._state.intents.get(other.ino)
+        return intent if intent is not None and (intent.parked or intent.gone) else None
 
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.

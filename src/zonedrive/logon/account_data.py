@@ -57,6 +57,10 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)
     paths.run_record.unlink(missing_ok=True)
+    _delete_database(paths)
+
+
+def _delete_database(paths: AccountPaths) -> None:
     for suffix in ("", "-wal", "-shm", LOG_MARK):
         paths.database.with_name(paths.database.name + suffix).unlink(missing_ok=True)
 
@@ -80,8 +84,11 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
             raise
         wrong = error.message
     # Without the key, what a crash leaves is unreadable. The account file is deleted late, so that
-    # the logoff can be repeated.
-    for folder in (paths.cache, paths.outgoing, paths.state):
+    # the logoff can be repeated. A database without its key would prevent a logon.
+    for folder in (paths.cache, paths.outgoing):
         if folder.exists():
             shutil.rmtree(folder)
+    _delete_database(paths)
+    if paths.state.exists():
+        shutil.rmtree(paths.state)
     return wrong

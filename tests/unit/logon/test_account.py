@@ -210,6 +210,34 @@ def test_a_logoff_that_fails_midway_can_be_repeated(
     assert not paths.state.exists()
 
 
+def test_a_logoff_whose_database_stays_can_be_repeated(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the database is left, the account is known: without a key, no logon can use it."""
+    store = fill(paths)
+    paths.database.touch()
+    delete, scandir = os.unlink, os.scandir
+
+    @contextmanager
+    def by_name(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(folder) as found:
+            yield iter(sorted(found, key=lambda each: each.name))
+
+    def fail(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if Path(path).name == paths.database.name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        delete(path, dir_fd=dir_fd)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "unlink", fail)
+        failing.setattr(os, "scandir", by_name)
+        with pytest.raises(OSError, match="Input/output"):
+            destroy(paths, store)
+    assert Account.load(paths) == ALICE
+    destroy(paths, store)
+    assert not paths.state.exists()
+
+
 def test_a_backlog_reads_well() -> None:
     """A backlog is printed as a readable phrase."""
     assert str(Backlog(1, 7)) == "1 file (7 bytes)"

@@ -658,7 +658,8 @@ class Merge:
         return inode.ino in self._above_ours
 
     def _has_changes(self, inode: Inode) -> bool:
-        return bool((inode.local and inode.generation) or self._ours.local(inode.ino))
+        is_only_here = inode.generation and (inode.local or inode.is_new)
+        return bool(is_only_here or self._ours.local(inode.ino))
 
     def _remove(self, inode: Inode) -> bool:
         """Unlink an inode and its descendants, except inodes that the listing contains.

@@ -37,6 +37,7 @@ def password(account: str, password_stdin: bool) -> None:
     from zonedrive.daemon import service_commands
     from zonedrive.logon import stored
     from zonedrive.logon.account import Account
+    from zonedrive.logon.account_lock import locked
     from zonedrive.logon.secrets import PASSWORD, open_store
     from zonedrive.remote.profiles.load import load_profile
 
@@ -57,9 +58,12 @@ def password(account: str, password_stdin: bool) -> None:
         """
         await service.change_password(user, old.reveal(), new.reveal())
         text_output.line(f"changed the password of {user}")
-        store = open_store(paths)
-        if store.get(PASSWORD) is not None:  # the old password must not be used any more
-            store.delete(PASSWORD)
+        with locked(paths):  # a logon may save another one
+            store = open_store(paths)
+            is_saved = store.get(PASSWORD) is not None
+            if is_saved:  # the old password must not be used any more
+                store.delete(PASSWORD)
+        if is_saved:
             text_output.complain("deleted the saved password from this machine")
         try:
             await service.zones()

@@ -30,7 +30,11 @@ class VersionSource:
         )
 
     async def confirm(self) -> None:
-        """Do nothing, because a stored version never changes."""
+        """Raise the error of the request if the service itself does not answer.
+
+        A stored version never changes, but a network's gateway may answer instead of the service.
+        """
+        await self._service.entry(self._zone, self._file_id)
 
 
 class CurrentSource(VersionSource):

@@ -38,7 +38,7 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
 from zonedrive.remote.urls import ZONES, Request
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.pagination import PAGE, Budget, Page, Pagination, Query
+from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 
 READ_SECONDS = 15.0  # for a request that changes nothing, including all retries
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
@@ -192,7 +192,7 @@ class Requests:
         try:
             pagination = self._paginations.setdefault(kind, Pagination())
             size = request.query.get("pageSize", "")
-            return await pagination.read(fetch, int(size) if size.isdecimal() else PAGE)
+            return await pagination.read(fetch, int(size) if size.isdecimal() else None)
         except BadAnswer as wrong:
             drop_tracebacks(wrong)
             raise

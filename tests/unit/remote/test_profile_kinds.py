@@ -226,7 +226,7 @@ async def test_versions_with_other_members(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 50, 131, 200, 431])
-@pytest.mark.parametrize("size", ["1", "50", "1000"])
+@pytest.mark.parametrize("size", ["1", "50", "100", "1000"])
 @pytest.mark.parametrize("cap", [0, 50, 100, 200, 1000])
 async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> None:
     """A listing is complete for every `pageSize` in `query`; `cap` 0 is a service without pages.

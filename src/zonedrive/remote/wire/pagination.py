@@ -119,11 +119,11 @@ class Pagination:
     def __init__(self) -> None:
         self.paginated = False  # True if a page has ended a listing of this kind
 
-    async def read(self, fetch: Fetch[ValueT], size: int = PAGE) -> Page[ValueT]:
+    async def read(self, fetch: Fetch[ValueT], size: int | None = None) -> Page[ValueT]:
         """Return all items of one listing; of several items with the same id, only the last.
 
         `fetch` requests one page. Without a `pageSize` in its query, the request has the page size
-        `size`, or the service's default. Raises the errors of `fetch`.
+        `size`, or the service's default if `size` is None. Raises the errors of `fetch`.
         """
         found: dict[object, Item[ValueT]] = {}
         for page in await self._pages(fetch, size):
@@ -131,9 +131,9 @@ class Pagination:
                 found[item.id if isinstance(item.id, str) else id(item)] = item
         return list(found.values())
 
-    async def _pages(self, fetch: Fetch[ValueT], size: int) -> list[Page[ValueT]]:
+    async def _pages(self, fetch: Fetch[ValueT], size: int | None) -> list[Page[ValueT]]:
         first = await fetch({})
-        is_limited = size != PAGE and 0 < len(first) < size and len(first) % ROUND == 0
+        is_limited = size is not None and 0 < len(first) < size and len(first) % ROUND == 0
         if len(first) not in (PAGE, size) and not is_limited:
             return [first]
         if not self.paginated:

@@ -59,8 +59,9 @@ class DataKey:
     async def keep(self) -> None:
         """Store the key if the store does not have it; update `problem`.
 
-        A check that takes longer than SECONDS changes nothing, nor does one that cannot read a
-        locked keyring or an insecure file, because these still contain the key.
+        A check that takes longer than SECONDS goes on in its thread, and does not change `problem`.
+        Neither does one that cannot read a locked keyring or an insecure file, because these still
+        contain the key.
         """
         with trio.move_on_after(SECONDS):
             problem = await trio.to_thread.run_sync(self._restored, abandon_on_cancel=True)

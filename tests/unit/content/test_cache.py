@@ -745,7 +745,7 @@ async def test_the_holes_of_an_uploaded_file_are_zeros(
 
 
 async def test_the_holes_of_a_file_of_version_0_1_0_are_missing(tmp_path: Path) -> None:
-    """That version recorded a file as complete although a failing disk had lost a part."""
+    """Version 0.1.0 recorded a file as complete although a failing disk had lost a part."""
     folder, source = tmp_path / "cache", Script(content(MIB))
     async with running(folder) as cache:
         file = create_file(tmp_path / "7-1.sealed", KEY)

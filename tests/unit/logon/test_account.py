@@ -3,7 +3,7 @@
 import errno
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,28 +182,43 @@ def test_a_logoff_leaves_nothing(paths: AccountPaths) -> None:
     destroy(paths, store)
 
 
-def test_a_logoff_that_fails_midway_can_be_repeated(
-    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While data is left, the account is known, so that another logoff can delete the rest."""
-    store = fill(paths)
-    ours, delete, scandir = paths.outgoing.stat().st_ino, os.unlink, os.scandir
+@contextmanager
+def undeletable(
+    monkeypatch: pytest.MonkeyPatch, fails: Callable[[Path, int | None], bool]
+) -> Iterator[None]:
+    """Let the removal of some files fail with EIO in the `with` block, in the order of names.
+
+    `fails` gets the path, and the descriptor of the folder if the path is relative to it.
+    """
+    delete, scandir = os.unlink, os.scandir
 
     @contextmanager
     def by_name(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         with scandir(folder) as found:
             yield iter(sorted(found, key=lambda each: each.name))
 
-    def fail(path: str, *, dir_fd: int | None = None) -> None:
-        if dir_fd is not None and os.fstat(dir_fd).st_ino == ours:
+    def unlink(path: str | Path, *, dir_fd: int | None = None) -> None:
+        if fails(Path(path), dir_fd):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         delete(path, dir_fd=dir_fd)
 
     with monkeypatch.context() as failing:
-        failing.setattr(os, "unlink", fail)
+        failing.setattr(os, "unlink", unlink)
         failing.setattr(os, "scandir", by_name)
-        with pytest.raises(OSError, match="Input/output"):
-            destroy(paths, store)
+        yield
+
+
+def test_a_logoff_that_fails_midway_can_be_repeated(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While data is left, the account is known, so that another logoff can delete the rest."""
+    store = fill(paths)
+    ours = paths.outgoing.stat().st_ino
+    with (
+        undeletable(monkeypatch, lambda _, fd: fd is not None and os.fstat(fd).st_ino == ours),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        destroy(paths, store)
     assert paths.outgoing.exists()
     assert Account.load(paths) == ALICE
     destroy(paths, store)
@@ -216,23 +231,11 @@ def test_a_logoff_whose_database_stays_can_be_repeated(
     """While the database is left, the account is known: without a key, no logon can use it."""
     store = fill(paths)
     paths.database.touch()
-    delete, scandir = os.unlink, os.scandir
-
-    @contextmanager
-    def by_name(folder: int) -> Iterator[Iterator[os.DirEntry[str]]]:
-        with scandir(folder) as found:
-            yield iter(sorted(found, key=lambda each: each.name))
-
-    def fail(path: str | Path, *, dir_fd: int | None = None) -> None:
-        if Path(path).name == paths.database.name:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        delete(path, dir_fd=dir_fd)
-
-    with monkeypatch.context() as failing:
-        failing.setattr(os, "unlink", fail)
-        failing.setattr(os, "scandir", by_name)
-        with pytest.raises(OSError, match="Input/output"):
-            destroy(paths, store)
+    with (
+        undeletable(monkeypatch, lambda path, _: path.name == paths.database.name),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        destroy(paths, store)
     assert Account.load(paths) == ALICE
     destroy(paths, store)
     assert not paths.state.exists()

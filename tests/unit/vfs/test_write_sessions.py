@@ -154,7 +154,7 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
 async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
     state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not keep back the upload that an fsync or close waits for."""
+    """The sync does not keep back the upload that an fsync or close waits for."""
     inode, held, sync = a_file(state, b"old"), list[bool](), ContentFile.sync
     waiting, threads = trio.Event(), trio.to_thread.current_default_thread_limiter()
 

@@ -25,6 +25,7 @@ from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -196,9 +197,11 @@ class TrashOperations:
         if inode is None:
             raise OSError(errno.EBUSY, "it is restored, but its name has just been taken")
         if (inode.parent, inode.name) != (folder.ino, name):
-            await self._names.rename(
-                inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
-            )
+            left, former = inode.parent, inode.name.encode()
+            await self._names.rename(left, former, folder.ino, name.encode(), NOREPLACE)
+            # The kernel has not asked for this rename.
+            state.invalidations.put(EntryChanged(left, former))
+            state.invalidations.put(InodeChanged(left, attr_only=True))
 
     async def _restore(self, entry: Entry) -> Entry:
         """Restore the entry on the service, unless it is present there; return its new state.

@@ -28,6 +28,7 @@ REMOVING = {"rename", "unlink", "rmdir"}
 NAMING = {*REMOVING, "mkdir"}
 WASTEBASKET = f".Trash-{os.getuid()}/files"  # of file managers
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
+LISTING = re.compile(r"GET /api/zones/[^/]+/folder/([^/?]+)(\?|$)")
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -157,6 +158,7 @@ class RecordedWorld(World):
         self.made_s: dict[str, float] = {}  # by id of a version
         self.made_by: dict[str, str] = {}  # machine of each version that a machine has sent, by id
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
+        self.listed: set[tuple[str, str]] = set()  # machines, and folders that they have listed
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
@@ -207,6 +209,11 @@ class RecordedWorld(World):
             self.unanswered.add(self.newest)
             self.sent_again |= {newest.id} if is_there else set()
 
+    def note_answer(self, what: str) -> None:
+        """Note that a machine has got the answer of the request `what` (method and target)."""
+        if (listing := LISTING.match(what)) and (disk := disks.CURRENT.get()) is not None:
+            self.listed.add((disk.folder.name, listing[1]))
+
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash."""
         present = self._present()
@@ -220,7 +227,8 @@ class RecordedWorld(World):
     def _note_deletion(self, present: Iterable[Node]) -> None:
         """Note the files whose newest versions came after the removal on this machine.
 
-        Their author does not matter: several machines may belong to one person.
+        Their author does not matter: several machines may belong to one person. A folder that a
+        machine has never listed is deleted with the folder above, whatever it holds.
         """
         disk = disks.CURRENT.get()
         if disk is None:
@@ -235,7 +243,8 @@ class RecordedWorld(World):
             if is_deleted == node.id:
                 self.deletions.append((who, node))
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
-            if is_deleted and is_late and token and not is_own:
+            is_listed = (who, node.parent_id) in self.listed
+            if is_deleted and is_late and token and is_listed and not is_own:
                 self.deleted_unseen.append((who, node.name, token))
 
     def close(self) -> None:

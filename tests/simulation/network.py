@@ -168,6 +168,7 @@ class Line:
         except BaseException:
             self.world.unanswered |= {made} - {""}
             raise
+        self.world.note_answer(request.what)
 
     async def _answer(self, passage: Passage, request: Sending) -> None:
         weather, numbers = passage.weather, passage.numbers

@@ -294,9 +294,13 @@ class SimulatedProgram(Program):
                 draft.unlink()
 
     def swap(self, path: str, other: str, padding: int) -> None:
+        """Exchange two names; if an id is not known before, because the service refuses, ask again."""
+        self._is_refused = False
         self._note_ids(path, other)
         self._claims.swapped(self.who, path, other)
         self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
+        if self._is_refused:
+            self._note_ids(path, other)
 
     def unlink(self, path: str, other: str, padding: int) -> None:
         """Remove a file whose attributes can be read."""

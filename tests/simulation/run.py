@@ -855,6 +855,10 @@ class Run:
         may_stay = self._is_published or waits or has_local_names or self._loses_rights
         allowed = allowed if may_stay else set()
         allowed |= set(LOCAL_NAMES)
+        # An entry that was waiting under a temporary name is deleted under the name that it has
+        # here, which may be a backup's, and a coworker may restore it.
+        if any(step.verb == "restore" for step in self.scenario.steps):
+            allowed |= {name + BACKUP for name in NAMES}
         is_restored = any(step.verb == "bring_back" for step in self.scenario.steps)
         for path in self._there():
             if is_restored and is_aside(PurePosixPath(path).name):

@@ -158,6 +158,8 @@ class Claims:
     def swapped(self, who: str, one: str, other: str) -> None:
         """Record that two files have or may have exchanged their names."""
         self._copy(one, other)
+        for paths in self.moved.values():  # of the files that new files at these paths continue
+            paths |= {one, other} if paths & {one, other} else set()
         self.removed(who, one)
         self.removed(who, other)
 

@@ -66,6 +66,7 @@ LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several call
 ADVICES = 3  # of errors that a person follows: a file may have one after the other
 SECOND_US = 1_000_000
 LOOK_S = 5.0  # between two looks at what they show
+MOMENT_S = 0.01  # after which programs have got the answers of calls that have ended
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
@@ -736,8 +737,10 @@ class Run:
             self.trace.note(machine.name, "stays logged on")
             return
         self.trace.note(machine.name, "is logged off")
-        for path in local:
-            self.claims.removed(machine.name, path)
+        await trio.sleep(MOMENT_S)  # programs hear of the end of their last calls
+        for path, token in self.claims.here(machine.name).items():
+            if path in local or (self._stays(path) and before.get(path) != token):
+                self.claims.removed(machine.name, path)
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True
 

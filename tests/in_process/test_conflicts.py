@@ -529,6 +529,20 @@ def test_a_name_that_a_coworker_took_meanwhile(desk: Mounted, kind: str) -> None
     assert told["by"] == "bob@acme.example"
 
 
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_a_name_that_a_coworker_took_and_gave_back(desk: Mounted) -> None:
+    """A coworker renames a file to a name that is taken here meanwhile, and back: so it is shown."""
+    desk.allow(SAID)
+    desk.zone.write("theirs", b"by bob\n")
+    assert "theirs" in desk.names(desk.root)
+    desk.zone.move("theirs", "target")
+    (desk.root / "notes.txt").rename(desk.root / "target")
+    desk.sync()
+    desk.zone.move("target", "theirs")  # before the folder is listed again
+    eventually(lambda: "theirs" in desk.names(desk.root), what="it has its name again")
+    assert "target" not in desk.names(desk.root)
+
+
 @pytest.mark.mount("settle=60", "refresh=0.2")
 @pytest.mark.parametrize("aside", ["notes.bak", "notes.txt~"])
 def test_a_coworkers_version_between_the_steps_of_a_save(desk: Mounted, aside: str) -> None:

@@ -184,7 +184,8 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
     theirs = state.inodes.by_remote(folder.zone, found.id)
     if theirs is None:
         return state.inodes.add(parent, name, **fields_of(found, folder))
-    if theirs.parent == parent:  # the entry was shown with a hash suffix
+    if theirs.parent == parent:  # with a hash suffix, or the name that it had before
         state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
         state.inodes.move(theirs, parent, name)
+        state.inodes.update(theirs, remote_parent=folder.remote_id, remote_name=found.name)
     return theirs

@@ -163,9 +163,9 @@ class RecordedWorld(World):
         self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
-        # Ids of late versions that the file had from a second request meanwhile.  No client can
-        # prevent them: between the lost reply and the late work, it finds nothing of the first
-        # request on the service, and sends it again.
+        # Ids of versions that the file had already, and that no client can prevent: late ones,
+        # because between the lost reply and the late work, the client finds nothing of the first
+        # request on the service, and sends it again; and those that two machines send at once.
         self.sent_again: set[str] = set()
         # Ids of entries that were moved after the client had given up waiting.  If the user has
         # renamed the file meanwhile, the client takes the move for a coworker's.
@@ -203,6 +203,10 @@ class RecordedWorld(World):
         self.made_s[newest.id] = now
         if (disk := disks.CURRENT.get()) is not None:
             self.made_by[newest.id] = disk.folder.name
+            before = versions[-2] if len(versions) > 1 else newest
+            is_other = self.made_by.get(before.id, disk.folder.name) != disk.folder.name
+            if is_other and before.data == newest.data and now - self.made_s[before.id] < RACE_S:
+                self.sent_again.add(newest.id)
         self.newest = head(newest.data) or ""
         if self._is_late and self.newest:
             self.sent_late.add(self.newest)

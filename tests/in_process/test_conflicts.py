@@ -531,7 +531,7 @@ def test_a_name_that_a_coworker_took_meanwhile(desk: Mounted, kind: str) -> None
 
 @pytest.mark.mount("settle=0", "refresh=1")
 def test_a_name_that_a_coworker_took_and_gave_back(desk: Mounted) -> None:
-    """A coworker renames a file to a name that is taken here meanwhile, and back: so it is shown."""
+    """A coworker renames a file to a name that is taken here meanwhile, and back: this is shown."""
     desk.allow(SAID)
     desk.zone.write("theirs", b"by bob\n")
     assert "theirs" in desk.names(desk.root)

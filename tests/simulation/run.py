@@ -295,7 +295,7 @@ class SimulatedProgram(Program):
                 draft.unlink()
 
     def swap(self, path: str, other: str, padding: int) -> None:
-        """Exchange two names; if an id is not known before, because the service refuses, ask again."""
+        """Exchange two names; if the service refuses to tell an id before, ask again."""
         self._is_refused = False
         self._note_ids(path, other)
         self._claims.swapped(self.who, path, other)

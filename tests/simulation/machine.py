@@ -23,7 +23,8 @@ from tests.simulation.network import WEATHERS, Line, SimulatedService, Weather
 from tests.simulation.sandbox_world import SandboxWorld
 from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.service import Service
-from zonedrive.state.inode import ROOT, Inode
+from zonedrive.state.inode import ROOT, Inode, Kind
+from zonedrive.state.names import is_aside
 from zonedrive.state.reader import StateReader
 
 ResultT = TypeVar("ResultT")
@@ -70,6 +71,7 @@ class Machine(Client):
         self.name = name
         self._has_caches = has_caches
         self.cache_findings: list[str] = []
+        self.place_findings: set[str] = set()
         self._weather = WEATHERS["calm"]
         numbers = random.Random(f"{seed} {name}")
         self._seed = f"{seed} {name}"
@@ -131,6 +133,25 @@ class Machine(Client):
             with disks.observing():
                 stale = self.kernel.caches.stale(self.parts.state)
             self.cache_findings += [f"{self.name}: {each}" for each in stale]
+
+    def check_places(self) -> None:
+        """Note each entry that is shown elsewhere than on the service although nobody moves it.
+
+        A listing that agrees with the recorded place would never correct it.
+        """
+        if not self.is_running or self.died_at:
+            return
+        state = self.parts.state
+        with disks.observing():
+            for inode in state.inodes.below(ROOT):
+                entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not (inode.is_new or inode.local)
+                intent = state.intents.get(inode.ino)
+                is_moving = intent is not None and intent.concerns_name
+                is_kept = entry and state.inodes.get(inode.parent).is_new  # a listing shows it
+                is_kept = is_kept or is_aside(inode.remote_name)  # while names are exchanged
+                if entry and not (is_moving or is_kept) and state.is_elsewhere(inode):
+                    place = f"{inode.remote_name!r} in {inode.remote_parent}"
+                    self.place_findings.add(f"{self.name}: {inode.name!r} is {place}")
 
     def make_line(self) -> Line:
         """Return a line to the service for the next start."""

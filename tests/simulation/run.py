@@ -509,6 +509,7 @@ class Run:
             self.done += program.done
         for machine in self.machines.values():
             self.findings += machine.cache_findings
+            self.findings += sorted(machine.place_findings)
 
     # ---- the days ----
 
@@ -594,6 +595,11 @@ class Run:
             else:
                 await self._work(who, step)
             del self._doing[who]
+            self._check_places()
+
+    def _check_places(self) -> None:
+        for machine in self.machines.values():
+            machine.check_places()
 
     async def _work(self, who: str, step: Step) -> None:
         machine, program = self.machines[who], self._programs[who]
@@ -1018,6 +1024,7 @@ class Run:
         return {path.removeprefix(f"{FOLDER}/"): content for path, content in tree.items()}
 
     async def _agree(self) -> bool:
+        self._check_places()
         there = self._there()
         for name in self.machines:
             try:

@@ -964,7 +964,9 @@ class Run:
     async def _sendable(self, machine: Machine) -> dict[str, str]:
         """Return the last save of a machine by path, without the files that are local-only."""
         here = self.claims.here(machine.name)
-        if not any(map(self._stays, here)):
+        # A power cut may have undone the rename that gave the file a name to be sent.
+        is_undone = machine.power_cuts > 0
+        if not (is_undone or any(map(self._stays, here))):
             return dict(here)
         tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
         staying = [path for path in tree if self._stays(path)]
@@ -973,7 +975,7 @@ class Run:
         return {
             path: token
             for path, token in here.items()
-            if not (self._stays(path) and token in local)
+            if not ((self._stays(path) or is_undone) and token in local)
         }
 
     async def _is_local(self, machine: Machine, path: str) -> bool:

@@ -23,7 +23,7 @@ FIRST_RETRY_SECONDS = 0.5  # first pause before another search for daemons; the 
 LONGEST_RETRY_SECONDS = 60.0
 GATHER_SECONDS = 0.01  # queries that arrive within this time share a request
 BATCH = 500  # maximum number of paths in a request
-BATCH_BYTES = 60_000  # maximum length of a request's paths; a request fits into the socket's buffer
+BATCH_BYTES = 60_000  # most bytes of a request's paths; a request fits into the socket's buffer
 CHUNK = 65_536  # bytes that are read at a time
 MOST_ENTRIES = 50_000  # maximum number of cached states
 
@@ -138,7 +138,7 @@ class Daemon:
         self.paused = False  # the uploads are paused
         self.counts: dict[str, int] = {}
         self.queue: dict[str, None] = {}  # paths to ask for, in order
-        self._asked: list[str] = []
+        self.asked: list[str] = []  # paths of the request in progress
         self._client, self._loop = client, loop
         self._cancel: Callable[[], None] = lambda: None
         self._changes = Lines(path, loop, self._change, self._lost)
@@ -154,24 +154,24 @@ class Daemon:
 
     def ask(self) -> None:
         """Request the states of the next queued paths, unless a request is in progress."""
-        if self._asked or not self.queue or not self.mount or not self._questions.is_open:
+        if self.asked or not self.queue or not self.mount or not self._questions.is_open:
             return
         size = 0
         for path in self.queue:
-            size += len(path)
-            if len(self._asked) == BATCH or (size > BATCH_BYTES and self._asked):
+            size += len(json.dumps(path))
+            if len(self.asked) == BATCH or (size > BATCH_BYTES and self.asked):
                 break
-            self._asked.append(path)
-        for path in self._asked:
+            self.asked.append(path)
+        for path in self.asked:
             del self.queue[path]
         self._expect()
-        self._questions.send({"command": "states", "paths": self._asked})
+        self._questions.send({"command": "states", "paths": self.asked})
 
     def wait(self, paths: Iterable[str], seconds: float) -> None:
         """Wait up to `seconds` until the daemon has answered the queries for these paths."""
         end = time.monotonic() + seconds
         wanted = set(paths)
-        while wanted & (self.queue.keys() | set(self._asked)):
+        while wanted & (self.queue.keys() | set(self.asked)):
             left = end - time.monotonic()
             if left <= 0 or not self._questions.is_open:
                 return
@@ -189,7 +189,7 @@ class Daemon:
         self._cancel = self._loop.later(ANSWER_SECONDS, self._lost)
 
     def _answer(self, message: Any) -> None:
-        asked, self._asked = self._asked, []
+        asked, self.asked = self.asked, []
         self._cancel()
         self._client.learn(asked, message.get("states", []))
         self.ask()
@@ -366,9 +366,10 @@ class Client:
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
         """Store the changes that a daemon reports for entries with known states.
 
-        If `everything` is True, query all known states of the mount again. `on_change` always
-        includes the mount point, because the mount's entry counts, its connection to the service or
-        the pause of its uploads may have changed.
+        If `everything` is True, query all known states of the mount again. A changed entry whose
+        state is being queried is queried again, too. `on_change` always includes the mount point,
+        because the mount's entry counts, its connection to the service or the pause of its uploads
+        may have changed.
         """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state
@@ -377,9 +378,11 @@ class Client:
         known = {path: state for path, state in news.items() if path in self._entries}
         if known:
             self.learn(list(known), list(known.values()))
-        if everything:
-            daemon.queue.update(dict.fromkeys(self._below(daemon)))
-            daemon.ask()
+        again = self._below(daemon) if everything else []
+        # The answer to the request in progress may be older than this report.
+        again += [path for path in daemon.asked if everything or path in news]
+        daemon.queue.update(dict.fromkeys(again))
+        daemon.ask()
         self._on_change([daemon.mount])
 
     def _below(self, daemon: Daemon) -> list[str]:
@@ -396,7 +399,7 @@ class Client:
                 daemon.queue[path] = None
             elif len(self._waiting) < MOST_ENTRIES:
                 self._waiting[path] = None
-        for daemon in self._daemons.values():
+        for daemon in list(self._daemons.values()):  # one that has ended is removed
             daemon.ask()
 
 

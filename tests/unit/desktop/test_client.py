@@ -100,6 +100,45 @@ def test_long_paths_fit_into_the_socket(desk: Desk) -> None:
     assert all(desk.client.entry(path) for path in paths)
 
 
+def test_long_names_of_another_script_fit_into_the_socket(desk: Desk) -> None:
+    """The size of a question is that of its bytes: a Cyrillic letter takes six of them."""
+    paths = [f"{MOUNT}/{'ж' * 120}/{number}" for number in range(500)]
+    desk.daemon.states = dict.fromkeys(paths, SYNCED)
+    desk.ask(*paths)
+    assert sum(desk.batches()) == 500
+    assert all(desk.client.entry(path) for path in paths)
+
+
+def test_a_daemon_that_ends_at_a_question_does_not_disturb_the_next_one(desk: Desk) -> None:
+    """A question that cannot be sent removes the daemon, without an error in the file manager."""
+    desk.client.entry(FILE)
+    desk.daemon.die()
+    desk.loop.now += 1
+    assert desk.client.soon([FILE], 0) == {}
+    assert not desk.client.daemons()
+
+
+def test_a_change_during_a_question_is_not_lost(desk: Desk) -> None:
+    """A report that arrives before an older answer wins: the state is requested again."""
+    pending = SYNCED | {"state": "pending"}
+    desk.daemon.states[FILE] = pending
+    for line in ({"changed": {"Zone/a.txt": SYNCED}}, {"everything": True}):
+        desk.daemon.report(changed={"Zone/a.txt": None})  # no longer known
+        desk.settle()
+        desk.daemon.states[FILE] = pending
+        desk.client.entry(FILE)
+        desk.loop.now += 1
+        desk.loop.step()
+        while desk.daemon.step():  # the answer waits, unread
+            pass
+        desk.daemon.states[FILE] = SYNCED
+        desk.daemon.report(**line)
+        desk.settle()
+        entry = desk.client.entry(FILE)
+        assert entry is not None
+        assert entry.state == "synced"
+
+
 def test_changes_are_reported_by_the_daemon(desk: Desk) -> None:
     """A reported change of a shown entry is displayed; other changes are ignored."""
     desk.daemon.states[FILE] = SYNCED

@@ -80,6 +80,17 @@ async def test_a_mount_that_died_has_its_reason() -> None:
 
 
 @pytest.mark.usefixtures("work")
+async def test_the_help_shows_a_problem_without_a_button(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page opens although the settings cannot be read, and says so."""
+    monkeypatch.setattr(commands, "listed", lambda *words: {"checks": []})
+    config_file().parent.mkdir(parents=True)
+    config_file().write_text("settle = 'soon'\n")
+    response = await answered(pages.Window(nullcontext), "/a/work/help")
+    assert response.status_code == 200
+    assert "What was entered or set cannot be used." in response.text
+
+
+@pytest.mark.usefixtures("work")
 async def test_a_form_keeps_what_another_window_saved() -> None:
     """Only the settings that the user changes in the form are saved."""
     window = pages.Window(nullcontext)

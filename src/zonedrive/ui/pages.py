@@ -245,9 +245,14 @@ class Window:
             return self._told("/", done, translated("Mounted."), name)
         if what in ("start", "do-not-start"):
             session_start.choose(name, account.mountpoint, start=what == "start")
-            text = translated("This account is mounted at your next login.")
+            if what == "start":
+                return self._to("/", translated("This account is mounted at your next login."))
+            if session_start.is_on(name):  # `systemctl --global enable` is not undone by a user
+                text = translated("This account is still mounted at each login.")
+                remedy = translated("Ask the administrator of this computer, who has chosen it.")
+                return self._to("/", Problem(text, remedy))
             never = translated("This account is not mounted at your next login any more.")
-            return self._to("/", text if what == "start" else never)
+            return self._to("/", never)
         if what == "edit-settings":
             return self._opened(config_file())
         if what == "restart":

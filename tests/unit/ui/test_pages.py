@@ -359,6 +359,21 @@ def test_an_account_is_mounted_once_at_login(
     assert not session_start.is_on("work")
 
 
+@pytest.mark.usefixtures("work")
+async def test_a_mount_that_the_administrator_chose_is_not_said_to_be_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that is enabled for all users stays so, although its `disable` succeeds."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "systemctl").write_text("#!/bin/sh\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    window = pages.Window(nullcontext)
+    response = await answered(window, "/a/work/do/do-not-start", {})
+    shown = await answered(window, response.headers["location"])
+    assert "This account is still mounted at each login." in shown.text
+    assert "not mounted at your next login any more" not in shown.text
+
+
 def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window stays while a page is open, also during a reload, and ends some seconds after
     the last one."""

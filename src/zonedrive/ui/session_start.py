@@ -91,7 +91,11 @@ def _set_up_unit(name: str) -> None:
 
 
 def _replace(file: Path, content: str) -> None:
-    """Write `file`, and its folder if necessary; on an error (OSError), the file is unchanged."""
+    """Write `file` or the target of a link, and its folder if necessary.
+
+    On an error (OSError), the file is unchanged.
+    """
+    file = Path(os.path.realpath(file))  # also of a link to itself
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.new")  # of no type that systemd or a desktop reads
     try:

@@ -40,3 +40,13 @@ def test_a_full_disk_leaves_the_former_entry(
     assert [each.name for each in entry.parent.iterdir()] == [entry.name]
     session_start.choose("work", "", start=False)
     assert not any(entry.parent.iterdir())
+
+
+def test_a_linked_entry_stays_a_link(config: Path, tmp_path: Path) -> None:
+    """The entry is written to the user's own collection of settings, as config.toml is."""
+    entry, kept = config / "autostart" / "zonedrive-work.desktop", tmp_path / "dotfiles" / "entry"
+    entry.parent.mkdir(parents=True)
+    entry.symlink_to(kept)
+    session_start.choose("work", str(tmp_path / "first"), start=True)
+    assert entry.is_symlink()
+    assert f'mount "{tmp_path}/first"' in kept.read_text("utf-8")

@@ -645,13 +645,14 @@ class Window:
         account = self._view(request)
         shared = config.organization(account.name)
         found = config.load(config_file(), account.name, system=shared)
+        default = shared.applied({})
         fixed = {*shared.policy, *shared.closed}
         texts = {name: config.as_text(getattr(found, name)) for name in config.NAMES}
         return self._page(
             request, "settings.html", 400 if error else 200, account=account,
             names=config.NAMES, texts=texts | (tried or {}), former=texts | (former or {}),
             fixed=fixed, error=error,
-            defaults={name: config.as_text(getattr(config.Settings(), name)) for name in texts},
+            defaults={name: config.as_text(getattr(default, name)) for name in texts},
             choices=CHOICES, lists=config.LISTS, file=config_file(), meanings=meanings(),
             labels=labels(),
         )  # fmt: skip

@@ -106,6 +106,20 @@ async def test_a_form_keeps_what_another_window_saved() -> None:
     assert (found.settle, found.refresh) == (7.0, 20.0)
 
 
+@pytest.mark.usefixtures("work")
+async def test_the_default_of_a_setting_is_that_of_the_organization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page names the value that an emptied field has, not that of zonedrive."""
+    (tmp_path / "config.toml").write_text("refresh = 30.0\n")
+    shared = config.organization("work", tmp_path)
+    monkeypatch.setattr(config, "organization", lambda account: shared)
+    config.change(config_file(), "work", {"refresh": "7"})
+    text = (await answered(pages.Window(nullcontext), "/a/work/settings")).text
+    assert re.search(r"<code>refresh</code> Default: 30\.", text)
+    assert re.search(r"<code>settle</code> Default: 1\.", text)
+
+
 def test_folders_whose_files_are_unknown_are_named() -> None:
     """The page of what is kept offline does not leave out folders that were never listed."""
     one = {"path": "Zone", "folder": True, "files": 2, "here": 2, "bytes": 2, "here_bytes": 2}

@@ -37,6 +37,7 @@ from zonedrive.paths import (
     require_room,
     runtime_dir,
 )
+from zonedrive.state.reader import REPAIR
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
@@ -250,9 +251,11 @@ def database(facts: DoctorFacts) -> CheckResult | None:
     The result also mentions earlier, damaged databases that are kept in the state folder.
     """
     path = facts.paths.database
+    mount = "run 'zonedrive mount DIR'"
+    if facts.running:  # only the start of a daemon repairs
+        mount = "run 'zonedrive unmount DIR' and 'zonedrive mount DIR'"
     if lack := local_data.loss(facts.paths):
-        remedy = "run 'zonedrive mount DIR': files that lost their names are then in lost+found"
-        return bad(lack, remedy)
+        return bad(lack, f"{mount}: files that lost their names are then in lost+found")
     if not path.exists():
         return None
     try:
@@ -261,8 +264,8 @@ def database(facts: DoctorFacts) -> CheckResult | None:
     except StoreError as wrong:
         return bad(
             "it cannot be read",
-            "run 'zonedrive mount DIR', which repairs a damaged one; pending changes are kept",
-            here=wrong.line(),
+            f"{mount}, which repairs a damaged one; pending changes are kept",
+            here="" if wrong.remedy == REPAIR else wrong.line(),
         )
     aside = path.parent.glob(f"{path.name}.damaged-*")
     if damaged := [each for each in aside if not each.name.endswith(("-wal", "-shm"))]:

@@ -236,7 +236,11 @@ def test_every_table_of_the_database_is_checked(home: Any) -> None:
         file.write(b"\0" * size)
     found = folders.database(home)
     assert found is not None and not found.ok
-    assert "zonedrive mount" in found.remedy
+    assert not found.here  # which would name no account
+    assert found.remedy.startswith("run 'zonedrive unmount DIR' and 'zonedrive mount DIR'")
+    home.running = False
+    found = folders.database(home)
+    assert found is not None and found.remedy.startswith("run 'zonedrive mount DIR'")
 
 
 def test_an_earlier_damaged_database_is_reported(home: Any) -> None:

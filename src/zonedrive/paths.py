@@ -594,8 +594,8 @@ def private_dir(path: Path) -> Path:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return `path` or, if it does not exist, its nearest existing parent folder."""
-    return next(each for each in (path, *path.parents) if each.exists())
+    """Return `path` or, if it does not exist or is out of reach, its nearest parent that is not."""
+    return next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
 
 
 def require_room(folder: Path) -> None:

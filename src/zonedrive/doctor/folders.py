@@ -223,14 +223,13 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
         return bad(detail, config.ADMINISTRATOR, here=wrong_policy.line())
     if wrong := _blocked(facts.paths.content, "XDG_CACHE_HOME"):
         return wrong
-    if not folder.exists():
-        folder = nearest_existing(folder)
-        if _is_writable(folder):
+    if (found := nearest_existing(folder)) != folder:
+        if _is_writable(found):
             return None
         return bad(
             "it cannot be created: the folder above it is read-only or not yours",
             "make FOLDER writable, or set XDG_CACHE_HOME to a folder that you own",
-            FOLDER=folder,
+            FOLDER=found,
         )
     if wrong := _unfit(folder):
         return wrong

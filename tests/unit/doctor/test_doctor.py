@@ -174,6 +174,23 @@ def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.Mo
     assert str(above) not in found.detail + found.remedy
 
 
+def test_a_cache_folder_that_is_out_of_reach(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy is that of a folder that cannot be created; without a cache, a mount works."""
+    real = os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(str(home.paths.cache)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: False)
+    found = folders.cache(home)
+    assert found is not None and not found.ok
+    assert found.remedy.startswith("make FOLDER writable, or set XDG_CACHE_HOME")
+    assert found.names == {"FOLDER": home.paths.cache.parent}
+
+
 @pytest.mark.parametrize(
     ("vitals", "limit"), [(None, "10 GiB"), ({}, "10 GiB"), ({"cache_size": 3 << 20}, "3.0 MiB")]
 )

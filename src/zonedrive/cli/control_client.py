@@ -139,10 +139,14 @@ def stream(
     - EarlierDaemon: the daemon does not know the command.
     - DaemonExited: the daemon exited before the last message.
     - protocol.ForeignSocketError: a program of another user listens at the socket.
+    - ZonedriveError: the request is too long.
     """
+    question = protocol.encode(request)
+    if len(question) > protocol.MAX_LINE:
+        raise ZonedriveError("the request is too long", remedy="name fewer paths, or their folder")
     with _connected(paths) as connection:
         try:
-            connection.sendall(protocol.encode(request))
+            connection.sendall(question)
             for line in received(connection, paths, timeout):
                 message = protocol.decode(line)
                 if message.get("error") == protocol.UNKNOWN.format(request.get("command")):

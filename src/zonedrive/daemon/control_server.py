@@ -256,11 +256,11 @@ async def _read_lines(
             if not chunk:
                 gone.cancel()
                 return
-            buffer += chunk
-            *lines, rest = buffer.split(b"\n")
-            for line in lines:
-                await send.send(bytes(line))
-            buffer = rest
+            for number, part in enumerate(chunk.split(b"\n")):
+                if number:
+                    await send.send(bytes(buffer))
+                    buffer.clear()
+                buffer += part
             if len(buffer) > protocol.MAX_LINE:
                 await send.send(bytes(buffer))  # will be refused
                 return

@@ -35,8 +35,12 @@ PULSE = "pulse"
 Any answer counts, even the error of a daemon version that does not know the command.
 """
 
-MAX_LINE = 1 << 20
-"""Maximum size of a request in bytes. The commands of zonedrive send smaller requests."""
+MAX_LINE = 32 << 20
+"""Maximum size of a request in bytes.
+
+The paths that a shell passes to a command have up to 2 MiB. In a request, they are absolute, and a
+letter such as a Cyrillic one takes six bytes.
+"""
 
 LONGEST_ADDRESS = 107  # bytes; see unix(7)
 

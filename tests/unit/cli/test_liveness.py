@@ -9,7 +9,8 @@ import pytest
 
 from zonedrive.cli import control_client
 from zonedrive.cli.control_client import DaemonTimeout, connect, received
-from zonedrive.daemon import lock
+from zonedrive.daemon import lock, protocol
+from zonedrive.errors import ZonedriveError
 from zonedrive.paths import AccountPaths
 
 NOBODY = -1  # the number of no process
@@ -63,6 +64,13 @@ def lines(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control_client, "_reached", lambda paths: again())
         yield from received(line.ours, AccountPaths("default"), longest)
+
+
+def test_a_request_that_is_too_long_is_not_sent() -> None:
+    """The daemon would read a part of it, and close the connection."""
+    request = {"paths": ["x" * protocol.MAX_LINE]}
+    with pytest.raises(ZonedriveError, match="too long"):
+        next(control_client.stream(AccountPaths("nobody"), request))
 
 
 def test_received_bytes_are_split_into_lines(line: Line) -> None:

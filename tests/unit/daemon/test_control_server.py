@@ -191,6 +191,15 @@ async def test_malformed_requests_get_an_error(path: Path) -> None:
         assert (await client.ask(command="echo", text=1))["said"] == 1
 
 
+async def test_the_paths_of_a_large_folder_fit_into_a_request(path: Path) -> None:
+    """A shell passes up to 2 MiB of paths, in which a letter has two bytes, and here six."""
+    text = "ж" * 300_000
+    async with serving(path) as served:
+        client = await served.client()
+        for _ in range(2):
+            assert (await client.ask(command="echo", text=text))["said"] == text
+
+
 async def test_an_endless_line_is_refused(path: Path) -> None:
     """A client cannot fill the daemon's memory."""
     async with serving(path) as served:

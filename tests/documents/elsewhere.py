@@ -83,7 +83,7 @@ ROWS = (
         ("packaging/pipx-test",),
     ),
     Row(
-        r"systemctl --user (enable --now|status|edit|start|restart|reset-failed)"
+        r"systemctl --user (enable --now|status|edit|start|restart|reset-failed|mask)"
         r" zonedrive@default\.service",
         "needs a user instance of systemd",
         ("tests/systemd/test_service.py",),

@@ -4,7 +4,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment, RemoteZone
 from tests.harness.waiting import eventually
 from tests.systemd.conftest import DROP_IN, Unit
-from tests.systemd.systemd_machine import HOME, SECONDS
+from tests.systemd.systemd_machine import HOME, SECONDS, SystemdMachine
 
 DONE = "everything is on the service"
 
@@ -262,3 +262,17 @@ def test_an_unmount_by_hand_is_the_end_and_no_failure(unit: Unit) -> None:
     eventually(lambda: unit.show("ActiveState") == "inactive", SECONDS, what="it is stopped")
     assert (unit.show("Result"), unit.show("NRestarts")) == ("success", "0")
     assert not unit.is_mounted()
+
+
+def test_a_user_can_mask_a_unit_that_is_enabled_for_all(_machine: SystemdMachine) -> None:
+    """`disable` does not turn it off, although it succeeds."""
+    name = "zonedrive@everyone.service"
+    assert _machine.root("systemctl", "--global", "enable", name).returncode == 0
+    try:
+        assert _machine.systemctl("disable", name).returncode == 0
+        assert _machine.systemctl("is-enabled", name).returncode == 0
+        assert _machine.systemctl("mask", name).returncode == 0
+        assert _machine.systemctl("is-enabled", name).returncode == 1
+    finally:
+        _machine.systemctl("unmask", name)
+        _machine.root("systemctl", "--global", "disable", name)

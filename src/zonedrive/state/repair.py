@@ -40,6 +40,7 @@ from zonedrive.db import (
 from zonedrive.errors import StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import sync_folder, write_private
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -113,11 +114,11 @@ def loss(path: Path, *, is_used: bool) -> str:
     `is_used` is True if the spool has files. A damaged file is not examined. Changes no file.
     """
     if not path.exists():
-        return "it is missing" if is_used else ""
+        return marked("it is missing") if is_used else ""
     if is_log_lost(path):
-        return "its write-ahead log is missing"
+        return marked("its write-ahead log is missing")
     with contextlib.suppress(StoreError, OSError):
-        return "it is empty" if is_used and is_empty(path) else ""
+        return marked("it is empty") if is_used and is_empty(path) else ""
     return ""
 
 

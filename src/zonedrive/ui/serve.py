@@ -20,13 +20,14 @@ from pathlib import Path
 import uvicorn
 
 from zonedrive import process_setup
-from zonedrive.cli import text_output
+from zonedrive.cli import error_messages, text_output
 from zonedrive.cli.browser import browser_commands, leading_to, opened_by
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.browser.request_check import require_owners
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.paths import lock_file, private_dir, runtime_dir
 from zonedrive.remedies import in_window
+from zonedrive.translation import translated
 from zonedrive.ui.access import Guard, Keys, OwnProtocol
 from zonedrive.ui.pages import Window
 
@@ -47,32 +48,32 @@ def run(page: str, *, browser: bool) -> str:
     If `browser` is False, print the URL instead of opening a browser. Return "". If another process
     of this user already serves the web interface, open a page of that process, and return a message
     for the user. Raises ZonedriveError if that process does not answer, or if other users of this
-    machine could not be kept out.
+    machine could not be kept out, and OSError. An error is also shown as a notification, unless
+    `browser` is False.
     """
+    try:
+        return _run(page, browser)
+    except (ZonedriveError, OSError) as wrong:
+        if browser:  # the desktop's menu shows no output of this process
+            text, _ = in_window(*error_messages.parts(wrong))
+            _notify(f"{text[:1].upper()}{text[1:].removesuffix('.')}.")
+        raise
+
+
+def _run(page: str, browser: bool) -> str:
     folder = runtime_dir()
     private_dir(folder)
     with lock_file(folder / "ui.lock", wait=False) as first:
         if first:
-            _require_owners(browser)
+            require_owners(
+                remedy="restart the computer if its kernel was upgraded; otherwise use the commands"
+                " instead of the window"
+            )
             _serve(folder / SOCKET, page, browser)
             return ""
     address = _asked(folder / SOCKET, page)
     _open(address, browser, threading.Event(), wait=5.0)
     return "the window is open already"
-
-
-def _require_owners(browser: bool) -> None:
-    """Raise ZonedriveError, with a notification, if other users could not be kept out."""
-    try:
-        require_owners(
-            remedy="restart the computer if its kernel was upgraded; otherwise use the commands"
-            " instead of the window"
-        )
-    except ZonedriveError as wrong:
-        if browser:
-            text, _ = in_window(wrong.message, wrong.remedy)
-            _notify(f"{text[:1].upper()}{text[1:]}.")
-        raise
 
 
 def _asked(path: Path, page: str) -> str:
@@ -222,7 +223,7 @@ def _open(address: str, browser: bool, ended: threading.Event, wait: float = 60.
             return
     text_output.say(f"Open this address in a browser of this machine: {address}")
     if browser:
-        _notify("No browser was found to show the window.")
+        _notify(translated("No browser was found to show the window."))
 
 
 def _notify(text: str) -> None:

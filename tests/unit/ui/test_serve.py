@@ -12,7 +12,7 @@ import uvicorn
 from zonedrive.desktop import mounts
 from zonedrive.errors import ZonedriveError
 from zonedrive.logon.browser import request_check
-from zonedrive.paths import AccountPaths, private_dir, runtime_dir
+from zonedrive.paths import AccountPaths, lock_file, private_dir, runtime_dir
 from zonedrive.ui import serve
 from zonedrive.ui.access import START, Keys
 
@@ -92,3 +92,17 @@ def test_without_owners_of_connections_no_window_opens(
             serve.run("/", browser=browser)
         assert "restart the computer" in refused.value.remedy
     assert notified == [f"T{refused.value.line()[1:]}."]
+
+
+def test_a_window_that_is_being_closed_is_not_silent(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click on the entry of the menu, which shows no output, has a notification."""
+    notified: list[str] = []
+    monkeypatch.setattr(serve, "_notify", notified.append)
+    with lock_file(path.with_name("ui.lock"), wait=False):
+        for browser in (True, False):
+            with pytest.raises(ZonedriveError, match="does not answer"):
+                serve.run("/", browser=browser)
+    assert len(notified) == 1
+    assert notified[0].endswith("; close it, wait some seconds and try again.")

@@ -11,6 +11,7 @@ from typing import Any
 
 from .client import Mount, blocking, serving
 from .menu import _
+from .mounts import MOUNTINFO, mount_points
 
 SILENCE_SECONDS = 60.0  # longest time between two lines of a daemon's answer
 SEND_SECONDS = 60.0  # longest wait for an upload; then the daemon's notifications report its end
@@ -78,12 +79,15 @@ ACTIONS: dict[str, Callable[[list[str]], None]] = {
 def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
     """Send a request to each daemon whose mount contains any of `paths`; return the responses.
 
-    Raises Failed if a daemon does not answer.
+    Raises Failed if a path is in no mount, or a daemon does not answer.
     """
     mounts: dict[Mount, list[str]] = {}
     for path in paths:
         mount = next((one for one in mounts if one.has(path)), None) or serving(path)
         if mount is None:
+            points = mount_points(MOUNTINFO.read_bytes())
+            if not any(f"{path}/".startswith(f"{point}/") for point in points):
+                raise Failed(_("This is not in one of your zones."))  # Dolphin shows the menu there
             raise Failed(_("zonedrive does not answer. See: zonedrive doctor"))
         mounts.setdefault(mount, []).append(path)
     try:

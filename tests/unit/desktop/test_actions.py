@@ -43,6 +43,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """Yield a daemon."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     served = Served(tmp_path)
+    (tmp_path / "mountinfo").write_text(
+        f"98 31 0:52 / {served.mount} rw - fuse.zonedrive z rw\n"
+        "99 31 0:53 / /dead rw - fuse.zonedrive z rw\n"
+    )
+    monkeypatch.setattr(actions, "MOUNTINFO", tmp_path / "mountinfo")
     monkeypatch.setattr(actions, "notify", lambda *words: served.shown.append(words))
     yield served
     served.close()
@@ -117,9 +122,16 @@ def test_an_unreachable_service_is_named(served: Served) -> None:
 
 
 def test_without_a_daemon(served: Served) -> None:
-    """The error for a path in no mount has a remedy."""
-    assert actions.main(["keep", "/nowhere/a.txt"]) == 1
+    """The error for a path in a mount whose daemon died has a remedy."""
+    assert actions.main(["keep", "/dead/a.txt"]) == 1
     assert "zonedrive doctor" in served.shown[0][1]
+
+
+@pytest.mark.parametrize("action", ["keep", "send", "link", "pause"])
+def test_outside_of_the_zones(served: Served, action: str) -> None:
+    """The menu of Dolphin is on all files; a daemon that does not answer is not the reason."""
+    assert actions.main([action, "/deadly/a.txt"]) == 1
+    assert served.shown[0][1] == "This is not in one of your zones."
 
 
 def test_a_silent_daemon(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import trio
 
 from zonedrive.state import repair
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import VIRTUAL
 
 QUIET_S = 60.0  # seconds after the start in which only programs use the disk
 PAUSE_S = 0.05  # seconds after each deletion, so that programs are not delayed
@@ -22,7 +23,8 @@ async def upkeep(state: LocalState) -> None:
 
 
 async def _drop_dangling(state: LocalState) -> None:
-    inos = state.cache.inos()
+    # Virtual entries, such as former versions, have no inode in the tree.
+    inos = [ino for ino in state.cache.inos() if ino < VIRTUAL]
     known = state.inodes.rows.known(inos)
     for ino in inos:
         if ino not in known and ino not in state.opened:

@@ -120,7 +120,8 @@ class PinFetcher:
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
-        # By ino: revision that did not fit into the cache, and the free space that it needs.
+        # By ino: revision that the cache could not store, and the free space that it needs, or 0
+        # after an error of the disk.
         self._too_large: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
         self._reasons: dict[int, str] = {}  # by ino: last error, for up to MOST_REASONS files
@@ -402,18 +403,19 @@ class PinFetcher:
         self._too_large.pop(ino, None)
 
     def _is_too_large(self, ino: int) -> bool:
-        """Return True if the current version of a file did not fit into the cache."""
+        """Return True if the cache could not store the current version of a file."""
         inode, known = self._state.inodes.find(ino), self._too_large.get(ino)
         return inode is not None and known is not None and known[0] == inode.revision
 
     async def _fetch_fitting(self, inos: Iterable[int], progress: PinProgress) -> None:
-        """Fetch files that did not fit into the cache, one after the other, if they fit now.
+        """Fetch files that the cache could not store, one after the other, if they fit now.
 
         If a file still does not fit, although enough space seemed to be free, the next attempt is
-        made when more space is free. Computing the free space takes long if the cache has many
-        files, so it is not repeated after a success.
+        made when more space is free. After an error of the disk, one file shows whether the disk
+        still fails. Computing the free space takes long if the cache has many files, so it is not
+        repeated after a success.
         """
-        cache, room = self._state.cache, None
+        cache, room, fails = self._state.cache, None, False
         for ino in inos:
             if progress.away is not None:
                 return
@@ -422,9 +424,11 @@ class PinFetcher:
             inode = self._state.inodes.find(ino)
             if inode is None:
                 continue
-            if self._is_too_large(ino) and room < self._too_large[ino][1]:
-                self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
-                continue
+            if self._is_too_large(ino):
+                needed = self._too_large[ino][1]
+                if room < needed or (fails and not needed):
+                    self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
+                    continue
             await self._fetch(ino, progress)
             if cache.is_complete(ino, inode.revision):
                 room -= inode.size
@@ -432,7 +436,8 @@ class PinFetcher:
             room = await cache.quota.room()
             if self._is_too_large(ino):
                 revision, needed = self._too_large[ino]
-                self._too_large[ino] = revision, max(needed, room + 1)
+                self._too_large[ino] = revision, needed and max(needed, room + 1)
+                fails = fails or not needed
 
     def _failed(self, inode: Inode, wrong: Exception, progress: PinProgress) -> None:
         if isinstance(wrong, NotLoggedOn):
@@ -447,14 +452,14 @@ class PinFetcher:
             return
         said = wrong.message if isinstance(wrong, ZonedriveError) else str(wrong)
         if isinstance(wrong, OSError):
-            # After a disk error, too, the file is not downloaded again in each round.
-            self._too_large[inode.ino] = inode.revision, inode.size
             self._state.cache.drop(inode.ino)  # a partial file would only use up space
-            said = NO_ROOM
+            said, needed = NO_ROOM, inode.size
             if wrong.errno not in (errno.ENOSPC, errno.EDQUOT):
+                needed = 0
                 said = marked(
                     f"the cache folder cannot be written ({wrong.strerror}); see 'zonedrive doctor'"
                 )
+            self._too_large[inode.ino] = inode.revision, needed
         self._give_up(inode, said, progress)
 
     def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:

@@ -265,18 +265,30 @@ async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
 
 
-async def test_a_cache_disk_with_an_error_is_named(office: Office) -> None:
-    """A file that the disk cannot store is not said to be too large, also without an attempt."""
-    office.file("a")
+async def test_a_cache_disk_with_an_error_is_named(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Files that the disk cannot store are not said to be too large, also without an attempt.
+
+    After an error, each check tries one of them, so they are fetched once the disk is well again.
+    """
+    inodes = [office.file(name) for name in "abc"]
     office.pins.add(office.zone)
-    office.shelf.errors = [OSError(errno.EIO, os.strerror(errno.EIO))]
-    for free in (9, 4):
-        office.shelf.free, tally = free, PinProgress()
-        await office.keeping.fetch(office.zone, tally)
-        assert [one.error for one in tally.failed] == [
-            "the cache folder cannot be written (Input/output error); see 'zonedrive doctor'"
-        ]
-    assert len(office.shelf.asked) == 1
+    tries = [3, 4, 5]  # so far, after each check
+    office.shelf.errors = [OSError(errno.EIO, os.strerror(errno.EIO)) for _ in range(tries[-1])]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(1)
+        for number in tries:
+            assert len(office.shelf.asked) == number
+            counted = await office.keeping.count(office.zone, 9)
+            assert [each.error for each in counted.failed] == [
+                "the cache folder cannot be written (Input/output error); see 'zonedrive doctor'"
+            ] * len(inodes)
+            await trio.sleep(PASS_S)
+        assert office.shelf.complete_now == {(inode.ino, "1") for inode in inodes}
+        assert (await office.keeping.count(office.zone, 9)).failed == []
+        nursery.cancel_scope.cancel()
 
 
 async def test_the_free_space_is_computed_once_for_many_files(office: Office) -> None:

@@ -69,7 +69,7 @@ class FetchFailures:
         found = []
         for ino, reason in list(self._reasons.items()):
             inode = self._inodes.find(ino) if reason else None
-            if inode is None or inode.parent == NOWHERE:
+            if inode is None or inode.parent == NOWHERE or inode.generation:
                 continue
             if not self._cache.is_complete(ino, inode.revision):
                 found.append((inode, reason))

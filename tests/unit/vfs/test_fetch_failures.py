@@ -82,14 +82,15 @@ def test_recent_failures_are_in_the_notice(watch: Watch) -> None:
 
 
 def test_files_that_were_read_meanwhile_are_not_reported(watch: Watch) -> None:
-    """A file that was read meanwhile, or deleted, is not reported."""
+    """A file that was read meanwhile, written anew or deleted is not reported."""
     core = watch.core
-    for number in range(4):
+    for number in range(5):
         watch.fail(number, CUT)
     watch.fail(3, None)  # a part of it was read
     core.cache.put(watch.inos[0], core.inodes.get(watch.inos[0]).revision, b"bytes")
     with core.transaction():
         core.inodes.unlink(core.inodes.get(watch.inos[1]))
+        core.inodes.update(core.inodes.get(watch.inos[4]), generation=1)
     assert [inode.ino for inode, _ in watch.failures.recent()] == [watch.inos[2]]
 
 

@@ -220,7 +220,6 @@ class WriteSessions:
             # A program may have written, saved or closed the file during the sync.
             if opened.session is session and session.dirty and not session.refused:
                 self.commit(opened)
-                self._note_durable(opened, session)
         except (OSError, StoreError) as wrong:
             log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)
 
@@ -256,7 +255,6 @@ class WriteSessions:
             session.require_complete()  # another program may have written during the sync
             if session.dirty and opened.session is session:
                 self.commit(opened)
-                self._note_durable(opened, session)
 
     async def sync_stored(self, inode: Inode) -> None:
         """Sync the recorded bytes of a file, and mark them as durable.
@@ -296,18 +294,11 @@ class WriteSessions:
             with contextlib.suppress(OSError, StoreError):
                 await self._sync(session)
 
-    def _note_durable(self, opened: OpenFile, session: Session) -> None:
-        """Mark the generation as durable if the session's bytes were synced.
-
-        The next session then syncs its bytes, too, because they replace synced bytes.
-        """
-        if session.synced:
-            self._state.durable.add((opened.ino, session.generation))
-
     def commit(self, opened: OpenFile) -> None:
         """Flush the session's bytes, then record them in one transaction.
 
-        Raises OSError or StoreError.
+        If the bytes were synced, the next session syncs its bytes, too, because they replace synced
+        bytes. Raises OSError or StoreError.
         """
         state, session = self._state, opened.session
         assert session is not None
@@ -315,6 +306,8 @@ class WriteSessions:
         reached(Place.BYTES_FLUSHED)
         inode = state.inodes.get(opened.ino)
         local_operations.commit_content(state, inode, session)
+        if session.synced:
+            state.durable.add((opened.ino, session.generation))
 
     def end(self, opened: OpenFile) -> None:
         """Commit unsaved bytes and end the session, after the last writer has closed the file.

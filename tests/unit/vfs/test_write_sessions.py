@@ -149,6 +149,14 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     await files.write(handle, 0, b"7")  # the pages of a mapping, after the close
     await files.release(handle)
     assert steps == ["sync", "sync", "record"]
+    handle = (await files.open(inode, os.O_RDWR)).handle
+    await files.write(handle, 0, b"8")  # such pages alone, which replace synced bytes
+    await files.release(handle)
+    del steps[:]
+    handle = (await files.open(inode, os.O_RDWR)).handle
+    await files.write(handle, 0, b"9")
+    await files.flush(handle)
+    assert steps == ["sync", "record"]
 
 
 async def test_a_sync_of_an_open_log_that_ends_during_the_upload(

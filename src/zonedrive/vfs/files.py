@@ -18,7 +18,6 @@ from zonedrive.content.reader import Reader
 from zonedrive.errors import Changed, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
-from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import InodeChanged
@@ -179,9 +178,8 @@ class Files:
         raises OSError, StoreError, and the error of a change as in `flush`.
         """
         opened = self._handles[handle].file
-        session, current = opened.session, Snapshot(lambda: opened.session)
         self._handles[handle].require_succeeded()
-        if session is not None:
+        if opened.session is not None:
             await self.sessions.save(opened, sync=True)
         elif (inode := self._state.inodes.find(opened.ino)) is not None:
             await self.sessions.sync_stored(inode)
@@ -189,8 +187,6 @@ class Files:
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
         self._state.delete_superseded(superseded)
-        if session is not None and current.is_current and not session.dirty:
-            self._state.durable.add((opened.ino, session.generation))
         if not opened.superseded and self._state.settings.fsync == "service":
             if opened.session is not None:  # pages of a mapping may have come during the flush
                 await self.sessions.save(opened)

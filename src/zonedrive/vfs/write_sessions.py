@@ -251,6 +251,7 @@ class WriteSessions:
             if sync or (session.dirty and session.synced):
                 await self._sync(session)
                 session.synced = True
+                self._state.durable.add((opened.ino, session.generation))
                 reached(Place.BYTES_SYNCED)
             session.require_complete()  # another program may have written during the sync
             if session.dirty and opened.session is session:

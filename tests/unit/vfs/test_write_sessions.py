@@ -13,6 +13,7 @@ import trio.testing
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
+from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -36,6 +37,12 @@ def a_file(state: LocalState, content: bytes) -> Inode:
         file.close()
         state.inodes.update(inode, generation=generation)
     return inode
+
+
+def files_of(state: LocalState) -> Files:
+    """Return the open files of a mount without a service."""
+    dispatcher = cast(Dispatcher, SimpleNamespace(wake=lambda: None))
+    return Files(state, SILENT, DirectoryCache(state, SILENT), dispatcher, CallerPolicy(()))
 
 
 @pytest.mark.parametrize(
@@ -102,13 +109,7 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     former ones.  A program that never calls fsync does not wait for the disk.
     """
     inode = a_file(state, b"old")
-    files = Files(
-        state,
-        SILENT,
-        DirectoryCache(state, SILENT),
-        cast(Dispatcher, SimpleNamespace(wake=lambda: None)),
-        CallerPolicy(()),
-    )
+    files = files_of(state)
     steps: list[str] = []
     sync, record = ContentFile.sync, Spool.record
 
@@ -157,6 +158,31 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     await files.write(handle, 0, b"9")
     await files.flush(handle)
     assert steps == ["sync", "record"]
+
+
+async def test_an_edit_after_a_sync_during_which_the_writer_has_closed(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later edit does not take away the bytes that a reader has synced, as sync(1) does."""
+    inode, flush = a_file(state, b"old"), Database.flush
+    files = files_of(state)
+    reader, writer = [(await files.open(inode, flags)).handle for flags in (0, os.O_WRONLY)]
+    await files.write(writer, 0, b"new")
+    await files.flush(writer)
+    synced = inode.generation
+
+    def flush_slowly(self: Database) -> None:
+        trio.from_thread.run(files.release, writer)
+        flush(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "flush", flush_slowly)
+        await files.fsync(reader)
+    writer = (await files.open(inode, os.O_WRONLY)).handle
+    await files.write(writer, 0, b"more")
+    await files.flush(writer)
+    assert inode.generation != synced
+    assert (inode.ino, synced) in state.spool.stored()  # until the new record is durable
 
 
 async def test_a_sync_of_an_open_log_that_ends_during_the_upload(

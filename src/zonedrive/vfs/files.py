@@ -187,10 +187,11 @@ class Files:
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
         self._state.delete_superseded(superseded)
-        if not opened.superseded and self._state.settings.fsync == "service":
+        if self._state.settings.fsync == "service":
             if opened.session is not None:  # pages of a mapping may have come during the flush
                 await self.sessions.save(opened)
-            await self.sessions.delivered(opened)
+            if not opened.superseded:
+                await self.sessions.delivered(opened)
 
     # ---- bytes ----
 

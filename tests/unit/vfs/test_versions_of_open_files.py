@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -17,11 +18,12 @@ import trio.testing
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
+from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import ino_of
+from zonedrive.state.open_file import OpenFile, ino_of
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy
@@ -464,3 +466,44 @@ async def test_a_release_that_waits_for_the_disk_counts_its_writer_once(
     await files.write(writer, 0, b"Second")
     await files.release(writer)
     assert await files.read(await office.open(), 0, 100) == b"Second version"
+
+
+async def test_a_sync_does_not_wait_for_the_upload_of_a_newer_version(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coworker saves after the writer has closed the file, while a reader syncs late pages.
+
+    The wait would let the upload begin while another program writes to the newer version.
+    """
+    files, state, sync, flush = office.files, office.state, ContentFile.sync, Database.flush
+    state.settings = msgspec.structs.replace(state.settings, fsync="service")
+    delivered = list[bool]()
+
+    async def deliver(self: WriteSessions, opened: OpenFile) -> None:
+        delivered.append(opened.superseded)
+
+    async def replace() -> None:
+        await files.release(writer)
+        await office.upload()
+        await office.save(b"newer bytes")
+
+    def sync_slowly(self: ContentFile) -> int:
+        patch.setattr(ContentFile, "sync", sync)
+        trio.from_thread.run(replace)
+        return sync(self)
+
+    def flush_slowly(self: Database) -> None:
+        trio.from_thread.run(files.write, writer, 0, b"new")
+        patch.setattr(ContentFile, "sync", sync_slowly)
+        flush(self)
+
+    monkeypatch.setattr(WriteSessions, "delivered", deliver)
+    await office.save(b"old bytes")
+    reader, writer = await office.open(), await office.open(os.O_RDWR)
+    await files.read(reader, 0, 9)
+    await files.write(writer, 0, b"new")
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "flush", flush_slowly)
+        await files.fsync(reader)
+    assert delivered == []
+    assert state.opened.get(office.inode.ino) is None

@@ -76,6 +76,11 @@ class Session:
         return self.rewritten and not self.written and self.size == 0
 
     @property
+    def has_only_grown(self) -> bool:
+        """True if bytes were appended since the last commit, and nothing else has happened."""
+        return self.dirty and not (self.rewritten or self.frozen or self.refused)
+
+    @property
     def age(self) -> float:
         """Seconds since the session began."""
         return time.monotonic() - self._begun

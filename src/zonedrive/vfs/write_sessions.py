@@ -186,12 +186,9 @@ class WriteSessions:
             await trio.sleep(KEEP_S)
             self._begun = trio.Event()
             for opened in list(self._state.opened.values()):
-                session = opened.session
-                if session is None:
-                    continue
-                self._begun.set()
-                if session.dirty and not (session.rewritten or session.frozen or session.refused):
-                    await self._keep_safe(opened, session)
+                if opened.session is not None:
+                    self._begun.set()
+                    await self._keep_safe(opened, opened.session)
 
     async def free_superseded(self) -> None:
         """Delete superseded bytes from the spool, always after a flush of the database.
@@ -215,10 +212,10 @@ class WriteSessions:
         if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
             return
         try:
-            if session.synced:
+            if session.has_only_grown and session.synced:
                 await self._sync(session)
             # A program may have written, saved or closed the file during the sync.
-            if opened.session is session and session.dirty and not session.refused:
+            if opened.session is session and session.has_only_grown:
                 self.commit(opened)
         except (OSError, StoreError) as wrong:
             log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)

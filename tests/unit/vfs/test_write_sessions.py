@@ -160,6 +160,27 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     assert steps == ["sync", "record"]
 
 
+async def test_a_rewrite_that_begins_during_the_sync_of_an_open_log(
+    state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file keeps its former content until the close, like that of any rewrite."""
+    inode, files, sync = a_file(state, b"old"), files_of(state), ContentFile.sync
+    handle = (await files.open(inode, os.O_RDWR)).handle
+    await files.fsync(handle)
+
+    def sync_slowly(self: ContentFile) -> int:
+        trio.from_thread.run(files.write, handle, 0, b"half")
+        return sync(self)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(files.sessions.keep)
+        await files.write(handle, 3, b"more")
+        monkeypatch.setattr(ContentFile, "sync", sync_slowly)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+    assert state.intents.get(inode.ino) is None
+
+
 async def test_an_edit_after_a_sync_during_which_the_writer_has_closed(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,12 +126,15 @@ class Files:
         try:
             if opened.writers == 0:
                 await self.sessions.sync_late_pages(opened)
-            if opened.writers == 0:
-                self._end(opened)
-            elif which.emptied and opened.session is not None and opened.session.is_only_emptied:
-                await self.sessions.save(opened)
-        finally:
-            self._detach(which)
+        finally:  # also if the daemon ends during the sync
+            session = opened.session
+            try:
+                if opened.writers == 0:
+                    self._end(opened)
+                elif which.emptied and session is not None and session.is_only_emptied:
+                    await self.sessions.save(opened)
+            finally:
+                self._detach(which)
 
     async def flush(self, handle: int) -> None:
         """Commit written bytes when a program calls close(2). Raises OSError or StoreError.

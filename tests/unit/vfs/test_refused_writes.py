@@ -263,3 +263,25 @@ async def test_a_close_does_not_save_a_write_that_fails_during_its_sync(
     assert intent is not None
     assert (intent.size, inode.size) == (5, 5)
     assert read(state, inode.ino) == b"saved"
+
+
+async def test_a_truncation_that_is_cancelled_ends_its_session(state: LocalState) -> None:
+    """The daemon ends while the truncation of a synced file waits for a thread.
+
+    The end of the session stores the truncation, and leaves nothing for the next start to delete.
+    """
+    inode, files = a_file(state), files_of(state)
+    handle = files.create(inode, os.O_WRONLY).handle
+    await files.write(handle, 0, b"saved")
+    await files.fsync(handle)
+    await files.release(handle)
+    former, threads = inode.generation, trio.to_thread.current_default_thread_limiter()
+    threads.total_tokens = 1
+    async with threads, trio.open_nursery() as nursery:
+        nursery.start_soon(files.truncate, inode, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    intent = state.intents.get(inode.ino)
+    assert intent is not None and not intent.held
+    assert (intent.size, inode.size, state.opened) == (0, 0, {})
+    assert state.spool.stored() == [(inode.ino, former), (inode.ino, inode.generation)]

@@ -118,7 +118,7 @@ class PinFetcher:
         self._wake = trio.Event()
         self._whole = bool(pins)  # True if all pins are to be checked
         self._changed: set[int] = set()  # folders with new entries
-        self._seen: dict[int, int] = {}  # by folder: its change counter at the last check
+        self._seen: dict[int, object] = {}  # by folder: its stamp at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
         # By ino: revision that the cache could not store, and the free space that it needs, or 0
         # after an error of the disk.
@@ -164,11 +164,18 @@ class PinFetcher:
 
     def _has_news(self, ino: int) -> bool:
         due = trio.current_time() >= self._again.get(ino, math.inf)
-        return due or self._seen.get(ino) != self._state.inodes.changes(ino)
+        return due or self._seen.get(ino) != self._stamp(ino)
 
     def _note_checked(self, folder: int) -> None:
-        self._seen[folder] = self._state.inodes.changes(folder)
+        self._seen[folder] = self._stamp(folder)
         self._again.pop(folder, None)
+
+    def _stamp(self, folder: int) -> object:
+        """Return a value that changes with the entries of a folder, and if any folder is moved.
+
+        While a folder is in one that is not pinned, the cache may evict its content.
+        """
+        return self._state.inodes.changes(folder), self._state.inodes.moves
 
     def _forget(self) -> None:
         self._seen.clear()
@@ -293,7 +300,7 @@ class PinFetcher:
         """Call `found` with the inode number of each file at or below the inodes `inos`.
 
         `ask` selects the folders to list on the service first; record failures in `progress`. If
-        `deep` is False, skip subfolders that were checked before.
+        `deep` is False, skip subfolders that are unchanged since the last check.
         """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
@@ -321,7 +328,7 @@ class PinFetcher:
                 numbers = inodes.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
                     for child in inodes.get_all(numbers[start : start + YIELD]):
-                        if not child.is_folder or deep or child.ino not in self._seen:
+                        if not child.is_folder or deep or self._has_news(child.ino):
                             sort(child)
                     await trio.lowlevel.checkpoint()
 

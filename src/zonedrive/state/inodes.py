@@ -70,6 +70,7 @@ class Inodes:
         self._dirents = Dirents()
         self._drafts = Drafts()
         self._changes: Counter[int] = Counter()  # change counters, by folder
+        self.moves = 0  # number of moves of folders into other folders
         self._lookups: Counter[int] = Counter()  # lookup counts of the kernel
         self.recent_writes = RecentWrites()
         # Notified with the ino of an inode whose place on the service (REMOTE_PLACE) has changed.
@@ -392,6 +393,7 @@ class Inodes:
         Raises FileNotFoundError if the folder is unlinked.
         """
         self._drop_link(inode)
+        self.moves += inode.is_folder and inode.parent != parent
         changes |= {"parent": parent, "name": name, "seen": 0}
         self._set(inode, changes)
         self._link(inode)

@@ -173,6 +173,33 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_folder_that_comes_back_is_fetched_again(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """While it was elsewhere, the cache has evicted its content, as nothing there is pinned."""
+    tree = office.state.inodes
+    with office.state.transaction():
+        top, elsewhere, inner, innermost = (
+            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
+            for name in ("top", "elsewhere", "inner", "innermost")
+        )
+        tree.move(inner, top.ino, "inner")
+        tree.move(innermost, inner.ino, "innermost")
+    inode = office.file("a", parent=innermost)
+    office.pins.add(top)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(PASS_S)
+        assert office.shelf.complete_now == {(inode.ino, "1")}
+        for parent in (elsewhere, top):
+            with office.state.transaction():
+                tree.move(inner, parent.ino, "inner")
+            office.shelf.complete_now.clear()
+            await trio.sleep(2 * PASS_S)
+        assert office.shelf.complete_now == {(inode.ino, "1")}
+        nursery.cancel_scope.cancel()
+
+
 async def test_without_a_pin_no_request_is_sent(office: Office, autojump_clock: MockClock) -> None:
     """No folder is listed or downloaded, and no file is protected from eviction."""
     inode = office.file("a")

@@ -2,10 +2,12 @@
 
 import os
 import re
+import shutil
 
 import pytest
 import trio
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import ZONE
 from tests.in_process.test_entry_states import virtual
@@ -46,6 +48,20 @@ def test_a_pin_follows_an_entry_to_a_folder_that_nobody_lists(desk: Mounted) -> 
     with desk.deployment.faulty(down=True):
         wait(desk, 30)
         assert (desk.root / "archive/old/b/y.txt").read_bytes() == b"yy"
+
+
+def test_pinned_files_return_into_an_emptied_cache_folder(desk: Mounted) -> None:
+    """A tool that cleans up deletes the whole folder; the files are fetched again."""
+    pin(desk, "docs/report.md", "big.bin")
+    cache = virtual(desk).client.paths.cache
+    shutil.rmtree(cache)
+    wait(desk, 2 * PASS_S)
+    assert any(path.is_file() for path in cache.rglob("*"))
+    assert pinned(desk) == [("big.bin", 1), ("docs/report.md", 1)]
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        assert (desk.root / "big.bin").read_bytes() == world.SEED["big.bin"]
 
 
 def test_folders_that_were_never_listed_are_counted(desk: Mounted) -> None:

@@ -122,6 +122,15 @@ class Cache:
         """Return the numbers of all inodes with content that is cached or waits to be written."""
         return list({*self._index.inos(), *self._small.inos()})
 
+    @property
+    def epoch(self) -> int:
+        """Number that changes after all content was lost, and the folder can be used (again).
+
+        The content is lost if the folder is emptied or the index is damaged.
+        """
+        self._index.delete(())  # notices the loss
+        return self._index.epoch if self._index.is_open else 0
+
     def drop_between(self, first: int, end: int) -> None:
         """Drop the content of all inodes from number `first` to before `end`.
 

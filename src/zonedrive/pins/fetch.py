@@ -171,11 +171,13 @@ class PinFetcher:
         self._again.pop(folder, None)
 
     def _stamp(self, folder: int) -> object:
-        """Return a value that changes with the entries of a folder, and if any folder is moved.
+        """Return a value that changes with the entries of a folder, and if content may be missing.
 
-        While a folder is in one that is not pinned, the cache may evict its content.
+        The cache may evict the content of a folder while the folder is in one that is not pinned,
+        and it loses all content if its folder is emptied.
         """
-        return self._state.inodes.changes(folder), self._state.inodes.moves
+        inodes = self._state.inodes
+        return inodes.changes(folder), inodes.moves, self._state.cache.epoch
 
     def _forget(self) -> None:
         self._seen.clear()

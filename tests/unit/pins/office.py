@@ -20,6 +20,7 @@ class Shelf:
     """Cache that records the requests."""
 
     limit = 1 << 20
+    epoch = 0
 
     def __init__(self) -> None:
         self.free = self.limit  # bytes for new content

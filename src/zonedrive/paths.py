@@ -267,7 +267,7 @@ class AccountPaths:
     _kept: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
 
     account_file = _InState("account.json")  # service, user, certificate authority and profile
-    account_copy = _InState("account.copy.json")  # used if the account file is damaged
+    account_copy = _InState("account.copy.json")  # used if the account file is missing or damaged
     ca_copy = _InState("ca.pem")  # CA certificates that the user specified at the logon
     secrets_file = _InState("secrets.json")  # secrets of an account without a keyring
     keyring_mark = _InState("in-keyring")  # the secrets are in a keyring, by the id in this file
@@ -301,6 +301,11 @@ class AccountPaths:
                 return state_dir() / self.account
             self._kept.append(kept)
         return self._kept[0]
+
+    @property
+    def is_logged_on(self) -> bool:
+        """True if the account file or its copy exists."""
+        return self.account_file.exists() or self.account_copy.exists()
 
     @property
     def cache(self) -> Path:
@@ -513,7 +518,7 @@ def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     removed. If the user logged on again instead, the pending changes in the former folder would
     never be sent.
     """
-    if paths.account_file.exists():
+    if paths.is_logged_on:
         return None
     # A policy that cannot be read may name any of the folders with another policy.
     candidates = former_state_dirs()[: None if _is_policy_readable() else 1]

@@ -71,26 +71,28 @@ def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
 
 
 def test_a_logon_that_is_lost_from_the_disk(mounted: Mounted) -> None:
-    """A damaged account file has a copy; without both, pending files are counted and stay
-    Alice's."""
+    """A damaged or missing account file has a copy; without both, pending files are counted and
+    stay Alice's."""
     machine = mounted.machine
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())
     with mounted.deployment.faulty(down=True):
         (mounted.root / NAME).write_bytes(b"12345")
         mounted.unmount("--timeout", "0")
-    (machine.state / "account.json").write_bytes(bytes(100))
-    assert "1 file (5 bytes)" in machine.done("status")
-    said = machine.run("doctor").stdout
-    assert "BAD  logon: account.json cannot be read, so a copy of it is in use" in said
     authority = str(mounted.deployment.ca_file)
-    for name in "account.json", "account.copy.json":
-        (machine.state / name).unlink()
+    account = machine.state / "account.json"
+    for lose in lambda: account.write_bytes(bytes(100)), account.unlink:
+        lose()
+        assert "1 file (5 bytes)" in machine.done("status")
         said = machine.run("doctor").stdout
-        assert "BAD  outbox: 1 file (5 bytes) wait here, of a logon whose account.json" in said
-        assert ("--username alice" in said) == (name == "account.json")
+        assert "BAD  logon: account.json cannot be read, so a copy of it is in use" in said
         ended = log_on(mounted, "bob", "--ca-file", authority)
-        assert ended.returncode == 1 and "1 file (5 bytes)" in ended.stderr
+        assert ended.returncode == 1 and "1 file (5 bytes) of alice" in ended.stderr
+    (machine.state / "account.copy.json").unlink()
+    said = machine.run("doctor").stdout
+    assert "BAD  outbox: 1 file (5 bytes) wait here, of a logon whose account.json" in said
+    ended = log_on(mounted, "bob", "--ca-file", authority)
+    assert ended.returncode == 1 and "the owner of 1 file (5 bytes)" in ended.stderr
 
 
 def test_files_in_lost_found_are_not_deleted_silently(mounted: Mounted) -> None:

@@ -184,7 +184,7 @@ def _connected(paths: AccountPaths) -> socket.socket:
             ) from wrong
         except OSError as wrong:
             if not running(paths):
-                if not paths.account_file.exists():
+                if not paths.is_logged_on:
                     raise _not_logged_on(paths) from wrong
                 raise NoDaemon(
                     f"the account {paths.account!r} is not mounted",
@@ -261,7 +261,7 @@ def accounts() -> list[AccountPaths]:
     for name in sorted(names):
         with suppress(ConfigError):  # not a folder of zonedrive
             paths = AccountPaths(name)
-            if paths.account_file.exists() or paths.lock.exists():
+            if paths.is_logged_on or paths.lock.exists():
                 found.append(paths)
     return found
 
@@ -290,7 +290,7 @@ def require_logon(account: str | None) -> None:
 
     If `account` is None, raise NotLoggedOn if no account is logged on.
     """
-    names = [paths.account for paths in accounts() if paths.account_file.exists()]
+    names = [paths.account for paths in accounts() if paths.is_logged_on]
     if account not in names if account else not names:
         raise _not_logged_on(AccountPaths(account or DEFAULT_ACCOUNT))
 

@@ -12,7 +12,6 @@ from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, bad, good
 from zonedrive.errors import ConfigError, MountError, StoreError
 from zonedrive.formatting import count, saved
 from zonedrive.fuse import mountpoint
-from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 
 STUCK = 10  # failed attempts of one upload while the service responds; this takes some minutes
@@ -186,7 +185,7 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:
-    """Return a failed result if changes are pending but account.json is missing or unreadable.
+    """Return a failed result if changes are pending but account.json and its copy are unreadable.
 
     Return None if no change is pending.
     """
@@ -197,14 +196,9 @@ def _ownerless(facts: DoctorFacts) -> CheckResult | None:
     if not left.files:
         return None
     detail = f"{left} wait here, of a logon whose account.json cannot be read"
-    copy = Account.load_copy(facts.paths)
-    if copy is None:
-        remedy = "restore FILE from a backup; pending changes are kept"
-        here = remedy.replace("FILE", quoted(facts.paths.account_file))
-        return bad(detail, remedy.replace("FILE", "account.json"), here)
-    kept = "the changes are kept, and sent then"
-    here = f"run '{copy.logon_command()}'; {kept}"
-    return bad(detail, f"log on again as the same user; {kept}", here)
+    remedy = "restore FILE from a backup; pending changes are kept"
+    here = remedy.replace("FILE", quoted(facts.paths.account_file))
+    return bad(detail, remedy.replace("FILE", "account.json"), here)
 
 
 def _at_rest(facts: DoctorFacts) -> CheckResult:

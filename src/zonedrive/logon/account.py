@@ -42,21 +42,21 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
-        """Return the account from its account file, or from the file's copy if the file is damaged.
+        """Return the account from its account file, or else from the file's copy.
 
-        Raises NotLoggedOn if the account was never logged on, and ConfigError if the copy cannot be
-        read either or the base URL is invalid. Raises ForeignFolder, a ConfigError, if a folder of
-        the account belongs to another user: that user's account could send this user's passwords
-        and files to a different service.
+        The copy is used if the file is missing or damaged. Raises NotLoggedOn if the account was
+        never logged on, and ConfigError if the copy cannot be read either or the base URL is
+        invalid. Raises ForeignFolder, a ConfigError, if a folder of the account belongs to another
+        user: that user's account could send this user's passwords and files to a different service.
         """
         require_own_folders(paths)
         try:
             account = cls._read(paths.account_file)
-        except (FileNotFoundError, NotADirectoryError) as missing:
-            raise not_logged_on(paths) from missing
         except _UNREADABLE as wrong:
             if (copy := cls.load_copy(paths)) is not None:
                 return copy
+            if isinstance(wrong, FileNotFoundError | NotADirectoryError):
+                raise not_logged_on(paths) from wrong
             remedy = f"run zonedrive logon URL{paths.option} again"
             if isinstance(wrong, OSError) and wrong.errno == errno.EIO:
                 remedy = FAULTY

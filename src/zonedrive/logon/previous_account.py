@@ -8,7 +8,7 @@ start.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 from zonedrive.errors import ConfigError, NotLoggedOn
@@ -37,12 +37,8 @@ class PreviousAccount:
     def __init__(self, paths: AccountPaths, queries: LocalDataQueries) -> None:
         self._paths, self._queries = paths, queries
         self.account: Account | None = None
-        try:
+        with suppress(NotLoggedOn, ConfigError):
             self.account = Account.load(paths)
-        except NotLoggedOn:
-            self.account = Account.load_copy(paths)
-        except ConfigError:
-            pass
 
     @property
     def hold(self) -> AbstractContextManager[None]:

@@ -153,7 +153,7 @@ class AccountView:
 
 def names() -> list[str]:
     """Return the names of the accounts that are logged on."""
-    return [paths.account for paths in control_client.accounts() if paths.account_file.exists()]
+    return [paths.account for paths in control_client.accounts() if paths.is_logged_on]
 
 
 def view(name: str) -> AccountView:

@@ -132,7 +132,7 @@ class Dialogue(CredentialPrompt, Person):
             paths, self.request, self, queries=local_data.QUERIES, tell=self.warn,
             person=self, new_password=self.new_password,
         )  # fmt: skip
-        is_first = not paths.account_file.exists()
+        is_first = not paths.is_logged_on
         found = trio.run(enrolment.run)
         if is_first:
             self._mount_at_login()

@@ -197,6 +197,7 @@ def test_watching_goes_on_while_the_mount_is_away() -> None:
         stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
         terminal.until("mounted at /proc")
         paths.account_file.unlink()
+        paths.account_copy.unlink()
         stack.close()
         assert terminal.leave() == 3
     assert terminal.is_as_before()

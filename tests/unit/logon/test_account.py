@@ -54,6 +54,13 @@ def test_a_damaged_file_is_reported(paths: AccountPaths, text: bytes) -> None:
         Account.load(paths)
 
 
+def test_a_missing_file_has_a_copy(paths: AccountPaths) -> None:
+    """Otherwise, the account could not be logged off any more."""
+    ALICE.save(paths)
+    paths.account_file.unlink()
+    assert Account.load(paths) == ALICE
+
+
 def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
     """The token is never sent over a plain connection."""
     ALICE.save(paths)

@@ -125,7 +125,6 @@ class Logon:
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
         self._queries, self._open_store = queries, store
         self._open_access = access
-        self._has_saved_password = False
         self.kept = ""  # set at the end: description of the stored bearer token
 
     async def run(self) -> Account:
@@ -202,8 +201,10 @@ class Logon:
                 there = None
                 with locked(self._paths):  # a renewal may store another bearer token until here
                     stored = None
+                    secrets = dict.fromkeys((bearer_auth.NAME, PASSWORD, REFUSED))
                     with suppress(StoreError):
                         stored = bearer_auth.load_bearer(store)
+                        secrets = {name: store.get(name) for name in secrets}
                     replaced = stored if stored and stored.secret != bearer.secret else None
                     if former is not None and replaced is not None:
                         # Open the connection before the former CA file is replaced.
@@ -213,7 +214,7 @@ class Logon:
                     try:
                         account = self._keep(store, account, password, bearer, certificates)
                     except BaseException:
-                        await self._undo(access, account, store, bearer, stored, files)
+                        await self._undo(access, account, store, bearer, secrets, files)
                         raise
                 if former is not None and replaced is not None and there is not None:
                     which = f"your previous {replaced.kind}"
@@ -267,23 +268,22 @@ class Logon:
         account: Account,
         store: SecretStore,
         bearer: Bearer,
-        former: Bearer | None,
+        secrets: dict[str, Secret | None],
         files: dict[Path, bytes | None],
     ) -> None:
         """Restore the former logon, and invalidate `bearer`, which could not be stored.
 
-        `former` is the former bearer token, and `files` has the former content of the account's
-        files. If there was none, or its files cannot be restored, delete the stored bearer token. A
-        password of this logon is deleted. A token that the user provided is not revoked.
+        `secrets` has the former secrets of the logon, and `files` the former content of the
+        account's files. If the files cannot be restored, delete the secrets. A token that the user
+        provided is not revoked.
         """
         is_restored = _restored(files)
-        with suppress(StoreError):
-            if former is None or not is_restored:
-                store.delete(bearer_auth.NAME)
-            else:
-                bearer_auth.save_bearer(store, former)
-            if former is None or self._has_saved_password:
-                store.delete(PASSWORD)
+        for name, former in secrets.items():
+            with suppress(StoreError):
+                if former is None or not is_restored:
+                    store.delete(name)
+                else:
+                    store.set(name, former)
         if self._token is not None:
             return
         which = f"the new {bearer.kind}"
@@ -307,7 +307,6 @@ class Logon:
         """
         store.delete(REFUSED)
         if account.keeps_password and password is not None:
-            self._has_saved_password = True  # also if `set` fails
             store.set(PASSWORD, password)
             return True
         store.delete(PASSWORD)

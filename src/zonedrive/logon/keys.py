@@ -7,7 +7,6 @@ SHA-256).
 """
 
 import base64
-import binascii
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -58,7 +57,7 @@ def kept_key(store: SecretStore) -> bytes | None:
         return None
     try:
         master = base64.b64decode(kept.reveal(), validate=True)
-    except binascii.Error:
+    except ValueError:
         master = b""
     if len(master) != KEY_BYTES:
         raise StoreError(

@@ -374,8 +374,8 @@ def main() -> int:
             outcome = trio.run(Renewer(paths, open_store(paths)).run, order, waited)
     except ZonedriveError as wrong:
         outcome = Outcome("later", wrong.message, wrong.remedy)
-    except FileNotFoundError as wrong:
-        outcome = Outcome("later", str(wrong))
+    except OSError as wrong:
+        outcome = Outcome("later", f"{wrong.filename}: {wrong.strerror}")
     sys.stdout.buffer.write(msgspec.json.encode(outcome))
     return 0
 

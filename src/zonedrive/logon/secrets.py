@@ -13,7 +13,6 @@ INVARIANT: a secret's text is in no repr, log line, exception or argument list.
 """
 
 import contextlib
-import json
 import os
 import stat
 import threading
@@ -22,6 +21,8 @@ from concurrent.futures import Future, wait
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from zonedrive.errors import StoreError
 from zonedrive.logon.session_bus import VARIABLE, session_bus
@@ -161,19 +162,15 @@ class FileStore(SecretStore):
             raise InsecurePermissions(
                 path, "belongs to another user", "log in with 'su -' or 'sudo -i'"
             )
-        try:
-            found = json.loads(text)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-            # The parser's message is left out because it could quote a secret.
-            raise StoreError(f"{path} is damaged", remedy="remove it and log on again")
-        return found
+        # The parser's message is left out because it could quote a secret.
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return msgspec.json.decode(text, type=dict[str, str])
+        raise StoreError(f"{path} is damaged", remedy="remove it and log on again")
 
     def _write(self, path: Path, values: dict[str, str]) -> None:
         try:
             if values:
-                write_private(path, json.dumps(values).encode())
+                write_private(path, msgspec.json.encode(values))
             else:
                 path.unlink(missing_ok=True)
         except OSError as wrong:

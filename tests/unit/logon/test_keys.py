@@ -39,7 +39,7 @@ def test_without_encryption_there_is_no_key() -> None:
     assert store.kept == {}
 
 
-@pytest.mark.parametrize("kept", ["", "no base64!", "c2hvcnQ="])
+@pytest.mark.parametrize("kept", ["", "no base64!", "c2hvcnQ=", "é"])
 def test_a_damaged_key_is_not_replaced(kept: str) -> None:
     """A new key would make all stored data unreadable."""
     store = Memory(key=kept)

@@ -154,6 +154,13 @@ def test_a_process_that_fails_is_tried_later(
     assert "failed" in found.message
 
 
+def test_a_lock_that_cannot_be_opened_is_named(paths: AccountPaths) -> None:
+    """For example after a command that ran as root."""
+    paths.renewal_lock.mkdir()
+    found = in_a_process(paths, RenewalRequest("", True))
+    assert found.message == f"{paths.renewal_lock}: Is a directory"
+
+
 def test_requests_wait_for_the_end_of_a_renewal() -> None:
     """Otherwise a request fails as if the logon had ended."""
     assert TURN_SECONDS > PROCESS_SECONDS

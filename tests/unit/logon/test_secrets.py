@@ -125,7 +125,10 @@ def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
     assert "chmod 600" in refused.value.line()
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bearer": 5}', b"\xff hunter2"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b'{"bearer": 5}', b"\xff hunter2", b'{"bearer": "\\ud800"}', b"[" * 10**5],
+)
 def test_a_damaged_file_is_not_quoted(paths: AccountPaths, text: bytes) -> None:
     """The message does not contain the content."""
     store = FileStore(paths.secrets_file)

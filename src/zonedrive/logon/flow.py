@@ -42,12 +42,14 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Operation, Profile
 from zonedrive.remote.wire.error_mapping import BLOCKED, WORDS
 from zonedrive.remote.wire.fields import fits_header
+from zonedrive.translation import marked
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
 BROWSER: Final = "browser"  # not a state of the service
 MAILED: Final = "ServiceMail"
 GOODBYE_SECONDS = 10.0
+NOT_NOW: Final = marked("it could not be ended now")
 
 # Messages for the error codes of a rejected logon.
 _REFUSALS: Final = {
@@ -464,7 +466,7 @@ async def dismiss(
     service does not accept the bearer token any more.
     """
     access.carry(Secret(bearer.secret))
-    is_ended, why = False, "it could not be ended now"
+    is_ended, why = False, NOT_NOW
     with trio.move_on_after(GOODBYE_SECONDS, shield=True):
         try:
             if bearer.kind == "session":
@@ -481,7 +483,18 @@ async def dismiss(
             is_ended = True
         except (RemoteError, ConfigError):
             pass
-    if not is_ended and not 0 < bearer.expires_ns <= access.clock.now_ns():
+    if not is_ended:
+        report_valid(access, bearer, tell, which, why)
+
+
+def report_valid(
+    access: LogonApi, bearer: Bearer, tell: Callable[[str], None], which: str, why: str = NOT_NOW
+) -> None:
+    """Call `tell` with a message that an unused bearer token remains valid, unless it has expired.
+
+    `which` describes the bearer token for the user, and `access` knows the time.
+    """
+    if not 0 < bearer.expires_ns <= access.clock.now_ns():
         known_as = f" ({bearer.id[:80]})" if bearer.id else ""
         until = f" until {bearer.until}" if bearer.until else ""
         tell(f"{which}{known_as} remains valid at the service{until}, because {why}")

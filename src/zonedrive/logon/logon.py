@@ -45,6 +45,7 @@ from zonedrive.logon.flow import (
     end_session,
     leave_session,
     obtain_token,
+    report_valid,
     require_accepted,
     use_token,
 )
@@ -216,11 +217,14 @@ class Logon:
                     except BaseException:
                         await self._undo(access, account, store, bearer, secrets, files)
                         raise
-                if former is not None and replaced is not None and there is not None:
+                if replaced is not None:
                     which = f"your previous {replaced.kind}"
-                    knows = alike and known_profile.can("revoke_token")
-                    ending = profile if knows else former.profile
-                    await dismiss(there, ending, replaced, self._tell, which)
+                    if former is None or there is None:
+                        report_valid(access, replaced, self._tell, which)
+                    else:
+                        knows = alike and known_profile.can("revoke_token")
+                        ending = profile if knows else former.profile
+                        await dismiss(there, ending, replaced, self._tell, which)
         self.kept = marked(f"by {bearer.kind}")
         if bearer.until:
             self.kept = marked(f"by {bearer.kind} until {bearer.until}")

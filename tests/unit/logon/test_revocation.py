@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.unit.logon.test_bearer_auth import Memory
 from tests.unit.logon.test_logon import Office
 from zonedrive import errors
 from zonedrive.logon import bearer_auth
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import FileStore, Secret
 from zonedrive.paths import AccountPaths, write_private
 
@@ -64,6 +67,34 @@ async def test_the_previous_session_is_ended(office: Office) -> None:
         assert ended(office) == [("GET /api/access/logoff", before)]
         assert office.bearer().secret == SESSION  # type: ignore[union-attr]
     assert [base for base, _ in office.opened][-2:] == ["https://other.example", BASE]
+
+
+@pytest.mark.parametrize("lost", ["account.json", "ca.pem"])
+async def test_a_previous_token_whose_service_cannot_be_asked_is_reported(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The account file is missing after a logon as another user that was killed."""
+    ca_file = tmp_path / "ca.pem"
+    ca_file.write_bytes(trustme.CA().cert_pem.bytes())
+    former = await office.log_on(ca_file=str(ca_file))
+    if lost == "account.json":
+        former.delete(office.paths)
+    else:
+        opening = office.opening
+
+        @asynccontextmanager
+        async def failing(base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
+            if ca_file is not None:
+                raise errors.ConfigError(f"{ca_file} cannot be read")
+            async with opening(base, ca_file) as access:
+                yield access
+
+        monkeypatch.setattr(office, "opening", failing)
+    office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "new", "expiry": 0}))
+    office.told.clear()
+    await office.log_on("https://other.example")
+    told = "your previous token (t1) remains valid at the service until 2030-01-01 00:00 UTC"
+    assert any(line.startswith(told) for line in office.told)
 
 
 class Full(Memory):

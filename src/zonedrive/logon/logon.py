@@ -344,8 +344,8 @@ class Logon:
     def _usable_store(self) -> SecretStore:
         """Return an accessible secret store for the new token.
 
-        If the keyring cannot be used, return a file store. Raises StoreError if the account has
-        local data whose key is in the unusable keyring, or if systemd provides the token.
+        If the keyring cannot be used, return a file store. Raises StoreError if secrets of the
+        account are in the unusable keyring, or if systemd provides the token.
         """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):
@@ -357,8 +357,8 @@ class Logon:
             try:
                 store.get(bearer_auth.NAME)
             except StoreError:
-                if self._paths.database.exists():
-                    raise  # the keyring contains the key of the local data
+                if self._paths.database.exists() or self._paths.keyring_mark.exists():
+                    raise  # the keyring contains the key of the local data, or a former logon
                 store = FileStore(self._paths.secrets_file)
         return store
 

@@ -565,10 +565,16 @@ async def test_a_file_replaces_a_locked_keyring(office: Office) -> None:
     assert len(office.told) == 1
 
 
-async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: Office) -> None:
-    """A new place would have a new key, and make the outbox unreadable."""
+@pytest.mark.parametrize("file", ["database", "keyring_mark"])
+async def test_a_locked_keyring_with_secrets_of_the_account_is_waited_for(
+    office: Office, file: str
+) -> None:
+    """A new place would have a new key, and make the outbox unreadable.
+
+    The former token and the saved password would stay in the keyring, even after a logoff.
+    """
     await office.log_on()
-    office.paths.database.write_bytes(b"x")
+    getattr(office.paths, file).write_bytes(b"x")
     ring = Ring()
     ring.fail = KeyringTimeout("locked")
     office.store = ring

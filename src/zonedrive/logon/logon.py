@@ -42,7 +42,6 @@ from zonedrive.logon.flow import (
     LoggedOn,
     PasswordChange,
     dismiss,
-    end_session,
     leave_session,
     obtain_token,
     report_valid,
@@ -195,7 +194,7 @@ class Logon:
                     before.refuse_takeover()
             except (ConfigError, StoreError):
                 if self._token is None:
-                    await end_session(access)
+                    await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
                 raise
             bearer = await self._bearer(access, signed_on, profile)
             async with AsyncExitStack() as stack:
@@ -381,8 +380,8 @@ class Logon:
         """Return a new token if a token is requested and the service creates it, else the session.
 
         A token that the user provided is returned unchanged. Raises CredentialsRefused if the
-        service rejects the session, or ends the token together with the session. If the logon is
-        cancelled, end the session or, if the service has returned a token, revoke the token.
+        service rejects the session, or ends the token together with the session. A token that is
+        not returned is revoked. If the logon is cancelled, the session is ended, too.
         """
         days = self._request.token_days
         if self._token is not None:
@@ -390,23 +389,29 @@ class Logon:
         if days is None:
             return await self._session(access, signed_on, profile)
         name = bearer_auth.token_name(self._paths.account)
-        perhaps = f"a token named {name!r} may have been created"
+        created: list[Bearer] = []
         try:
-            token = await obtain_token(access, signed_on, name, days)
-        except RemoteError as refused:
+            token = await obtain_token(access, signed_on, name, days, created.append)
+        except BaseException as refused:
+            for unused in created:
+                await dismiss(access, profile, unused, self._tell, "the token")
+            perhaps = "" if created else f"a token named {name!r} may have been created"
+            access.carry(Secret(signed_on.bearer.secret))
+            if not isinstance(refused, RemoteError):
+                await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+                cancelled = "the logon was cancelled"
+                self._tell(f"{cancelled}; {perhaps}" if perhaps else cancelled)
+                raise
             if isinstance(refused, NotLoggedOn | BadAnswer):
                 await self._session(access, signed_on, profile)
             if isinstance(refused, Unreachable):
                 self._tell(f"no token was created: {refused.message}")
             else:
                 self._tell(f"the service did not create a token: {refused.message}")
-            unsure = f"; {perhaps}" if isinstance(refused, ReplyLost | BadAnswer) else ""
+            is_unsure = perhaps and isinstance(refused, ReplyLost | BadAnswer)
+            unsure = f"; {perhaps}" if is_unsure else ""
             self._tell(f"the session is used instead; log on again after it has ended{unsure}")
             return signed_on.bearer
-        except BaseException:
-            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
-            self._tell(f"the logon was cancelled; {perhaps}")
-            raise
         try:
             await leave_session(access, token)
         except CredentialsRefused:

@@ -4,9 +4,10 @@ import errno
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,9 +15,10 @@ import trustme
 
 from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, Person, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
-from tests.unit.logon.test_logon import Office
+from tests.unit.logon.test_logon import Office, say_user
 from zonedrive import errors
 from zonedrive.logon import bearer_auth
+from zonedrive.logon.account_data import Backlog
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import FileStore, Secret
 from zonedrive.paths import AccountPaths, write_private
@@ -210,6 +212,49 @@ async def test_a_cancelled_logon_leaves_no_session(
     assert ended(office) == [("GET /api/access/logoff", SESSION)]
     assert "may have been created" in office.told[-1]
     assert not office.paths.secrets_file.exists()
+
+
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+@pytest.mark.parametrize("wrong", [httpx.ConnectError("x"), refuse(403, ""), KeyboardInterrupt()])
+async def test_a_new_token_whose_check_fails_is_not_left_behind(
+    office: Office, monkeypatch: pytest.MonkeyPatch, wrong: Any, profile: str
+) -> None:
+    """The session is stored instead, or ended at a Ctrl-C; the token is revoked or reported."""
+    handle = office.desk.handle
+    interrupts = [wrong] if isinstance(wrong, KeyboardInterrupt) else []
+
+    def failing(request: httpx.Request) -> httpx.Response:
+        is_check = request.url.path == "/api/zones"
+        if is_check and request.headers["Authorization"] == f"Bearer {TOKEN}":
+            if interrupts:
+                raise interrupts.pop()
+            if isinstance(wrong, httpx.HTTPError):
+                raise wrong
+            return refuse(403, "")
+        return handle(request)
+
+    monkeypatch.setattr(office.desk, "handle", failing)
+    office.desk.answer(REVOKE, say(204))
+    with pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
+        await office.log_on(profile=profile)
+        assert office.bearer().secret == SESSION  # type: ignore[union-attr]
+    said = " ".join(office.told)
+    assert ((REVOKE, TOKEN) in ended(office)) == (profile == "sandbox")
+    assert ("the token (t1) remains valid" in said) == (profile == "published")
+    assert "may have been created" not in said
+
+
+async def test_a_session_that_is_not_used_is_reported_if_it_cannot_be_ended(
+    office: Office,
+) -> None:
+    """Another user's changes wait here, so that the new session is of no use."""
+    await office.log_on()
+    office.backlog = Backlog(1, 7)
+    office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
+    office.desk.answer("GET /api/access/logoff", httpx.ConnectError("x"))
+    with pytest.raises(errors.ConfigError, match="1 file"):
+        await office.log_on(username="bob")
+    assert "the session remains valid at the service until" in office.told[-1]
 
 
 async def test_a_token_in_an_unusable_answer_is_reported(office: Office) -> None:

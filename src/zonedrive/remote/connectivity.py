@@ -144,7 +144,7 @@ class Connectivity:
                     self._become("online")
                 return
             self.last_error = error
-            if isinstance(error, Unavailable):
+            if error.status:
                 if began < self._strained_at + SPACING:
                     return
                 self._strained_at = self._clock()

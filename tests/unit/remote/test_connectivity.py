@@ -50,7 +50,10 @@ def test_the_state_after_failures(failures: list[errors.RemoteError], state: Sta
     assert link.state == state
 
 
-def test_of_a_burst_of_gateway_failures_one_counts() -> None:
+@pytest.mark.parametrize(
+    "error", [errors.Unavailable("x", status=503), errors.ReplyLost("x", status=502)]
+)
+def test_of_a_burst_of_gateway_failures_one_counts(error: errors.RemoteError) -> None:
     """A burst counts as one overload; repeated failures mean that the service is unreachable."""
     now = 0.0
     link = Connectivity(clock=lambda: now)
@@ -58,10 +61,10 @@ def test_of_a_burst_of_gateway_failures_one_counts() -> None:
         now += 1
         began, now = now, now + 1
         for _ in range(32):
-            link.note_failure(errors.Unavailable("x", status=503), began)
-        link.note_failure(errors.Unavailable("x", status=503), now + SPACING / 2)
+            link.note_failure(error, began)
+        link.note_failure(error, now + SPACING / 2)
         assert link.state == "online", burst
-    link.note_failure(errors.Unavailable("x", status=503), now + SPACING)
+    link.note_failure(error, now + SPACING)
     assert link.state == "offline"
 
 

@@ -168,9 +168,10 @@ class LogonApi:
         await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:
-        """End the current session; treat a 404 response as success."""
+        """End the current session; treat a 404 response of the service as success."""
         try:
-            await self._calls.change(Request("GET", LOGOFF), doing="logging off")
+            request = Request("GET", LOGOFF)
+            await self._calls.change(request, doing="logging off", published=True)
         except NotFound:
             return
 

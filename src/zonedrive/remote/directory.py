@@ -132,7 +132,7 @@ class Directory:
     async def _change(self, request: Request, doing: str) -> bytes:
         try:
             with _advice("ask a manager of the group, or an administrator"):
-                return await self._requests.change(request, doing=doing)
+                return await self._requests.change(request, doing=doing, published=True)
         except NotFound as missing:
             raise NotFound(
                 "the service has no group or member with this id",

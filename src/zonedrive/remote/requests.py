@@ -197,17 +197,21 @@ class Requests:
             drop_tracebacks(wrong)
             raise
 
-    async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
+    async def change(
+        self, request: Request, *, doing: str, password: bool = False, published: bool = False
+    ) -> bytes:
         """Send a request that changes something, without retries; return the response body.
 
         If `password`, the body contains a password, and a status 401 concerns this password, not
-        the logon. Raises ReplyLost if the effect of the request is unknown, and other subclasses of
-        RemoteError.
+        the logon. For `published`, see `error_mapping.refusal`. Raises ReplyLost if the effect of
+        the request is unknown, and other subclasses of RemoteError.
         """
         self._link.check()
         extensions = {EFFECT: True, "password": password}
         made = self._json_request(request, CHANGE_TIMEOUT, doing, extensions=extensions)
-        attempt = _Attempt(made, doing, CHANGED, has_effect=True, has_password=password)
+        attempt = _Attempt(
+            made, doing, CHANGED, has_effect=True, has_password=password, published=published
+        )
         return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
 
     async def change_with_password(self, request: Request, *, doing: str) -> bytes:

@@ -254,7 +254,13 @@ async def test_a_token_that_ends_with_the_session_is_an_error(desk: Desk) -> Non
 
 
 async def test_the_end_of_a_session_is_never_an_obstacle(desk: Desk) -> None:
-    """Errors of the logoff request are ignored; 404 means that the session was gone."""
-    desk.answer("GET /api/access/logoff", refuse(404, "NOT_FOUND"), httpx.ConnectError("x"))
+    """Errors of the logoff request are returned; 404 means that the session was gone.
+
+    A gateway's 404 has no error object, and does not show that.
+    """
+    desk.answer(
+        "GET /api/access/logoff", refuse(404, "NOT_FOUND"), say(404), httpx.ConnectError("x")
+    )
     assert await end_session(desk.access()) is None
+    assert isinstance(await end_session(desk.access()), errors.Unavailable)
     assert isinstance(await end_session(desk.access()), errors.Unreachable)

@@ -1,6 +1,7 @@
 """Parsing of TOML written by users, with limits, and line numbers for error messages.
 
-INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run.
+INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run;
+`line_of` takes about as long.
 The nesting of a parsed document is limited, so recursive functions can process the document.
 """
 
@@ -13,7 +14,9 @@ DEEPEST: Final = 32  # nested tables and arrays
 LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
 
 # Multi-line strings, and lines that are comments.
-_PROSE = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^\s*#[^\n]*", re.DOTALL | re.M)
+_PROSE = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^[ \t]*#[^\n]*", re.DOTALL | re.M
+)
 
 
 class WrongDocument(ValueError):
@@ -82,11 +85,11 @@ def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
     at = 0
     for depth in range(len(where), 0, -1):
         header = r"\s*\.\s*".join(map(_key, where[:depth]))
-        if found := re.search(rf"^\s*\[+\s*{header}\s*\]", code, re.M):
+        if found := re.search(rf"^[ \t]*\[+\s*{header}\s*\]", code, re.M):
             at, where = found.end(), where[depth:]
             break
     for name in where:
-        key = re.compile(rf"(?:^|[{{,.])\s*{_key(name)}(?=\s*[.=])", re.M)
+        key = re.compile(rf"(?:^|[{{,.])[ \t]*{_key(name)}(?=\s*[.=])", re.M)
         if found := key.search(code, at):
             at = found.end()
     line = code.count("\n", 0, at)

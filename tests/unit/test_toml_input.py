@@ -69,6 +69,8 @@ def test_a_mistake_in_a_large_profile_is_one_short_line(
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        pytest.param("\n" * 10**6 + "b = 1", 10**6 + 1, id="blank"),
+        pytest.param("#\n" * 10**6 + "b = 1", 10**6 + 1, id="comments"),
         ('a = """x"""""\nb = 1', 2),
         ("a = '''x'''''\nb = 1", 2),
         ('a = "[{\\"#"\nb = 1', 2),

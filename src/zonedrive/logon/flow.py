@@ -150,9 +150,10 @@ class Flow:
         outcome = await self._first()
         while not outcome.logged_on:
             outcome = await self._step_on(outcome)
+        began = self._access.clock.now_ns()
         if self._browser and BROWSER in self._sent:
             await self._confirm(self._browser, outcome)
-        return await self._finished(outcome)
+        return await self._finished(outcome, began)
 
     async def _first(self) -> Outcome:
         if self._browser:
@@ -287,14 +288,13 @@ class Flow:
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
                 await end_session(self._access)
 
-    async def _finished(self, outcome: Outcome) -> LoggedOn:
+    async def _finished(self, outcome: Outcome, began: int) -> LoggedOn:
         if not fits_header(outcome.session):
             raise BadAnswer("logging on: the answer holds no usable session id")
         self._access.carry(Secret(outcome.session))
         user = outcome.user_id or self._user_id or self._username
         if outcome.change_password:
             self._password = await self._changed(user)
-        began = self._access.clock.now_ns()
         expires = began + outcome.life_ns if outcome.life_ns else 0
         return LoggedOn(
             Bearer(outcome.session, "session", expires, began_ns=began),

@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Answer, Desk, Person, refuse, say
 from zonedrive import errors
+from zonedrive.logon.bearer_auth import Clock
 from zonedrive.logon.flow import Flow, LoggedOn, PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Requirements
@@ -13,6 +14,7 @@ LOGON = "POST /api/access/logon"
 CHANGE = "POST /api/sandbox/password"
 LOGOFF = "GET /api/access/logoff"
 NEW = "new ✓ horse"
+OPERATION = load_profile("sandbox").operation("change_password")
 
 
 async def run(desk: Desk, *answers: Answer, new: str | None = NEW) -> LoggedOn:
@@ -25,8 +27,7 @@ async def run(desk: Desk, *answers: Answer, new: str | None = NEW) -> LoggedOn:
             raise errors.CredentialsRefused("nobody to ask")
         return Secret(new)
 
-    operation = load_profile("sandbox").operation("change_password")
-    change = PasswordChange(operation, ask, lambda _line: None)
+    change = PasswordChange(OPERATION, ask, lambda _line: None)
     return await Flow(desk.access(), "alice", Requirements(), Person(), change=change).run()
 
 
@@ -38,6 +39,25 @@ async def test_the_session_goes_on_with_the_new_password(desk: Desk) -> None:
     assert desk.bodies("/api/sandbox/password") == [
         {"password": list(PASSWORD), "newPassword": list(NEW)}
     ]
+
+
+async def test_the_life_of_a_session_begins_before_the_new_password_is_typed(desk: Desk) -> None:
+    """The user may take some minutes for that."""
+    now = 10**18
+    access = desk.access()
+    access.clock = Clock(lambda: now)
+
+    def ask() -> Secret:
+        nonlocal now
+        now += 10**12
+        return Secret(NEW)
+
+    desk.answer(LOGON, say(200, GOOD | {"passwordChangeIsRequired": True}))
+    desk.answer(CHANGE, say(204))
+    change = PasswordChange(OPERATION, ask, lambda _line: None)
+    done = await Flow(access, "alice", Requirements(), Person(), change=change).run()
+    assert done.bearer.began_ns == 10**18
+    assert done.bearer.expires_ns == 10**18 + 3600 * 10**9
 
 
 @pytest.mark.parametrize(

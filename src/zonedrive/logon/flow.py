@@ -422,7 +422,8 @@ async def leave_session(access: LogonApi, token: Bearer) -> None:
     """End the session that `access` uses, and check that `token` remains valid.
 
     `access` uses `token` afterwards. Raises CredentialsRefused if the token ended together with the
-    session (no valid logon remains), and another RemoteError if the check fails.
+    session (no valid logon remains). Ignore other errors of the check, because the service accepted
+    the token before the session ended.
     """
     await end_session(access)
     access.carry(Secret(token.secret))
@@ -433,6 +434,8 @@ async def leave_session(access: LogonApi, token: Bearer) -> None:
             "logging on: the service ends the token together with the session",
             remedy="log on with --session-only",
         ) from refused
+    except RemoteError:
+        return
 
 
 async def end_session(access: LogonApi) -> RemoteError | None:

@@ -242,8 +242,6 @@ class Renewer:
         except CredentialsRefused:  # the token ended together with the session
             self._save(await self._session(access, account, password))
             return
-        except RemoteError:
-            pass  # the token was accepted before the session ended
         if bearer is not None:
             await _revoke(access, account, bearer)
 

@@ -296,6 +296,17 @@ async def test_where_no_token_is_given_the_session_is_kept(
     assert "GET /api/access/logoff" not in office.desk.routes()
 
 
+@pytest.mark.parametrize("answer", [httpx.ConnectError("x"), say(500)])
+async def test_a_token_of_which_nothing_is_known_after_the_session_is_kept(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """The service has accepted the token before the session ended."""
+    office.desk.answer("GET /api/zones", say(200, []), answer)
+    await office.log_on()
+    bearer = office.bearer()
+    assert bearer is not None and bearer.secret == TOKEN
+
+
 @pytest.mark.parametrize("days", [None, 90])
 async def test_a_session_that_is_not_accepted_is_no_logon(office: Office, days: int | None) -> None:
     """The logon is refused, whatever the service answered before, and no data are stored."""

@@ -67,6 +67,7 @@ from zonedrive.service_address import base_url
 from zonedrive.translation import marked
 
 LONGEST = 4 << 20  # maximum size of a certificate file in bytes; the system's file has 200 KB
+_SECRETS = (bearer_auth.NAME, PASSWORD, REFUSED)  # of a logon
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -197,21 +198,23 @@ class Logon:
                     await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
                 raise
             bearer = await self._bearer(access, signed_on, profile)
+            secrets: dict[str, Secret | None] = {}
+            files: dict[Path, bytes | None] = {}
             async with AsyncExitStack() as stack:
-                there = None
-                with locked(self._paths):  # a renewal may store another bearer token until here
-                    stored = None
-                    secrets = dict.fromkeys((bearer_auth.NAME, PASSWORD, REFUSED))
-                    with suppress(StoreError):
-                        stored = bearer_auth.load_bearer(store)
-                        secrets = {name: store.get(name) for name in secrets}
-                    replaced = stored if stored and stored.secret != bearer.secret else None
-                    if former is not None and replaced is not None:
-                        # Open the connection before the former CA file is replaced.
-                        there = access if alike else await self._open_former(stack, former)
-                    files = {path: _content(path) for path in self._files}
-                    password = signed_on.password
+                there = stored = None
+                with ExitStack() as held:
                     try:
+                        # Until here, a renewal may store another bearer token.
+                        held.enter_context(locked(self._paths))
+                        with suppress(StoreError):
+                            stored = bearer_auth.load_bearer(store)
+                        replaced = stored if stored and stored.secret != bearer.secret else None
+                        if former is not None and replaced is not None:
+                            # Open the connection before the former CA file is replaced.
+                            there = access if alike else await self._open_former(stack, former)
+                        files = {path: _content(path) for path in self._files}
+                        secrets = {name: store.get(name) for name in _SECRETS}
+                        password = signed_on.password
                         account = self._keep(store, account, password, bearer, certificates)
                     except BaseException:
                         await self._undo(access, account, store, bearer, secrets, files)

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,33 @@ async def test_a_token_that_cannot_be_kept_is_not_left_behind(
     assert not office.paths.secrets_file.exists()
 
 
+async def test_a_keyring_that_fails_for_a_moment_loses_no_secret(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secrets of the former logon cannot be read, but could be deleted afterwards."""
+    await office.log_on(save_password=True)
+    office.store = Failing(office.paths.secrets_file)
+    with pytest.raises(errors.StoreError, match="locked"):
+        await office.log_on()
+    office.store = FileStore(office.paths.secrets_file)
+    assert office.bearer() and office.store.get("password")
+
+
+async def test_a_logon_that_is_cancelled_while_it_waits_for_the_lock_leaves_no_token(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may hold the lock while it waits for the keyring."""
+
+    def interrupted(_paths: AccountPaths) -> AbstractContextManager[None]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zonedrive.logon.logon.locked", interrupted)
+    office.desk.answer(REVOKE, say(204))
+    with pytest.raises(KeyboardInterrupt):
+        await office.log_on(profile="sandbox")
+    assert ended(office)[-1] == (REVOKE, TOKEN)
+
+
 async def test_the_same_token_stays_stored_if_the_account_cannot_be_saved(office: Office) -> None:
     """The token still works at the service, so the former logon remains usable."""
     await office.log_on()
@@ -171,6 +198,23 @@ async def test_a_logon_that_cannot_be_saved_leaves_the_former_one_whole(
     after = {each.name: each.read_bytes() for each in state.iterdir()}
     assert json.loads(after.pop("secrets.json")) == json.loads(before.pop("secrets.json"))
     assert after == before
+
+
+class Failing(FileStore):
+    """Store that can be read once, and then only delete secrets."""
+
+    reads = 0
+
+    def get(self, name: str) -> Secret | None:
+        """Return a secret."""
+        self.reads += 1
+        if self.reads > 1:
+            raise errors.StoreError("it is locked")
+        return super().get(name)
+
+    def set(self, name: str, value: Secret) -> None:
+        """Raise StoreError."""
+        raise errors.StoreError("it is locked")
 
 
 class Watching(FileStore):

@@ -292,6 +292,7 @@ class BearerAuth(httpx.Auth):
         if response.status_code != httpx.codes.UNAUTHORIZED:
             if self._refused is not None and self._known in (None, bearer):
                 self._refused, self._wait, self._known = None, 0.0, bearer
+                self._shown = False
             return True
         if request.extensions.get("password"):
             return True  # the response may concern the password instead of the bearer token

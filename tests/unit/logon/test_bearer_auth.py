@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError
-from zonedrive.logon.bearer_auth import Bearer, BearerAuth, load_bearer, save_bearer
+from zonedrive.logon.bearer_auth import AGAIN_SECONDS, Bearer, BearerAuth, load_bearer, save_bearer
 from zonedrive.logon.secrets import Kind, Secret
 
 
@@ -303,3 +303,22 @@ def test_the_time_of_the_service_is_used() -> None:
     with httpx.Client(transport=httpx.MockTransport(lambda _: answer), auth=auth) as client:
         client.get("https://zones.example/")
     assert abs(auth.clock.now_ns() - 1_603_281_600 * 10**9) < 60 * 10**9
+
+
+def test_the_wait_is_short_again_after_an_accepted_request() -> None:
+    """Several requests that are refused at the same moment count as one refusal."""
+    now = 0.0
+    auth = BearerAuth(Memory(bearer="good"), monotonic=lambda: now)
+
+    def answer(status: int, number: int) -> None:
+        flows = [auth.sync_auth_flow(httpx.Request("GET", "https://x")) for _ in range(number)]
+        for flow in flows:
+            next(flow)
+        for flow in flows:
+            with pytest.raises(StopIteration):
+                flow.send(httpx.Response(status))
+
+    for _ in range(3):
+        answer(401, 2)
+        now += AGAIN_SECONDS + 1
+        answer(200, 1)

@@ -243,7 +243,7 @@ class Requests:
             "POST", path, headers={"Content-Type": content_type}, content=content,
             timeout=timeout, extensions={EFFECT: True},
         )  # fmt: skip
-        attempt = _Attempt(request, doing, has_effect=True, is_upload=True)
+        attempt = _Attempt(request, doing, has_effect=True, is_upload=True, published=True)
         return await self._reported(attempt, trio.current_time() + seconds)
 
     async def try_once(self, path: str, *, bare: bool) -> None:

@@ -252,7 +252,7 @@ class Transfer(Transfers):
             extensions={"replayable": form.replayable, WHOLE: True},
         )
         with self._reported("upload"):
-            _, answer = self._send(request, "uploading", form)
+            _, answer = self._send(request, "uploading", form, published=True)
         return uploaded(answer, zone_id, folder_id, name)
 
     @contextlib.contextmanager

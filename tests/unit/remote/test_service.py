@@ -165,13 +165,14 @@ async def test_each_status_on_each_verb(verb: str, autojump_clock: MockClock) ->
             assert stage.link.state == "logon-required"
 
 
-@pytest.mark.parametrize("verb", [*READS, "content"])
+@pytest.mark.parametrize("verb", [*READS, "content", "upload"])
 async def test_a_page_of_a_gateway_is_no_missing_entry(
     verb: str, autojump_clock: MockClock
 ) -> None:
     """The endpoints of the published API exist; a profile may have a wrong path."""
     content: Verb = lambda service: service.content("z", "e", 9)  # noqa: E731
-    call = {**READS, "content": content}[verb]
+    upload: Verb = lambda service: service.upload("z", "p", "n", b"x")  # noqa: E731
+    call = {**READS, "content": content, "upload": upload}[verb]
     stage = Stage()
     service = stage.service(lambda request: httpx.Response(404, text="<html>404</html>"))
     with pytest.raises(errors.RemoteError) as failed:

@@ -338,6 +338,13 @@ def test_refusals_of_an_upload(stage: Stage, status: int, kind: type[errors.Remo
     assert stage.slept == []
 
 
+def test_a_page_of_a_gateway_is_no_missing_folder(stage: Stage) -> None:
+    """An upload to a missing folder would be refused."""
+    transfer = stage.transfer(lambda request: content(b"<html>404</html>", status=404))
+    with pytest.raises(errors.Unavailable):
+        upload(transfer)
+
+
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b'{"id":"e', b"<html>"])
 def test_an_upload_whose_answer_cannot_be_read_is_in_doubt(stage: Stage, answer: bytes) -> None:
     """The file was accepted, so it must not simply be sent again."""

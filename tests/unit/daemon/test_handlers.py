@@ -180,6 +180,8 @@ class Daemon:
             paths=SimpleNamespace(
                 account="work",
                 account_file=FOLDER / "none",
+                account_copy=FOLDER / "none",
+                is_logged_on=False,
                 outgoing=FOLDER / "outgoing",
                 content=FOLDER / "content",
                 state=FOLDER / "state",

@@ -206,7 +206,7 @@ class Cache:
             stored = reader.file() if reader.kept else None
             if stored is not None:
                 try:
-                    return await trio.to_thread.run_sync(stored.copy_to, path)
+                    return await trio.to_thread.run_sync(_copied_whole, stored, path, size)
                 except ZonedriveError:
                     pass  # damaged on the disk: fetched again in pieces
                 finally:
@@ -627,6 +627,23 @@ def _row(entry: CacheEntry) -> Row:
         time.time_ns(),
         entry.manifest,
     )
+
+
+def _copied_whole(stored: ContentFile, path: Path, size: int) -> ContentFile:
+    """Copy a cached file of `size` bytes to `path`, and read the whole copy.
+
+    Programs write to the copy, and its damaged bytes could not be fetched again. Raises OSError,
+    and StoreError if the copy is damaged. On failure, no file is left behind at `path`.
+    """
+    copy = stored.copy_to(path)
+    try:
+        if sum(map(len, copy.blocks())) != size:
+            raise StoreError(f"{stored.path.name} was written to while it was copied")
+    except BaseException:
+        remove([path])
+        copy.close()
+        raise
+    return copy
 
 
 def _copied(path: Path, target: Path) -> None:

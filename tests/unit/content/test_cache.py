@@ -832,6 +832,20 @@ async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
         empty.close()
 
 
+async def test_a_copy_for_writing_has_no_damage(tmp_path: Path, key: bytes | None) -> None:
+    """Bytes that are damaged or missing in the cache are fetched again for a copy."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path / "cache", key) as cache:
+        await fetched(cache, 1, source)
+        reader = cache.open(1, "r", 2 * MIB, source)
+        (path,) = (tmp_path / "cache").glob("1-*")
+        os.truncate(path, 200_000)
+        file = await cache.export(1, "r", 2 * MIB, source, tmp_path / "copy")
+        assert file.pread(0, 3 * MIB) == source.data
+        file.close()
+        reader.close()
+
+
 async def test_other_operations_run_during_a_copy_for_writing(tmp_path: Path) -> None:
     """While cached parts of a file larger than the cache are copied, other tasks run."""
     source, path, sizes = Script(content(16 * MIB)), tmp_path / "copy", set[int]()

@@ -501,13 +501,23 @@ class Cache:
         kept = entry.close()
         if not entry.unlinked:
             # Still in `entries`: a restart of the index removes all files that are not known.
-            if kept and entry.on_disk and self._index.put(_row(entry)):
+            if kept and entry.on_disk and (row := self._recorded(_row(entry))) is not None:
                 self.quota.entries.discard(entry)
-                self.quota.idle += entry.held
+                self.quota.idle += row.taken
                 return
             self._index.delete([entry.path.name])
         self.quota.entries.discard(entry)
         self._discard([entry.path], entry.held)
+
+    def _recorded(self, row: Row) -> Row | None:
+        """Store a row; return the row that the index has of the file, None if it has no valid row.
+
+        If the disk is full, the former row of an unchanged file stays valid.
+        """
+        if self._index.put(row):
+            return row
+        known = self._index.row(row.ino, row.stamp)
+        return known if known is not None and known.describes_same_bytes(row) else None
 
     def _unlink(self, entry: CacheEntry) -> None:
         """Remove an entry's row and file name; its readers continue with the open file."""

@@ -55,6 +55,10 @@ class Row(msgspec.Struct, eq=False):
         """Return the byte ranges on the disk. Raises ValueError if they cannot be decoded."""
         return Ranges([(0, self.size)]) if self.complete else Ranges.decode(self.ranges)
 
+    def describes_same_bytes(self, other: "Row") -> bool:
+        """Return True if `other` describes the same bytes of the same file."""
+        return (self.name, self.ranges, self.manifest) == (other.name, other.ranges, other.manifest)
+
     @property
     def in_index(self) -> bool:
         """True if the content is stored in the index itself, not in a file."""

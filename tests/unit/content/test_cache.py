@@ -319,6 +319,27 @@ async def test_the_limit_holds_after_evictions_on_a_full_disk(
             await counted(cache, folder)
 
 
+async def test_cached_files_stay_on_a_full_disk(tmp_path: Path, key: bytes | None) -> None:
+    """Reading a cached file offline does not remove the file, also if its last use is not noted."""
+    whole, part = Script(content(MIB)), Script(content(4 * MIB, 1))
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache", key) as cache:
+            await fetched(cache, 1, whole)
+            reader = cache.open(2, "r", len(part.data), part)
+            await reader.read(0, 100_000)
+            reader.close()
+            fill(disk)
+            for _ in range(100):  # the log of the index may have room for some writes
+                assert await fetched(cache, 1, Offline(MIB)) == whole.data
+                reader = cache.open(2, "r", len(part.data), Offline(0))
+                assert reader.available(0, 100_000) == part.data[:100_000]
+                reader.close()
+            await counted(cache, disk / "cache")
+            (disk / "others").unlink()
+            assert await fetched(cache, 1, Offline(MIB)) == whole.data
+            await counted(cache, disk / "cache")
+
+
 async def test_a_damaged_row_on_a_full_disk(tmp_path: Path) -> None:
     """A row that the index can neither trust nor delete counts as missing."""
     source = Script(content(MIB))

@@ -8,7 +8,7 @@ only the requested bytes, and ends soon when the bytes are no longer needed.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
@@ -34,7 +34,7 @@ class Download:
         limit: int,
         *,
         bounded: bool,
-        opened: Callable[["Download", Stream], bool],
+        opened: Callable[["Download", Stream], Awaitable[bool]],
         advanced: Callable[["Download"], object],
     ) -> None:
         """Create a download; if `bounded`, request only the bytes up to `limit` from the source.
@@ -55,8 +55,6 @@ class Download:
         self.queued = True  # waits for a thread
         self.paused = False
         self.stopped = False
-        # The stream may be of another version, or not of the file: a page of a network's gateway.
-        self.needs_confirmation = False
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at `limit` for another request
         self.awaited = entry.size  # end of the bytes for which a reader waits
         # Last position of which the event loop was notified, and the time of the notification.
@@ -103,8 +101,8 @@ class Download:
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
 
-        Raises BadAnswer or Changed if the source announces or sends too few or too many bytes,
-        Stopped if the entry is closed, and the source's errors.
+        Raises BadAnswer or Changed if the source sends too few or too many bytes, Stopped if the
+        entry is closed, and the errors of `opened` and of the source.
         """
         self._tell(self._begun)
         end = self.end if self.end < self.entry.size else None
@@ -112,14 +110,7 @@ class Download:
             self._set_stream(stream)
             turn = TransferSlot()
             try:
-                if not self.stopped and trio.from_thread.run_sync(self._opened, self, stream):
-                    if self.needs_confirmation:
-                        trio.from_thread.run(self.source.confirm)
-                    if stream.total not in (None, self.entry.size):
-                        raise BadAnswer(
-                            f"{stream.total} bytes are announced for the {self.entry.size} bytes of"
-                            " the file"
-                        )
+                if not self.stopped and trio.from_thread.run(self._opened, self, stream):
                     self._drain(stream, turn)
             finally:
                 turn.end()

@@ -27,6 +27,7 @@ from zonedrive.content.cache_entry import CacheEntry, Stopped
 from zonedrive.content.download_worker import Download
 from zonedrive.content.source import Source, Stream
 from zonedrive.errors import (
+    BadAnswer,
     Changed,
     Interrupted,
     RemoteError,
@@ -379,29 +380,36 @@ class Fetcher:
         if download.position - download.start >= LARGE and not self._engine.running:
             await trio.to_thread.run_sync(memory.give_back)
 
-    def _opened(self, download: Download, stream: Stream) -> bool:
+    async def _opened(self, download: Download, stream: Stream) -> bool:
         """Check an opened stream; return True if the download should continue.
 
-        The download's thread calls this method on the event loop. Raises Changed if the stream has
-        another validator.
+        The download's thread calls this method on the event loop. The source is asked first if the
+        stream may be of another version, or not of the file, but a page of a network's gateway.
+        Raises Changed if the source has another version, BadAnswer if the stream has another size,
+        and the errors of the source.
         """
         entry = self.entry
         if download not in self._downloads:
             return False
-        # Once the stream is open, the download asks the source again if the stream has another size
-        # or states none: it may be a page that a network's gateway sends instead of the content.
-        download.needs_confirmation = stream.total != entry.size
-        if download.needs_confirmation and stream.total is not None:
-            return True  # the download ends with an error
+        download.progressed = trio.current_time()
+        stamp = None if stream.validator is None else self._stamp(stream.validator)
         # Versions of the same size can be distinguished only by their validators. If there is no
         # validator, every stream except the first must be confirmed.
-        told = stream.validator is not None and entry.validator != ""
-        if not told and (self._begun or entry.present):
-            download.needs_confirmation = True
+        can_compare = stamp is not None and entry.validator != ""
+        is_known = can_compare and entry.validator == stamp
+        is_size_right = stream.total == entry.size or (stream.total is None and is_known)
+        is_first = not (self._begun or entry.present)
         self._begun = True
-        if stream.validator is not None:
-            stamp = self._stamp(stream.validator)
-            if entry.validator and entry.validator != stamp:
+        if not is_size_right or not (can_compare or is_first):
+            await download.source.confirm()
+            if download not in self._downloads:
+                return False
+        if stream.total not in (None, entry.size):
+            raise BadAnswer(
+                f"{stream.total} bytes are announced for the {entry.size} bytes of the file"
+            )
+        if stamp is not None:
+            if entry.validator not in ("", stamp):
                 raise Changed("the content has changed on the service")
             entry.validator = stamp
         download.progressed = trio.current_time()

@@ -462,6 +462,37 @@ async def test_a_page_instead_of_the_content(cache: Cache, size: int, is_size_st
     reader.close()
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+async def test_the_content_after_a_page(cache: Cache, is_begun: bool) -> None:
+    """A page with a validator of its own does not make the content look like another version."""
+    data = content(16 * MIB)
+    source = Confirmed(data)
+    reader = cache.open(7, "r", len(data), source)
+    if is_begun:
+        await reader.read(0, 100)
+    source.data, source.ranges, source.is_size_stated = b"<html>", False, False
+    source.validator, source.wrong = "page", BadAnswer("the answer is not JSON")
+    with pytest.raises(BadAnswer, match="not JSON"):
+        await reader.read(15 * MIB, 100)
+    source.data, source.ranges, source.is_size_stated = data, True, True
+    source.validator, source.wrong = "v1", None
+    assert await reader.read(15 * MIB, 100) == data[15 * MIB :][:100]
+    assert source.opened[-1] == 15 * MIB, "the source has ranges"
+    reader.close()
+
+
+async def test_content_of_an_unknown_size_is_confirmed_once(cache: Cache) -> None:
+    """Later streams of the file are recognized by their validator, without a request."""
+    source = Confirmed(content(32 * MIB))
+    source.is_size_stated = False
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (0, 8 * MIB, 24 * MIB):
+        assert await reader.read(offset, 4096) == source.data[offset:][:4096]
+    assert len(source.opened) == 3
+    assert source.asked == 1
+    reader.close()
+
+
 async def test_two_versions_are_never_mixed(cache: Cache) -> None:
     """If a file changes during a read, the read fails; the bytes read so far stay readable."""
     source = Script(content(8 * MIB))

@@ -178,6 +178,12 @@ class CacheEntry:
             if first < end and start < last:
                 self.present.add(max(first, start), min(last, end))
 
+    def has(self, start: int, end: int) -> bool:
+        """Return True if the bytes [start, end) have been received."""
+        if self._arrived:
+            self.process_arrivals()
+        return self.present.covers(start, end)
+
     def read(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes at `offset`, or None if some bytes are not available.
 

@@ -334,7 +334,12 @@ class Fetcher:
         if engine.nursery is None:
             raise StoreError("the cache is closed")
         engine.stop_idle()
-        start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
+        start = 0
+        if self._ranged is not False:
+            aligned = gap // ALIGN * ALIGN
+            if aligned < gap:  # discards damaged bytes, with which the chunk could not be completed
+                self.entry.read(aligned, gap - aligned)
+            start = self.entry.present.reach(aligned)
         if trio.current_time() >= self._resume_at + AGAIN:
             self._broken = 0  # the last failure was long ago
         download = Download(

@@ -117,12 +117,12 @@ class EntryReader(Reader):
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
-        data = self._entry.read(offset, end - offset)
-        if data is not None:
-            self._seen(offset, end)
-            if not self._asked_from <= self._next < self._asked_until:
-                self._ask_ahead()
-        return data
+        if not self._entry.has(offset, end):
+            return None
+        self._seen(offset, end)
+        if not self._asked_from <= self._next < self._asked_until:
+            self._ask_ahead()  # before the read, because it may reuse the memory of a result
+        return self._entry.read(offset, end - offset)
 
     def _ask_ahead(self) -> None:
         """Request read-ahead, and record the range of positions that need no further request."""

@@ -130,6 +130,30 @@ async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes
         assert await fetched(cache, 2, Script(part.data)) == part.data
 
 
+async def test_a_file_of_a_killed_daemon_is_completed(tmp_path: Path, key: bytes | None) -> None:
+    """A partly cached file, which a killed daemon was completing, is completed later."""
+    source, size = Script(content(2 * MIB), piece=KIB), 2 * MIB  # writes parts of encrypted chunks
+
+    async def read_until(end: int, cache: Cache) -> Reader:
+        source.pace = lambda offset: offset != end or source.go.wait(60)
+        reader = cache.open(1, "r", size, source)
+        await reader.read(0, end)
+        (entry,) = cache.quota.entries
+        await trio.to_thread.run_sync(entry.wait_for_store)
+        return reader
+
+    async with running(tmp_path / "a", key) as cache:
+        (await read_until(100 * KIB, cache)).close()
+        source.go.clear()
+        reader = await read_until(MIB, cache)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")  # as if killed now
+        reader.close()
+    source.pace = lambda _offset: None
+    async with running(tmp_path / "b", key) as cache:
+        await cache.complete(1, "r", size, source)
+        assert await fetched(cache, 1, Offline(size)) == source.data
+
+
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
     """Programs that have the old version open read it to its end; all other programs get the new
     one."""

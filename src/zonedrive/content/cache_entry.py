@@ -242,6 +242,7 @@ class CacheEntry:
                 ahead.start, ahead.end = (start, wanted) if wanted > end else (end, end)
                 return into[: end - start]
             log.warning("cached bytes of %s are missing and are fetched again", self.path.name)
+            start, end = 0, self.size  # another program has cut the file
         self._discard(file, start // CHUNK * CHUNK, min(-(-end // CHUNK) * CHUNK, self.size))
         return None
 

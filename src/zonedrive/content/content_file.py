@@ -93,13 +93,10 @@ class ContentFile:
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Discard the bytes [start, end), so that they become zeros.
+        """Make holes of all chunks of an encrypted file that overlap [start, end).
 
-        An encrypted file discards all chunks that overlap the range.
+        A plain file is not changed, because it has no record of holes.
         """
-        with self._lock:
-            self.changes += 1
-            write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
 
     def holes(self) -> list[tuple[int, int]]:
         """Return the ranges of bytes that may never have been written.

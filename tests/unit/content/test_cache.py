@@ -552,6 +552,21 @@ async def test_a_damaged_block_is_never_zeros_after_a_crash(tmp_path: Path) -> N
         assert await fetched(cache, 1, source) == source.data
 
 
+async def test_a_cached_file_that_is_cut_while_in_use(tmp_path: Path, key: bytes | None) -> None:
+    """Another program cuts a cached file that is open here; all missing bytes are fetched again."""
+    source = Script(content(3 * MIB))
+    async with running(tmp_path, key) as cache:
+        await fetched(cache, 1, source)
+        reader = cache.open(1, "r", 3 * MIB, source)
+        (path,) = tmp_path.glob("1-*")
+        os.truncate(path, 100_000)
+        assert await reader.read(2 * MIB, 100) == source.data[2 * MIB :][:100]
+        assert await reader.read(MIB, 100) == source.data[MIB:][:100]
+        assert await read_all(reader) == source.data
+        reader.close()
+        assert await fetched(cache, 1, source) == source.data
+
+
 @pytest.mark.parametrize("damage", ["index", "files", "strangers", "truncated"])
 async def test_a_damaged_folder_is_used_anyway(
     tmp_path: Path, key: bytes | None, damage: str

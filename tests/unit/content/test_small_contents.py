@@ -291,6 +291,19 @@ async def test_reads_continue_on_a_full_disk(
     caplog.clear()
 
 
+async def test_another_database_gets_no_old_content_on_a_full_disk(tmp_path: Path) -> None:
+    """The index is emptied although the disk has no room for a log of the removal."""
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        async with running(disk / "cache", identity="one") as cache:
+            for ino in range(1, 201):
+                assert cache.put(ino, "r", small(ino, LARGEST))
+        space = os.statvfs(disk)
+        free = space.f_bavail * space.f_frsize
+        (disk / "others").write_bytes(bytes(free - 200 * KIB))
+        async with running(disk / "cache", identity="two") as cache:
+            assert not cache.inos()
+
+
 async def test_contents_that_a_full_disk_keeps_are_counted(tmp_path: Path) -> None:
     """Contents that cannot be deleted count until they are; at most one of them is lost."""
     with small_disk(tmp_path / "disk", 4 * MIB) as disk:

@@ -386,7 +386,7 @@ class CacheIndex:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
-        """Replace the index by an empty one. Unlike a deletion of rows, this needs no disk space."""
+        """Replace the index by an empty one. A deletion of all rows would need disk space."""
         self._restart(None, started=False)
 
     def close(self) -> None:

@@ -92,7 +92,10 @@ class EncryptedFile(ContentFile):
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
         with self._lock:
-            return self._chunks.manifest(self._size if size is None else size, final=final)
+            size = self._size if size is None else size
+            if self.closed and not final:
+                return self._chunks.manifest_without_floor(size)
+            return self._chunks.manifest(size, final=final)
 
     @property
     def pending(self) -> int:
@@ -395,7 +398,7 @@ class EncryptedFile(ContentFile):
 
     def _open_copy(self, path: Path) -> ContentFile:
         with self._lock:
-            manifest = self._chunks.manifest_of_copy(self._size)
+            manifest = self._chunks.manifest_without_floor(self._size)
         copy = EncryptedFile.open(path, self._account_key, manifest)
         try:
             copy._chunks.begin_writing(copy._size)  # in a thread, not at the first write

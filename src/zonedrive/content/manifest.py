@@ -264,11 +264,12 @@ class Chunks:
         own = 0 if self._nonces is None else self._nonces.upcoming
         return self._encoded(size, 0 if final else own or self._floor)
 
-    def manifest_of_copy(self, size: int) -> bytes:
-        """Return the manifest for a copy of the file with `size` bytes.
+    def manifest_without_floor(self, size: int) -> bytes:
+        """Return the manifest of a closed file, or of a copy, truncated to `size` bytes.
 
         The result is b"" if the file was opened without a manifest. Unlike the result of
-        `manifest`, it does not accept later writes to the original file.
+        `manifest`, it does not accept later writes through this object. The next writer therefore
+        need not look for such writes in all chunks; see `begin_writing`.
         """
         return self._encoded(size, self._floor)
 

@@ -325,8 +325,10 @@ def test_a_copy_that_cannot_be_read_is_closed(
     """A failed copy of an encrypted file leaves no open descriptor."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * CHUNK)
+    file.flush()
+    manifest = file.manifest()  # of a file to which a killed process may have written more
     file.close()
-    file = open_file(tmp_path / "file", KEY, file.manifest())
+    file = open_file(tmp_path / "file", KEY, manifest)
 
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "input/output error")

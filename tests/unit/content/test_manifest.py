@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest, Nonces, Writes
-from zonedrive.content.slots import CHUNK, SLOT, slot_offset
+from zonedrive.content.slots import CHUNK, SLOT, Slots, slot_offset
 from zonedrive.errors import Damaged
 
 KEY = bytes(range(32))
@@ -110,6 +110,23 @@ def test_former_bytes_are_damaged(tmp_path: Path) -> None:
     with pytest.raises(Damaged):
         mixed_file.pread(0, 2 * CHUNK)
     mixed_file.close()
+
+
+def test_a_closed_file_is_not_searched_for_later_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first write to a large file, under its lock, does not read the heads of all chunks."""
+    file = create_file(tmp_path / "file", KEY)
+    file.pwrite(0, b"1" * SIZE)
+    file.close()
+    monkeypatch.setattr(Slots, "nonce", lambda *_: pytest.fail("a chunk was read"))
+    for number in range(2):
+        file = open_file(tmp_path / "file", KEY, file.manifest())
+        file.pwrite(SIZE + number, b"2")
+        file.close()
+    file = open_file(tmp_path / "file", KEY, file.manifest())
+    assert file.pread(0, SIZE + 3) == b"1" * SIZE + b"22"
+    file.close()
 
 
 def test_a_hole_stays_a_hole(tmp_path: Path) -> None:

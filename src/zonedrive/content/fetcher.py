@@ -347,7 +347,7 @@ class Fetcher:
             self.entry,
             start,
             goal,
-            bounded=bounded,
+            bounded=bounded and self._ranged is not False,
             opened=self._opened,
             advanced=self._advanced,
         )

@@ -240,6 +240,22 @@ async def test_reads_at_the_end_of_a_download_without_ranges(
     reader.close()
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
+async def test_a_source_without_ranges_gets_no_more_of_them(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that refuses ranges is not asked for one again while the file is open."""
+    monkeypatch.setattr(Download, "extend", lambda _self, _limit: False)  # each is just ending
+    source = Script(content(12 * MIB))
+    source.ranges = False
+    reader = cache.open(7, "r", len(source.data), source)
+    for offset in (0, 5 * MIB, 11 * MIB):
+        assert await reader.read(offset, 4096) == source.data[offset:][:4096]
+    assert [bool(offset) for offset in source.opened] == [False, True, False]
+    assert len(source.ends) == 2
+    reader.close()
+
+
 async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
     """A download that is interrupted repeatedly continues at the same place without an error."""
     source = Script(content(4 * MIB))

@@ -89,9 +89,10 @@ class Cache:
         self._prepared_at = -EXPECT_S
         self._gathering = False
         self._disk_failed = False
-        self._facts: dict[str, str] = {}
+        self._boot = _BOOT.read_text().strip()
+        self._given = range(0)  # inode numbers that may be given again; see `drop_between`
         self._adding: set[str] = set()  # names of files that will have a row
-        self._index = CacheIndex(directory / NAME, key, self._rows_lost)
+        self._index = CacheIndex(directory / NAME, key, self._check, self._rows_lost)
         self.quota = Quota(directory, limit, self._index)
         self.allow = self.quota.allow
         self._small = SmallContents(self._index, self.quota, key)
@@ -105,7 +106,6 @@ class Cache:
         have damaged.
         """
         self._index.open()
-        self._check()
         return self
 
     def stamp(self, text: str) -> str:
@@ -139,6 +139,8 @@ class Cache:
         """
         for ino in self._index.inos(first, end):
             self.drop(ino)
+        if not self._index.is_open:
+            self._given = range(first, end)
 
     def is_complete(self, ino: int, revision: str) -> bool:
         """Return True if the revision's whole content is on the disk or waits to be written."""
@@ -565,32 +567,39 @@ class Cache:
     # -- the folder
 
     def _check(self) -> None:
-        """Remove files without index rows and index rows without files; then set the disk usage.
+        """Make the files and the rows of an index that was just opened consistent.
 
         First clear the index if it belongs to another identity or key, or if a power cut may have
-        damaged unencrypted files.
+        damaged unencrypted files. Then remove files without rows and rows without files, and set
+        the disk usage. If a disk error has delayed the opening, also remove the rows of inodes that
+        are in use or new by now.
         """
-        identity, boot = self._identity, _BOOT.read_text().strip()
+        identity, boot = self._identity, self._boot
         clean = self._index.fact("clean") == "1"
         # After a power cut, unencrypted files may have holes that nothing would detect.
         is_lost = not clean and self._key is None and self._index.fact("boot") != boot
         if is_lost or self._index.fact("identity") != identity:
             self._index.clear()
+        if not self._index.is_open:
+            return
+        active = {entry.path.name for entry in self.quota.entries}
+        newer = {entry.ino for entry in self.quota.entries}.union(self._small.inos())
+        given, self._given = self._given, range(0)
         rows = self._index.all_rows()
-        files = [row for row in rows if not row.in_index]
-        there = self._sweep({row.name for row in files})
-        self._index.delete(row.name for row in files if row.name not in there)
-        rows = [row for row in rows if row.in_index or row.name in there]
+        kept = [
+            row for row in rows if row.name in active or not (row.ino in newer or row.ino in given)
+        ]
+        there = self._sweep(active | self._adding | {row.name for row in kept})
+        kept = [row for row in kept if row.in_index or row.name in there]
+        names = {row.name for row in kept}
+        self._index.delete(row.name for row in rows if row.name not in names)
+        kept = [row for row in kept if row.name not in active]
         if not clean:
-            for row in rows:
+            for row in kept:
                 self._measure(row)
-        self.quota.idle = sum(row.taken for row in rows)
-        self._facts = {"identity": identity, "boot": boot, "clean": "0"}
-        self._write_facts()
-
-    def _write_facts(self) -> None:
-        """Store the identity, the boot id and the clean flag, which the next start checks."""
-        for name, value in self._facts.items():
+        self.quota.idle = sum(row.taken for row in kept)
+        # The next start checks these facts.
+        for name, value in (("identity", identity), ("boot", boot), ("clean", "0")):
             self._index.set_fact(name, value)
 
     def _measure(self, row: Row) -> None:
@@ -606,22 +615,24 @@ class Cache:
             self._index.put(row)
 
     def _sweep(self, known: set[str]) -> set[str]:
-        """Remove cache files with names not in `known`; return the names of all files found."""
+        """Remove cache files with names not in `known`; return the names of all files found.
+
+        Return `known` if the folder cannot be read.
+        """
         try:
             names = {path.name for path in self._directory.iterdir()}
         except OSError:
-            return set()
+            return known
         unknown = [name for name in names - known if _NAME.fullmatch(name)]
         remove(self._directory / name for name in unknown)
         return names
 
     def _rows_lost(self) -> None:
-        """Remove files whose index rows were lost; restore the disk usage and the metadata."""
+        """Remove files whose index rows were lost, and restore the disk usage."""
         rows = self._index.all_rows()
         active = {entry.path.name for entry in self.quota.entries}
         self.quota.idle = sum(row.taken for row in rows if row.name not in active)
         self._sweep(active | self._adding | {row.name for row in rows})
-        self._write_facts()
 
 
 def _row(entry: CacheEntry) -> Row:

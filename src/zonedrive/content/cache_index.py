@@ -120,15 +120,23 @@ FIRST = (-1, "")  # before the (used_ns, name) of all rows
 class CacheIndex:
     """Cache index in a SQLite file that may disappear or be damaged at any time."""
 
-    def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
-        """Prepare to use the file at `path`; `lost` is called after rows have been lost.
+    def __init__(
+        self,
+        path: Path,
+        key: bytes | None,
+        opened: Callable[[], None] = lambda: None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare to use the file at `path`.
 
-        `key` is the account's key. Rows that were stored under another key count as damaged.
+        `opened` is called each time the file was opened or created, and `lost` after damaged rows
+        were deleted. `key` is the account's key. Rows that were stored under another key count as
+        damaged.
         """
         self.path = path
         given = key or b""
         self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
-        self._lost = lost
+        self._opened, self._lost = opened, lost
         self._db: Database | None = None
         self.epoch = 0  # number of restarts of the index; rows of earlier epochs are invalid
         self._inode = 0
@@ -147,16 +155,17 @@ class CacheIndex:
         return self._db is not None
 
     def open(self) -> None:
-        """Open or create the index; after a disk error, work without an index."""
+        """Open or create the index and call `opened`; after a disk error, work without an index.
+
+        Without an index, a later call of any method tries again after AGAIN_S seconds.
+        """
+        self._tried_s = time.monotonic()
         try:
             self._connect()
-        except OSError as wrong:
-            self._complain(wrong)
-        except StoreError as wrong:
-            if _is_damage(wrong.__cause__):
-                self._restart(wrong, started=False)
-            else:
-                self._complain(wrong)
+        except (OSError, StoreError) as wrong:
+            self._failed(wrong)
+        else:
+            self._opened()
 
     def _connect(self) -> None:
         """Open the SQLite file, and create it if needed. Raises OSError and StoreError."""
@@ -171,13 +180,27 @@ class CacheIndex:
         self._db = db
         self._inode = self.path.stat().st_ino
 
-    def _restart(self, why: Exception | None, *, started: bool = True) -> None:
-        """Replace the index by an empty one; after a disk error, work without an index.
+    @property
+    def is_open(self) -> bool:
+        """True if there is an index, False after a disk error."""
+        return self._db is not None
 
-        `why` is the error to log, or None. `lost` is called unless `started` is False.
+    def _restart(self, why: Exception | None) -> None:
+        """Replace the index by an empty one and call `opened`.
+
+        `why` is the error to log, or None.
         """
         if why is not None:
             log.warning("the cache index is damaged and is created again (%s)", why)
+        self.clear()
+        if self.is_open:
+            self._opened()
+
+    def clear(self) -> None:
+        """Replace the index by an empty one; after a disk error, work without an index.
+
+        A deletion of all rows would need disk space.
+        """
         self.close()
         self._tried_s = time.monotonic()
         self.epoch += 1
@@ -187,13 +210,11 @@ class CacheIndex:
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
             self._connect()
         except (StoreError, OSError) as wrong:
-            self._db = None
             self._complain(wrong)
-        if started:
-            self._lost()
 
     def _failed(self, wrong: Exception) -> None:
-        if _is_damage(wrong if isinstance(wrong, sqlite3.Error) else wrong.__cause__):
+        cause = wrong.__cause__ if isinstance(wrong, StoreError) else wrong
+        if not isinstance(wrong, OSError) and _is_damage(cause):
             self._restart(wrong)
         else:
             self._complain(wrong)
@@ -203,7 +224,13 @@ class CacheIndex:
             log.warning("the cache index cannot be written (%s); reads continue uncached", wrong)
         self._complained = True
 
+    def _open_again(self) -> None:
+        """Open the index if that has failed, and AGAIN_S seconds have passed since."""
+        if self._db is None and time.monotonic() >= self._tried_s + AGAIN_S:
+            self.open()
+
     def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        self._open_again()
         if self._db is None:
             return []
         try:
@@ -216,9 +243,9 @@ class CacheIndex:
         return self._change(lambda db: db.execute(sql, values))
 
     def _change(self, change: Callable[[Database], object]) -> bool:
-        late = time.monotonic() >= self._tried_s + AGAIN_S
-        if late if self._db is None else not self._is_at_path():
-            self._restart(None)  # the folder was emptied, or it is usable again
+        self._open_again()
+        if self._db is not None and not self._is_at_path():
+            self._restart(None)  # the folder was emptied
         if self._db is None:
             return False
         try:
@@ -384,10 +411,6 @@ class CacheIndex:
     def set_fact(self, name: str, value: str) -> None:
         """Store a metadata value of the cache under `name`."""
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    def clear(self) -> None:
-        """Replace the index by an empty one. A deletion of all rows would need disk space."""
-        self._restart(None, started=False)
 
     def close(self) -> None:
         """Close the SQLite file; later calls of other methods change nothing and find no rows."""

@@ -658,12 +658,12 @@ async def test_forged_rows_are_rejected(tmp_path: Path) -> None:
     source = Script(content(2 * MIB))
     async with running(tmp_path, KEY) as cache:
         await fetched(cache, 1, source)
-    index = CacheIndex(tmp_path / "index.db", KEY, lambda: None)
+    index = CacheIndex(tmp_path / "index.db", KEY)
     index.open()
     (row,) = index.all_rows()
     index.close()
     for forger in (None, bytes(32)):
-        index = CacheIndex(tmp_path / "index.db", forger, lambda: None)
+        index = CacheIndex(tmp_path / "index.db", forger)
         index.open()
         assert index.put(row)
         index.close()
@@ -714,6 +714,39 @@ async def test_caching_resumes_after_an_obstacle_is_removed(
             while not await can_be_read_offline(cache, 2, source.data):
                 assert await fetched(cache, 2, source) == source.data
         await counted(cache, folder)
+
+
+async def test_an_index_that_cannot_be_opened_at_first(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start on a full disk keeps the cached files, which are used when the disk has room."""
+    monkeypatch.setattr("zonedrive.content.cache_index.AGAIN_S", 0.0)
+    sources = {ino: Script(content(MIB, ino)) for ino in (1, 2, 3)}
+    with small_disk(tmp_path / "disk", 16 * MIB) as disk:
+        folder = disk / "cache"
+        async with running(folder, key) as cache:
+            for ino, source in sources.items():
+                await fetched(cache, ino, source)
+            cache.put(4, "r", b"former")
+        fill(disk)
+        async with running(folder, key) as cache:
+            assert not cache.inos()
+            assert await fetched(cache, 1, sources[1]) == sources[1].data
+            cache.drop_between(3, 1000)  # the database has lost these numbers, and gives them again
+            (disk / "others").unlink()
+            reader = cache.open(2, "new", MIB, Script(content(MIB, 5)))
+            await reader.read(0, MIB)
+            sources[3] = Script(content(MIB, 6))
+            assert await fetched(cache, 3, sources[3]) == sources[3].data
+            assert not cache.is_complete(2, "r")
+            assert not cache.is_complete(4, "r")
+            for ino in (1, 3):
+                assert await fetched(cache, ino, Offline(MIB)) == sources[ino].data
+            reader.close()
+            await counted(cache, folder)
+        async with running(folder, key) as cache:
+            assert set(cache.inos()) == {1, 2, 3}
+            await counted(cache, folder)
 
 
 async def can_be_read_offline(cache: Cache, ino: int, data: bytes) -> bool:
@@ -813,7 +846,7 @@ async def test_the_holes_of_a_file_of_version_0_1_0_are_missing(tmp_path: Path) 
         file.truncate(MIB)
         file.close()
         await cache.add_file(tmp_path / "7-1.sealed", 7, "r", MIB, file.manifest())
-    index = CacheIndex(folder / "index.db", KEY, lambda: None)
+    index = CacheIndex(folder / "index.db", KEY)
     index.open()
     (row,) = index.rows_of(7)
     row.ranges = b""

@@ -57,7 +57,8 @@ class Row(msgspec.Struct, eq=False):
 
     def describes_same_bytes(self, other: "Row") -> bool:
         """Return True if `other` describes the same bytes of the same file."""
-        return (self.name, self.ranges, self.manifest) == (other.name, other.ranges, other.manifest)
+        same_file = (self.name, self.manifest) == (other.name, other.manifest)
+        return same_file and list(self.present()) == list(other.present())
 
     @property
     def in_index(self) -> bool:

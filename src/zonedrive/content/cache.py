@@ -191,7 +191,7 @@ class Cache:
         without room, else the number of the disk error.
         """
         with closing(self.open(ino, revision, size, source)) as reader:
-            await reader.fill()
+            await reader.fill(again=True)
             if not reader.kept:
                 raise OSError(reader.failure, os.strerror(reader.failure))
 

@@ -151,6 +151,16 @@ class CacheEntry:
         if file is not None and not file.closed:
             self.held += file.allocated + file.pending
 
+    def try_disk_again(self) -> None:
+        """Store bytes again after an error; forget those in memory that could not be stored.
+
+        The forgotten bytes are fetched again.
+        """
+        self.process_arrivals()
+        while self.recent.kept_bytes:
+            self.recent.drop_oldest()
+        self._disk, self.streaming = True, False
+
     def without_disk(self, error: OSError) -> None:
         """Report a disk error, and stop storing bytes on the disk."""
         self._store.failed(error)

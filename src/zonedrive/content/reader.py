@@ -21,6 +21,7 @@ EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fet
 STEP = 4 << 20  # bytes after which a reader with the largest window requests more
 SLACK = 1 << 20  # bytes; the kernel may reorder the reads of a sequential reader by this much
 FILL_STEP = 8 << 20
+_FILLS = 3  # attempts to store bytes that could not be stored before
 _TRIES = 16  # attempts of a read: bytes in memory may be dropped before the reader runs
 
 
@@ -69,11 +70,12 @@ class Reader:
         """
         return self._data[offset : offset + length]
 
-    async def fill(self) -> None:
+    async def fill(self, *, again: bool = False) -> None:
         """Fetch all missing bytes, and wait until all bytes are stored.
 
         If the disk cannot store the bytes, the call returns early without an error, and `kept` is
-        False. Raises the errors of `read`.
+        False. With `again`, bytes that could not be stored before are fetched again. Raises the
+        errors of `read`.
         """
 
     def close(self) -> None:
@@ -148,7 +150,16 @@ class EntryReader(Reader):
                 return data
         raise StoreError("too many programs read this uncached file at once")
 
-    async def fill(self) -> None:
+    async def fill(self, *, again: bool = False) -> None:
+        # A download that is running may refuse one more chunk after the disk has room again.
+        for _ in range(_FILLS if again and self._entry.streaming else 1):
+            if again and self._entry.streaming:
+                self._entry.try_disk_again()
+            await self._fill()
+            if not self._entry.streaming:
+                return
+
+    async def _fill(self) -> None:
         position = 0
         while position < self.size:
             end = min(position + FILL_STEP, self.size)

@@ -317,6 +317,35 @@ async def test_a_file_that_cannot_be_stored(tmp_path: Path) -> None:
                 assert refused.value.errno == expected
 
 
+@pytest.mark.parametrize("obstacle", ["room", "error"])
+async def test_an_open_file_is_stored_when_the_disk_has_room_again(
+    tmp_path: Path, key: bytes | None, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was open while its bytes could not be stored can be pinned before its close."""
+    source = Script(content(4 * MIB))
+    async with running(tmp_path / "cache", key) as cache:
+        reader = cache.open(1, "r", len(source.data), source)
+        with monkeypatch.context() as patch:
+            if obstacle == "room":
+                limit(cache, 0)
+            else:
+                patch.setattr("zonedrive.content.cache_entry.create_file", no_room)
+            await reader.read(0, MIB)
+            with pytest.raises(OSError, match="space"):
+                await cache.complete(1, "r", len(source.data), source)
+        limit(cache, 1 << 30)
+        await cache.complete(1, "r", len(source.data), source)
+        assert cache.is_complete(1, "r")
+        assert await read_all(reader) == source.data
+        reader.close()
+        assert await fetched(cache, 1, Offline(4 * MIB)) == source.data
+
+
+def no_room(*_: object) -> None:
+    """Fail as the creation of a file on a full disk does."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 async def test_the_limit_holds_after_evictions_on_a_full_disk(
     tmp_path: Path, key: bytes | None
 ) -> None:

@@ -18,7 +18,7 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.errors import Damaged, ZonedriveError
+from zonedrive.errors import Damaged, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
 from zonedrive.logon.account_profile import account_profile
@@ -112,6 +112,12 @@ def open_state(
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
         raise unreadable(paths, settings) from wrong
+    if not paths.outgoing.exists() and inodes.rows.with_bytes():
+        database.close()
+        raise StoreError(
+            f"the folder {paths.outgoing} with the files to upload is missing",
+            remedy="put it back; if it is lost, create an empty folder there",
+        )
     supervisor = Supervisor()
     state = LocalState(
         database=database,

@@ -150,11 +150,6 @@ class CacheIndex:
         self._complained = False
         self._tried_s = time.monotonic()
 
-    @property
-    def is_open(self) -> bool:
-        """True unless the index could not be created because of a disk error."""
-        return self._db is not None
-
     def open(self) -> None:
         """Open or create the index and call `opened`; after a disk error, work without an index.
 

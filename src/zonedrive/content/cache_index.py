@@ -72,6 +72,12 @@ def name_in_index(ino: int) -> str:
 
 
 def _create(db: sqlite3.Connection) -> None:
+    """Create the tables of the fourth schema; delete those of version 0.1.0, which had the second.
+
+    Its rows have no hashes, so its cache cannot be checked, and the cache starts empty.
+    """
+    db.execute("DROP TABLE IF EXISTS entries")
+    db.execute("DROP TABLE IF EXISTS facts")
     db.execute(
         """CREATE TABLE entries (
             ino       INTEGER NOT NULL,  -- inode the content belongs to
@@ -103,11 +109,11 @@ def _create(db: sqlite3.Connection) -> None:
     )
 
 
-def _unreleased(_db: sqlite3.Connection) -> None:
-    """Do nothing: the schemas 1 to 3 were never released."""
+def _nothing(_db: sqlite3.Connection) -> None:
+    """Do nothing: the schemas 1 to 3 are not created any more."""
 
 
-_SCHEMAS = (_unreleased, _unreleased, _unreleased, _create)
+_SCHEMAS = (_nothing, _nothing, _nothing, _create)
 _FIELDS = Row.__struct_fields__
 _COLUMNS = ", ".join((*_FIELDS, "hash"))
 _PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES (?{', ?' * len(_FIELDS)})"  # noqa: S608

@@ -11,7 +11,7 @@ was removed or moved locally.
 import logging
 from collections.abc import Sequence
 
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.errors import Changed, NotFound, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
@@ -43,8 +43,8 @@ class MovedFiles:
             try:
                 found = await self._service.entry(inode.zone, inode.entry_id)
                 await self.follow(inode, found, place)
-            except NotFound:
-                continue  # deleted: the upload decides about the edit
+            except (NotFound, Changed):
+                continue  # deleted, or another inode has the entry now: the upload decides
             except ZonedriveError as wrong:
                 log.info("inode %d: its place on the service is unknown: %s", inode.ino, wrong)
                 return

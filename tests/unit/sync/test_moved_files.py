@@ -47,13 +47,13 @@ class Slow:
         return entry(self.name)
 
 
-def edited(state: LocalState) -> Inode:
+def edited(state: LocalState, name: str = "a", remote_id: str = "f") -> Inode:
     """Return a file of the service with local content that is not sent."""
-    zone = zone_of(state)
+    zone = state.inodes.by_remote("z", "root") or zone_of(state)
     with state.transaction():
         inode = state.inodes.add(
-            zone.ino, "a", Kind.FILE, zone="z", remote_id="f", remote_parent="root",
-            remote_name="a", revision=Revision("1"), size=1,
+            zone.ino, name, Kind.FILE, zone="z", remote_id=remote_id, remote_parent="root",
+            remote_name=name, revision=Revision("1"), size=1,
         )  # fmt: skip
         state.intents.content(inode.ino, 1, 1, base=inode.revision, held=False, due_ns=1 << 62)
     return inode
@@ -129,3 +129,24 @@ async def test_only_a_file_at_another_place_is_moved(state: LocalState, name: st
     files = MovedFiles(state, cast(Service, Slow(name, lambda: None)))
     await files.follow(inode, entry(name), files.place(inode))
     assert inode.name == name
+
+
+async def test_a_file_that_loses_its_entry_meanwhile_does_not_stop_others(
+    state: LocalState,
+) -> None:
+    """The files are looked up one after another; the ones after it still follow."""
+    files = {each.ino: each for each in (edited(state, name, f"id of {name}") for name in "abc")}
+    folder = state.inodes.get(files[min(files)].parent)
+    first, lost, last = (files[ino] for ino, _ in state.inodes.rows.among(folder.ino, files))
+    former = lost.name
+
+    class Losing:
+        async def entry(self, _zone: str, remote_id: str) -> Entry:
+            with state.transaction():
+                state.inodes.update(lost, remote_id=None)
+            return entry(f"new {remote_id}")
+
+    await MovedFiles(state, cast(Service, Losing())).all_missing(folder, [])
+    assert first.name.startswith("new ")
+    assert lost.name == former
+    assert last.name.startswith("new ")

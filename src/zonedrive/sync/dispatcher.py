@@ -233,8 +233,7 @@ class Dispatcher:
             yield
         finally:
             self._preferred = [each for each in self._preferred if each is not inos]
-            if not self._preferred:
-                self._chosen.clear()
+            self._chosen &= set[int]().union(*self._preferred)  # `_look` adds the others again
             self._queue.clear()  # during a pause, the queue has only these steps
             self.wake()
 

@@ -6,6 +6,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -722,6 +723,36 @@ async def test_each_caller_keeps_its_files_in_front(journal: IntentTable) -> Non
         assert dispatcher.is_held_back(2)
         await trio.testing.wait_all_tasks_blocked()
         assert sorted(carrier.carried) == [2, 3]
+
+
+async def test_a_caller_that_ends_leaves_nothing_to_the_others(journal: IntentTable) -> None:
+    """Its file is held back again, and a later caller gets an attempt, while another caller waits.
+
+    A program that saves the file then gets the error of the pause instead of waiting.
+    """
+    carrier, switch = StepExecutor(journal), PauseSwitch()
+    carrier.gates[2] = trio.Event()
+    carrier.errors[3] = [Forbidden("no", status=403) for _ in range(9)]
+    switch.begin()
+    write(journal, 2, 3)
+
+    def attempts() -> int:
+        intent = journal.get(3)
+        assert intent is not None
+        return intent.attempts
+
+    async with running(carrier, switch=switch) as dispatcher:
+        with dispatcher.preferred({2}):
+            for _ in range(2):
+                before = attempts()
+                with dispatcher.preferred({3}):
+                    await dispatcher.wait_until(partial(lambda n: attempts() > n, before))
+                await trio.testing.wait_all_tasks_blocked()
+                assert dispatcher.is_held_back(3)
+                assert dispatcher.running == {2}
+                assert dispatcher.is_quiet()
+            carrier.gates[2].set()
+            await dispatcher.wait_until(lambda: len(journal) == 1)
 
 
 async def test_a_caller_gets_one_more_attempt_and_no_endless_ones(journal: IntentTable) -> None:

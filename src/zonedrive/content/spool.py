@@ -253,14 +253,16 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a hard link to a generation's file for the inode `other`; copy the manifest.
+        """Create a hard link to a generation's file for the new inode `other`; copy the manifest.
 
-        Call this in a transaction. Raises OSError.
+        The link may exist: a process was then killed before the commit, and `other` has the number
+        of the new inode of that time. Call this in a transaction. Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either
             self._record(other, generation, self.manifest(ino, generation))
-        os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
+        with contextlib.suppress(FileExistsError):
+            os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
     def accept(self, ino: int, generation: int) -> bool:
         """Store an empty manifest for a file whose record is lost, so that it can be opened.

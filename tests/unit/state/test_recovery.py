@@ -102,6 +102,19 @@ class Killed(BaseException):
     """Kill at a place of the recovery."""
 
 
+def recover_until(place: Place, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start a recovery that is killed at a place."""
+
+    def die(place: Place) -> None:
+        raise Killed
+
+    monkeypatch.setattr(failpoint, "_die", die)
+    failpoint.arm({failpoint.VARIABLE: place})
+    with pytest.raises(Killed):
+        recover(disk.start())
+    failpoint.arm({})
+
+
 @pytest.mark.parametrize("place", [None, Place.LOST_LINKED, Place.LOST_FOUND])
 def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(
     disk: Disk, place: Place | None, monkeypatch: pytest.MonkeyPatch
@@ -122,15 +135,7 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(
         state.intents.content(inode.ino, lost, 4, base=None, held=False, due_ns=1 << 62)
     state.spool.delete(inode.ino, lost)
     if place is not None:
-
-        def die(place: Place) -> None:
-            raise Killed
-
-        monkeypatch.setattr(failpoint, "_die", die)
-        failpoint.arm({failpoint.VARIABLE: place})
-        with pytest.raises(Killed):
-            recover(disk.start())
-        failpoint.arm({})
+        recover_until(place, disk, monkeypatch)
     again = disk.start()
     recover(again)
     assert again.requests.all() == []
@@ -142,6 +147,24 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(
     assert rescued is not None
     assert read(again, rescued.ino) == b"sent"
     assert again.spool.stored() == [(rescued.ino, rescued.generation)]
+
+
+@pytest.mark.parametrize("place", [Place.LOST_LINKED, Place.LOST_FOUND])
+def test_a_kill_does_not_keep_bytes_of_a_missing_inode_from_lost_found(
+    disk: Disk, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start repeats the work: the second link may exist, but the new inode does not."""
+    state = disk.start()
+    inode = saved(state, "a", b"content")
+    state.database.execute("DELETE FROM inodes WHERE ino = ?", (inode.ino,))
+    recover_until(place, disk, monkeypatch)
+    again = disk.start()
+    recover(again)
+    folder = again.inodes.child(ROOT, LOST_FOUND)
+    assert folder is not None
+    (found,) = again.inodes.inodes_in(folder.ino)
+    assert read(again, found.ino) == b"content"
+    assert again.spool.stored() == [(found.ino, found.generation)]
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])

@@ -361,11 +361,14 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:
     """Add a chain of nested remote folders to the tree; return the innermost one.
 
-    The first of `entries` is in `top`, and each other entry is in the entry before it.
+    The first of `entries` is in `top`, and each other entry is in the entry before it. If one of
+    the folders was removed locally, return that folder.
     """
     folder = top
     with state.transaction():
         for entry in entries:
+            if folder.parent == NOWHERE:
+                break
             present = state.inodes.by_remote(top.zone, entry.id)
             if present is None:
                 name = local_name(entry.name, entry.id, state.inodes.children(folder.ino))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from tests.unit.state.disk import Disk, zone_of
@@ -129,6 +130,30 @@ async def test_only_a_file_at_another_place_is_moved(state: LocalState, name: st
     files = MovedFiles(state, cast(Service, Slow(name, lambda: None)))
     await files.follow(inode, entry(name), files.place(inode))
     assert inode.name == name
+
+
+async def test_a_folder_that_is_removed_meanwhile_is_not_restored(state: LocalState) -> None:
+    """The file stays, and so does the listing of its folder."""
+    inode = edited(state)
+    folder = state.inodes.get(inode.parent)
+
+    class Removing:
+        async def entry(self, _zone: str, remote_id: str) -> Entry:
+            parents = {"f": "inner", "inner": "outer", "outer": "root"}
+            if remote_id == "outer":  # meanwhile it is listed, and removed here
+                with state.transaction():
+                    outer = state.inodes.add(
+                        folder.ino, "outer", Kind.FOLDER, zone="z", remote_id="outer"
+                    )
+                local_operations.remove(state, outer)
+            return msgspec.structs.replace(
+                entry(remote_id), id=remote_id, parent_id=parents[remote_id],
+                folder=remote_id != "f",
+            )  # fmt: skip
+
+    await MovedFiles(state, cast(Service, Removing())).all_missing(folder, [])
+    assert inode.parent == folder.ino
+    assert state.inodes.by_remote("z", "inner") is None
 
 
 async def test_a_file_that_loses_its_entry_meanwhile_does_not_stop_others(

@@ -148,6 +148,11 @@ class Database:
         (number,) = self._connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}"
 
+    @property
+    def is_read_only(self) -> bool:
+        """True if the file was opened with `read`."""
+        return bool(self._connection.execute("PRAGMA query_only").fetchone()[0])
+
     def renew_identity(self) -> None:
         """Give this file another identifier."""
         self.execute(_new_identity())

@@ -490,12 +490,13 @@ class Inodes:
         """Return the cached object of an inode that was just read from the table.
 
         If the row is damaged, mark the inode's folder as not listed, so that the next listing
-        restores the row. Raises Damaged if the folder does not exist on the service.
+        restores the row. Raises Damaged if the folder does not exist on the service, or if the
+        database is read-only.
         """
         inode = self._cache.adopt(stored)
         if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
             folder = self.find(inode.parent)
-            if folder is None or folder.is_new:
+            if folder is None or folder.is_new or self._database.is_read_only:
                 raise Damaged(f"the row of inode {inode.ino} is damaged")
             with self.transaction():
                 self.rows.reset_seen(inode.ino)

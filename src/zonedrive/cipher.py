@@ -55,7 +55,7 @@ class Sealed:
         """Return the decrypted bytes. Raises Damaged if `sealed` or `context` was changed."""
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
-        except (InvalidTag, ValueError) as wrong:
+        except (InvalidTag, ValueError, TypeError) as wrong:  # TypeError: not even bytes
             raise Damaged("stored bytes fail their check") from wrong
 
     def mark(self, plain: bytes) -> int:

@@ -315,15 +315,16 @@ def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) 
         assert set(tree.children(zone.ino)) == {"a.txt"}
 
 
+@pytest.mark.parametrize("value", [b"\0", "text", 5])
 def test_a_damaged_copy_is_listed_again_under_its_number(
-    database: Database, reopened: Opener
+    database: Database, reopened: Opener, value: object
 ) -> None:
     """A damaged row of a copy is lost, and its folder is listed again under the same number."""
     tree = Inodes.open(database, Sealed(key := new_key()))
     zone, file = planted(tree)
     with tree.transaction():
         tree.update(zone, listed=True)
-    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (file.ino,))
+    database.execute("UPDATE inodes SET sealed = ? WHERE ino = ?", (value, file.ino))
     again = reopened(Sealed(key))
     assert dict(again.children(zone.ino)) == {}
     assert not again.get(zone.ino).listed

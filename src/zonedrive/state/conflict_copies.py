@@ -8,9 +8,10 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Conflict
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import CONFLICT_MARK, fits, is_aside, safe, with_mark
+from zonedrive.state.names import CONFLICT_MARK, MAX_BYTES, cut, fits, is_aside, safe, with_mark
 
 UNKNOWN = "?"  # author of a replaced version that the service does not name
+LONGEST_USER = 100  # bytes of the user id in a name, so that the rest has room
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
@@ -29,7 +30,8 @@ def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
     A temporary name, or another name of a conflict copy, does not end the conflict. Call within a
     transaction.
     """
-    if name != inode.remote_name and not (is_aside(name) or CONFLICT_MARK.search(name)):
+    is_copy = CONFLICT_MARK.search(name[:MAX_BYTES])  # a long name would take minutes
+    if name != inode.remote_name and not (is_aside(name) or is_copy):
         state.intents.conflicts.drop(inode.ino)
 
 
@@ -39,7 +41,8 @@ def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str
     The name is free in the folder `parent`, by default that of the inode.
     """
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
-    mark = f" (conflict, {state.user} on {plain(socket.gethostname())}, {when})".replace("/", "_")
+    user, host = cut(state.user, LONGEST_USER), plain(socket.gethostname())
+    mark = f" (conflict, {user} on {host}, {when})".replace("/", "_")
     original = safe(state.remote_name(inode))  # the local name may have a hash suffix
     taken = state.inodes.children(inode.parent if parent is None else parent)
     name, number = with_mark(original, mark), 1

@@ -196,17 +196,17 @@ def with_mark(name: str, mark: str) -> str:
     if not stem or len(extension.encode()) > 20:
         stem, dot, extension = name, "", ""
     room = MAX_BYTES - len(f"{mark}{dot}{extension}".encode())
-    return f"{_cut(stem, room)}{mark}{dot}{extension}"
+    return f"{cut(stem, room)}{mark}{dot}{extension}"
 
 
-def _cut(text: str, size: int) -> str:
+def cut(text: str, size: int) -> str:
     """Return the longest prefix of `text` that takes at most `size` bytes of UTF-8."""
     return text.encode()[:size].decode("utf-8", "ignore")
 
 
 # A user name may contain parentheses.
 CONFLICT_MARK = re.compile(r" \(conflict, (?:.*? \d{4}-\d\d-\d\d \d\d-\d\d-\d\d|.*?)\)(?: \d+)?")
-_MOST_LOST = 3  # bytes; `_cut` removes at most these more than necessary, the rest of a character
+_MOST_LOST = 3  # bytes; `cut` removes at most these more than necessary, the rest of a character
 
 
 def name_of_original(name: str) -> str | None:

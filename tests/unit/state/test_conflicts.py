@@ -10,6 +10,7 @@ from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import conflict_copies, conflicts
 from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import CONFLICT_MARK, fits
 from zonedrive.state.status import state_of
 
 THEIRS = Entry(
@@ -95,6 +96,28 @@ def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalSt
 )
 def test_a_name_of_a_conflict_copy(name: str, original: str, *, is_copy: bool) -> None:
     assert conflict_copies.is_copy_name(name, original) == is_copy
+
+
+@pytest.mark.parametrize("user", ["u" * 300, "é" * 120])
+def test_the_name_of_a_copy_fits_for_a_long_user_id(state: LocalState, user: str) -> None:
+    """The kernel allows 255 bytes."""
+    state.user = user
+    name = conflict_copies.copy_name(state, saved(state, "name" * 60 + ".document", b""))
+    assert name.startswith("name")
+    assert name.endswith(".document")
+    assert fits(name)
+    assert CONFLICT_MARK.search(name)
+
+
+def test_a_long_name_of_the_service_is_examined_at_once(state: LocalState) -> None:
+    """A hostile name does not block the loop; it ends the conflict, as no copy has it."""
+    copy = saved(state, "copy", b"")
+    conflict_copies.record_conflict(state, copy.ino, copy.ino, "bob")
+    before = time.process_time()
+    with state.transaction():
+        conflict_copies.end_conflict_if_renamed(state, copy, " " * 256 + " (conflict, " * 50_000)
+    assert time.process_time() < before + 10
+    assert state.intents.conflicts.all() == []
 
 
 @pytest.mark.parametrize("is_synced", [False, True])

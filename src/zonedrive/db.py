@@ -64,7 +64,12 @@ V = TypeVar("V")
 
 
 def is_damage(wrong: BaseException | None) -> bool:
-    """Return True if `wrong` is an SQLite error that reports a corrupt database file."""
+    """Return True if `wrong` reports a corrupt database file.
+
+    The error may be of SQLite, or about a name in the schema that is not UTF-8.
+    """
+    if isinstance(wrong, UnicodeDecodeError):
+        return True
     code = getattr(wrong, "sqlite_errorcode", 0)
     return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
 
@@ -404,10 +409,13 @@ def _descriptor(path: Path, flags: int, stack: ExitStack) -> int:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Convert SQLite errors in the `with` block to StoreError; `done` is "opened" or "read"."""
+    """Convert SQLite errors in the `with` block to StoreError; `done` is "opened" or "read".
+
+    A name in the schema that is not UTF-8 counts as an SQLite error.
+    """
     try:
         yield
-    except sqlite3.DatabaseError as wrong:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as wrong:
         full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
         remedy = "make room on that disk" if full else DOCTOR
         raise StoreError(f"{path} cannot be {done} ({wrong})", remedy=remedy) from wrong

@@ -133,9 +133,12 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 def check_row(row: Mapping[str, Any], box: Box) -> None:
     """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
-    context = b"inode %d" % int(str(row["ino"]))
-    msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
-    Kind(int(str(row["kind"])))
+    msgspec.msgpack.decode(box.open(row["sealed"], b"inode %d" % row["ino"]), type=_Sealed)
+    Kind(row["kind"])
+    numbers = [row[name] for name in ("parent", "generation", "local", "listed", "seen")]
+    texts = row["zone"], row["remote_id"] or ""
+    if not all(isinstance(each, int) for each in numbers) or set(map(type, texts)) != {str}:
+        raise TypeError("a column of another type")
 
 
 def unreadable(inode: Inode) -> bool:

@@ -76,7 +76,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 def check_row(row: Mapping[str, Any], box: Box) -> None:
     """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
-    context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
+    context = _context(row["bytes_ino"], row["generation"])
     msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
 
 

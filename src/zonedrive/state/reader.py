@@ -156,22 +156,23 @@ class StateReader:
         sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - constants only
         return int(self._database.execute(sums).fetchone()[0])
 
-    def _first(self) -> list[tuple[int, object]]:
-        """Return (ino, encrypted part of the row) of the first 20 inodes; some may be damaged."""
-        some = "SELECT ino, sealed FROM inodes ORDER BY ino LIMIT 20"
-        return self._database.execute(some).fetchall()
+    def _first(self) -> list[dict[str, object]]:
+        """Return the rows of the first 20 inodes; some may be damaged."""
+        cursor = self._database.execute("SELECT * FROM inodes ORDER BY ino LIMIT 20")
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def stores(self, box: Box) -> Stores:
         """Load and return the account's stores; `box` decrypts the names in them."""
         database = self._database
-        return Stores(
-            Inodes(database, box), IntentTable(database, box), PendingRequests(database, box)
-        )
+        try:
+            return Stores(
+                Inodes(database, box), IntentTable(database, box), PendingRequests(database, box)
+            )
+        except (TypeError, ValueError) as wrong:
+            raise Damaged("a row has a value of another type") from wrong
 
 
-def _opens(rows: list[tuple[int, object]], box: Box) -> bool:
+def _opens(rows: list[dict[str, object]], box: Box) -> bool:
     is_whole = whole(box)
-    return any(
-        is_whole("inodes", {"ino": ino, "kind": Kind.ROOT, "sealed": sealed})
-        for ino, sealed in rows
-    )
+    return any(is_whole("inodes", row) for row in rows)

@@ -26,6 +26,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from zonedrive.db import (
     Connection,
@@ -88,11 +89,12 @@ def open_sound(
         return _salvage(path, migrations, accept, used, str(wrong))
     large = path.stat().st_size > SMALL and not _fault_mark(path).exists()
     try:
-        why = _fault(database, accept, only_here if large else None)
+        why = _lost_column(database, migrations)
+        why = why or _fault(database, accept, only_here if large else None)
     except WrongKey:
         database.close()
         raise
-    except (StoreError, sqlite3.DatabaseError) as wrong:
+    except (StoreError, sqlite3.DatabaseError, UnicodeDecodeError) as wrong:
         why = str(wrong)
     except BaseException:
         database.close()
@@ -155,24 +157,29 @@ def inspect(path: Path) -> str:
         why = str(wrong) if is_damage(wrong) else ""
     drop_log_mark(path)  # if the database was closed meanwhile
     if why:
-        write_private(_fault_mark(path), why.encode())
-        log.error("%s is damaged (%s): it is repaired at the next start", path, why)
+        note_fault(path, why)
     return why
 
 
+def note_fault(path: Path, why: str) -> None:
+    """Record a fault of the database, so that the next start checks and repairs the database."""
+    write_private(_fault_mark(path), why.encode())
+    log.error("%s is damaged (%s): it is repaired at the next start", path, why)
+
+
 def has_fault(path: Path) -> bool:
-    """Return True if `inspect` found a fault in the open database."""
+    """Return True if `note_fault` recorded a fault in the open database."""
     return _fault_mark(path).exists()
 
 
 def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
     """Return the first structural error of a database, or "". Reads the whole database."""
-    (said,) = execute("PRAGMA quick_check(1)").fetchone()
+    (said,) = execute("PRAGMA integrity_check(1)").fetchone()
     return "" if said == "ok" else str(said).splitlines()[-1]
 
 
 def _fault_mark(path: Path) -> Path:
-    """Return the path of the marker file that `inspect` creates when it finds a fault."""
+    """Return the path of the marker file that `note_fault` creates."""
     return sibling(path, ".doubt")
 
 
@@ -205,6 +212,17 @@ def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> 
             remedy="was the setting 'encrypt' changed, or the keyring emptied?",
         )
     return f"{bad} rows fail their check" if bad else ""
+
+
+def _lost_column(database: Database, migrations: Sequence[Migration]) -> str:
+    """Return a description of a missing table or column, or ""."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
+        for migrate in migrations:
+            migrate(fresh)
+        for table in _tables(fresh.execute):
+            if lost := set(_columns(fresh.execute, table)) - {*_columns(database.execute, table)}:
+                return f"the schema lacks {min(lost)} of {table}"
+    return ""
 
 
 def _looked_at(
@@ -273,12 +291,13 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     taken, highest = 0, used
     try:
         with contextlib.closing(sqlite3.connect(copy)) as old, new.transaction():
+            old.execute("PRAGMA writable_schema = ON")  # a damaged index does not hide the tables
             for table in _tables(new.execute):
-                columns = _columns(new, table)
+                columns = _columns(new.execute, table)
                 for row in _rows(old, table):
                     if accept(table, row) and _take(new, table, columns, row):
                         taken += 1
-                        highest = max(highest, int(str(row.get("ino", 0))))
+                        highest = max(highest, cast(int, row.get("ino", 0)))
             _use_up(new, old.execute, highest)
     finally:
         for suffix in _SUFFIXES:
@@ -286,8 +305,8 @@ def _fill(new: Database, path: Path, accept: Accept, used: int) -> int:
     return taken
 
 
-def _columns(database: Database, table: str) -> list[str]:
-    return [name for (name,) in database.execute(f"SELECT name FROM pragma_table_info('{table}')")]  # noqa: S608
+def _columns(execute: Callable[[str], sqlite3.Cursor], table: str) -> list[str]:
+    return [name for (name,) in execute(f"SELECT name FROM pragma_table_info('{table}')")]  # noqa: S608
 
 
 def _take(new: Database, table: str, columns: list[str], row: Mapping[str, object]) -> bool:
@@ -335,7 +354,7 @@ def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
                 if row[0] not in seen:
                     seen.add(row[0])
                     yield dict(zip(names[1:], row[1:], strict=True))
-        except (sqlite3.DatabaseError, OverflowError):
+        except (sqlite3.DatabaseError, OverflowError, UnicodeDecodeError):
             vain += 1
             if low < high:
                 middle = (low + high) // 2

@@ -60,8 +60,8 @@ def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
         try:
             if table in checks:
                 checks[table](row, box)
-        except (Damaged, msgspec.MsgspecError, TypeError, ValueError):
+        except (Damaged, msgspec.MsgspecError, TypeError, ValueError, KeyError):
             return False
-        return True
+        return isinstance(row.get("ino", 0), int)
 
     return accept

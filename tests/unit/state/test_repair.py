@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import cast
@@ -101,6 +102,71 @@ def test_damage_found_in_the_background_is_repaired_at_the_next_start(tmp_path: 
     assert 900 < len(names) < 1001
     assert all(inos[name] == ino for name, ino in names.items())
     database.close()
+
+
+def exchange_indexes(path: Path) -> None:
+    """Exchange the root pages of two indexes."""
+    data = bytearray(path.read_bytes())
+    (one, size), (other, _) = (
+        damage.pages_of(path, name)[0] for name in ("inodes_with_bytes", "inodes_without_origin")
+    )
+    data[one : one + size], data[other : other + size] = (
+        data[other : other + size], data[one : one + size]
+    )  # fmt: skip
+    path.write_bytes(data)
+
+
+def garble_a_column(path: Path) -> None:
+    """Damage the name of a column in the schema, so that it is not UTF-8."""
+    data = path.read_bytes()
+    assert b" at_ns INTEGER" in data
+    path.write_bytes(data.replace(b" at_ns INTEGER", b" \xa6t_ns INTEGER"))
+
+
+def rename_a_column(path: Path) -> None:
+    """Damage a name so that it is another valid one."""
+    path.write_bytes(path.read_bytes().replace(b" at_ns INTEGER", b" at_nt INTEGER"))
+
+
+def garble_an_index(path: Path) -> None:
+    """Damage the definition of an index, so that SQLite rejects the whole schema."""
+    data = path.read_bytes()
+    assert b"ON inodes (generation)" in data
+    path.write_bytes(data.replace(b"ON inodes (generation)", b"ON inodes (generat\xe9on)"))
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [exchange_indexes, garble_a_column, rename_a_column, garble_an_index],
+)
+def test_damage_of_an_index_or_of_the_schema_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Path], None]
+) -> None:
+    """Otherwise queries would fail, or return wrong rows, after each start."""
+    monkeypatch.setattr(repair, "SMALL", 1 << 30)
+    box = Sealed(new_key())
+    path = tmp_path / "tree.db"
+    filled(path, box)
+    damage.flatten(path)
+    spoiled(path)
+    with closing(opened(path, box)) as database:
+        assert repair.pending(path)
+        assert Inodes.open(database, box).child(2, "0500") is not None
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert repair.damaged_name(path) in os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("pins", {"ino": None, "zone": "z", "remote_id": "1"}),
+        ("conflicts", {"ino": "7", "original": 1, "by": "", "at_ns": 1}),
+        ("doubts", {"ino": 7, "bytes_ino": "x", "generation": 1, "size": 1, "sealed": b""}),
+        ("inodes", {"ino": 7, "sealed": b""}),
+    ],
+)
+def test_a_row_with_values_of_other_types_is_damaged(table: str, row: dict[str, object]) -> None:
+    assert not whole(Clear())(table, row)
 
 
 def test_two_damaged_files_of_one_second_have_two_names(

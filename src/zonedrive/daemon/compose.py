@@ -7,7 +7,6 @@ sends no request to the service, so that a mount can also start offline.
 import contextlib
 import logging
 import os
-import sqlite3
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,8 +18,7 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.db import is_damage
-from zonedrive.errors import Damaged, StoreError, ZonedriveError
+from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
 from zonedrive.logon.account_profile import account_profile
@@ -38,7 +36,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.recovery import recover
-from zonedrive.state.repair import WrongKey, note_fault, open_sound
+from zonedrive.state.repair import WrongKey, noting_damage, open_sound
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.supervisor import Supervisor
 from zonedrive.sync.remote_source import CurrentSource
@@ -142,13 +140,6 @@ def open_state(
         supervisor=supervisor,
         pause=PauseSwitch(paths.pause),
     )
-    try:
+    with noting_damage(paths.database):
         recover(state)
-    except (StoreError, sqlite3.DatabaseError) as wrong:
-        if not (is_damage(wrong) or is_damage(wrong.__cause__)):
-            raise
-        note_fault(paths.database, str(wrong))  # in pages that `open_sound` does not check
-        raise StoreError(
-            f"{paths.database} is damaged", remedy="mount again, which repairs it"
-        ) from wrong
     return state

@@ -30,8 +30,6 @@ _LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDE
 _LOCAL = f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}"
 _WANTED = f"{_LOCAL} AND local = {WANTED}"
 
-REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
-
 
 class StateReader:
     """Read-only view of an account's state; most methods need no key.
@@ -50,17 +48,17 @@ class StateReader:
         Raises StoreError, also from inside the block, if the database cannot be read.
         """
         if repair.pending(path):
-            raise StoreError(f"{path} is damaged, and not repaired yet", remedy=REPAIR)
+            raise StoreError(f"{path} is damaged, and not repaired yet", remedy=repair.REPAIR)
         try:
             with closing(Database.read(path, SCHEMAS)) as database:
                 yield cls(database)
         except (StoreError, msgspec.MsgspecError) as wrong:
             if isinstance(wrong, Damaged | msgspec.MsgspecError) or is_damage(wrong.__cause__):
-                raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+                raise StoreError(f"{path} is damaged", remedy=repair.REPAIR) from wrong
             raise
         except sqlite3.DatabaseError as wrong:  # from reading a later row, outside `execute`
             if is_damage(wrong):
-                raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+                raise StoreError(f"{path} is damaged", remedy=repair.REPAIR) from wrong
             raise StoreError(f"{path} cannot be read ({wrong})", remedy=DOCTOR) from wrong
         except OSError as wrong:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
@@ -170,7 +168,7 @@ class StateReader:
                 Inodes(database, box), IntentTable(database, box), PendingRequests(database, box)
             )
         except (TypeError, ValueError) as wrong:
-            raise Damaged("a row has a value of another type") from wrong
+            raise Damaged("stored bytes fail their check") from wrong
 
 
 def _opens(rows: list[dict[str, object]], box: Box) -> bool:

@@ -47,6 +47,11 @@ log = logging.getLogger(__name__)
 
 PROBES = 20_000  # failed reads of row ranges after which the rest of a table is skipped
 _SUFFIXES = ("", "-wal", "-shm")
+_LAST_INO = (  # without a damaged value
+    "SELECT max(seq) FROM sqlite_sequence WHERE typeof(seq) = 'integer' AND seq < 1 << 40"
+)
+
+REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
 
 SMALL = 24 << 20  # bytes of a database that is checked completely, in a few tenths of a second
 
@@ -157,18 +162,32 @@ def inspect(path: Path) -> str:
         why = str(wrong) if is_damage(wrong) else ""
     drop_log_mark(path)  # if the database was closed meanwhile
     if why:
-        note_fault(path, why)
+        _note_fault(path, why)
     return why
 
 
-def note_fault(path: Path, why: str) -> None:
-    """Record a fault of the database, so that the next start checks and repairs the database."""
+@contextlib.contextmanager
+def noting_damage(path: Path) -> Iterator[None]:
+    """Let the next start repair damage that the `with` block meets in the open database.
+
+    In a large database, `open_sound` checks only some rows. Raises StoreError for damage.
+    """
+    try:
+        yield
+    except (StoreError, sqlite3.DatabaseError) as wrong:
+        if not (is_damage(wrong) or is_damage(wrong.__cause__)):
+            raise
+        _note_fault(path, str(wrong))
+        raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+
+
+def _note_fault(path: Path, why: str) -> None:
     write_private(_fault_mark(path), why.encode())
     log.error("%s is damaged (%s): it is repaired at the next start", path, why)
 
 
 def has_fault(path: Path) -> bool:
-    """Return True if `note_fault` recorded a fault in the open database."""
+    """Return True if a fault was found in the open database."""
     return _fault_mark(path).exists()
 
 
@@ -179,7 +198,7 @@ def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
 
 
 def _fault_mark(path: Path) -> Path:
-    """Return the path of the marker file that `note_fault` creates."""
+    """Return the path of the marker file that exists after a fault was found."""
     return sibling(path, ".doubt")
 
 
@@ -328,8 +347,7 @@ def _use_up(new: Database, old: Callable[[str], sqlite3.Cursor], highest: int) -
     `old` executes a statement in the old database.
     """
     with contextlib.suppress(sqlite3.DatabaseError):
-        for (seq,) in old("SELECT seq FROM sqlite_sequence"):
-            highest = max(highest, int(seq))
+        highest = max(highest, *(seq or 0 for (seq,) in old(_LAST_INO)))
     new.execute("DELETE FROM sqlite_sequence WHERE name = 'inodes'")
     new.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('inodes', ?)", (highest,))
 
@@ -365,7 +383,7 @@ def _last(old: Connection, table: str) -> int:
     """Return an upper bound of the row numbers in the readable part of a table."""
     for question in (
         f"SELECT max(rowid) FROM {table}",  # noqa: S608 - of the schema
-        "SELECT max(seq) FROM sqlite_sequence",
+        _LAST_INO,
     ):
         with contextlib.suppress(sqlite3.DatabaseError):
             (found,) = old.execute(question).fetchone()

@@ -15,6 +15,7 @@ from zonedrive.paths import AccountPaths
 from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.repair import REPAIR
 
 
 def test_damage_that_a_recovery_meets_is_repaired_by_the_next_mount(
@@ -44,7 +45,7 @@ def test_damage_that_a_recovery_meets_is_repaired_by_the_next_mount(
     damage.overwrite(paths.database, *pages[len(pages) // 2])
     with pytest.raises(StoreError, match="is damaged") as refused:
         mounted()
-    assert refused.value.remedy == "mount again, which repairs it"
+    assert refused.value.remedy == REPAIR
     state = mounted()
     assert len(state.inodes.children(zone.ino)) > 100
     assert not repair.has_fault(paths.database)

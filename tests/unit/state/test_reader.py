@@ -32,7 +32,8 @@ from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Conflict, IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequests
-from zonedrive.state.reader import REPAIR, StateReader
+from zonedrive.state.reader import StateReader
+from zonedrive.state.repair import REPAIR
 from zonedrive.state.schema import SCHEMAS
 from zonedrive.state.status import Status
 from zonedrive.views.stack import FileSystem

@@ -415,6 +415,18 @@ def test_numbers_of_a_missing_database_are_not_used_again(
         database.close()
 
 
+@pytest.mark.parametrize("number", [None, "x", 1 << 60])
+def test_a_damaged_number_of_the_last_inode_is_not_used(tmp_path: Path, number: object) -> None:
+    """The numbers of the rows and of outgoing bytes are not used again."""
+    path = tmp_path / "tree.db"
+    last = max(filled(path, Clear()).values())
+    with closing(Database.open(path, SCHEMAS)) as database:
+        database.execute("UPDATE sqlite_sequence SET seq = ?", (number,))
+    spoil(path, last)
+    with closing(opened(path, Clear())) as database:
+        assert Inodes.open(database, Clear()).next_ino == last
+
+
 def test_a_database_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
     """The file is left unchanged."""
     path = tmp_path / "tree.db"

@@ -444,6 +444,8 @@ class InodeTable:
 
     def _inode(self, row: tuple[Any, ...]) -> Inode:
         ino, parent, kind, zone, remote_id, _, generation, local, listed, blob, _, seen = row
+        if kind not in _KINDS:
+            raise Damaged(f"the row of inode {ino} is damaged")
         try:
             sealed = self._decode(self._box.open(blob, b"inode %d" % ino))
         except (Damaged, msgspec.MsgspecError):

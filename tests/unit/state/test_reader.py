@@ -166,7 +166,7 @@ def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
     database.close()
 
 
-@pytest.mark.parametrize("how", ["pages", "cut", "no database", "half repaired", "row"])
+@pytest.mark.parametrize("how", ["pages", "cut", "no database", "half repaired", "row", "kind"])
 def test_a_damaged_database_is_one_line(path: Path, how: str) -> None:
     """One line has the remedy, and the next mount repairs the database."""
     data = path.read_bytes()
@@ -180,6 +180,9 @@ def test_a_damaged_database_is_one_line(path: Path, how: str) -> None:
         case "row":  # of an entry that the service has
             with closing(sqlite3.connect(path)) as database, database:
                 database.execute("UPDATE inodes SET sealed = x'00' WHERE remote_id = '1'")
+        case "kind":
+            with closing(sqlite3.connect(path)) as database, database:
+                database.execute("UPDATE inodes SET kind = x'00' WHERE remote_id = '1'")
         case _:
             path.rename(path.with_name("tree.db.damaged-1"))
             path.with_name("tree.db.salvage").write_bytes(b"tree.db.damaged-1")

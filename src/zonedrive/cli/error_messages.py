@@ -81,11 +81,15 @@ def parts(error: Exception) -> tuple[str, str]:
     return _unforeseen(error)
 
 
-def pass_on(error: ZonedriveError, descriptor: int) -> None:
-    """Write `error` and its class to a file descriptor, as a message of the control protocol."""
+def pass_on(error: ZonedriveError, descriptor: str) -> None:
+    """Write `error` and its class to a file descriptor, as a message of the control protocol.
+
+    Do nothing if `descriptor`, the value of the variable DESCRIPTOR, is not an open descriptor.
+    """
     from zonedrive.daemon import protocol
 
-    os.write(descriptor, protocol.encode(protocol.refusal(error)))
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        os.write(int(descriptor), protocol.encode(protocol.refusal(error)))
 
 
 def _refused(wrong: OSError) -> tuple[str, str]:

@@ -207,7 +207,7 @@ def _run(given: list[str], descriptor: str) -> int:
     except Exception as error:
         line = error_messages.line(error)
         if descriptor and isinstance(error, ZonedriveError):
-            error_messages.pass_on(error, int(descriptor))
+            error_messages.pass_on(error, descriptor)
         return _say(line, exit_code(error))
     except BaseExceptionGroup as group:  # of a command that sends several requests at once
         if group.subgroup(KeyboardInterrupt) is None:

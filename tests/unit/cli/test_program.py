@@ -319,6 +319,23 @@ def test_a_message_of_several_lines_is_shown_as_one(
     assert capsys.readouterr().err == "zonedrive: first second; third\n"
 
 
+@pytest.mark.parametrize("descriptor", ["abc", "-1", "77", "99999999999999999999"])
+def test_a_wrong_descriptor_for_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], descriptor: str
+) -> None:
+    """The error is one line if the variable in the environment is not an open descriptor."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZonedriveError("it failed")
+
+    monkeypatch.setattr(main_module.program, "main", broken)
+    monkeypatch.setenv(error_messages.DESCRIPTOR, descriptor)
+    with pytest.raises(SystemExit) as ended:
+        main_module.main(["zones"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "zonedrive: it failed\n"
+
+
 def test_an_unforeseen_error_without_room_for_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is still one line if no file can be written."""
 

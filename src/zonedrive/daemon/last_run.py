@@ -28,8 +28,9 @@ from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
-SIZE = 4096  # size of the file in bytes, padding included: one disk block
+SIZE = 4096  # the file has a multiple of this size in bytes, padding included: a disk block
 LONGEST = 1000  # maximum length of the reason, in characters
+ROOM = 1024  # minimum size in bytes of the padding, in which the reason is written later
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 POWER = marked("the machine stopped without unmounting it: a power cut, a crash or a hard restart")
 KILLED = marked("it was killed (SIGKILL)")
@@ -102,7 +103,8 @@ class Run:
         """Write the record of the mount at `folder`; only log an error, such as a full disk."""
         self._record = _Record(os.getpid(), os.fspath(folder), _boot())
         try:
-            write_private(self._path, _encoded(self._record))
+            data = _encoded(self._record)
+            write_private(self._path, data.ljust(-(-(len(data) + ROOM) // SIZE) * SIZE))
         except OSError as wrong:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
@@ -212,16 +214,20 @@ def _read(path: Path) -> _Record | None:
 
 
 def _encoded(record: _Record) -> bytes:
-    """Return the record as JSON, padded to SIZE bytes.
+    """Return the record as JSON.
 
     Use the encoder of the standard library, because msgspec rejects a path that is not UTF-8.
     """
-    return json.dumps(msgspec.to_builtins(record)).encode("ascii").ljust(SIZE)
+    return json.dumps(msgspec.to_builtins(record)).encode("ascii")
 
 
 def _write_over(path: Path, record: _Record) -> None:
+    """Replace the content of the file, whose size stays the same; shorten the reason if needed."""
     with path.open("r+b", buffering=0) as file:
-        file.write(_encoded(record))
+        size = os.fstat(file.fileno()).st_size
+        while len(data := _encoded(record)) > size and record.why:
+            record = msgspec.structs.replace(record, why=record.why[: len(record.why) * 3 // 4])
+        file.write(data.ljust(size))
         os.fsync(file.fileno())
 
 

@@ -49,3 +49,16 @@ def test_the_reason_of_a_death_is_recorded(paths: AccountPaths) -> None:
     assert found is not None
     assert (found.mountpoint, found.exact, found.why) == (Path("/zones"), True, "it failed")
     assert found.line.startswith("the daemon of /zones died at 20")
+
+
+@pytest.mark.parametrize("folder", ["/zones", f"/{'Zonen/Ü' * 500}"])
+def test_a_long_reason_needs_no_room_on_the_disk(paths: AccountPaths, folder: str) -> None:
+    """The file keeps its size, also if each character of the reason takes several bytes."""
+    run = Run(paths)
+    run.begin(Path(folder))
+    size = paths.run_record.stat().st_size
+    run.died(ValueError("Ü" * 1000))
+    assert paths.run_record.stat().st_size == size
+    found = last_run.recorded(paths)
+    assert found is not None and found.mountpoint == Path(folder)
+    assert found.exact and found.why.startswith("ValueError: " + "Ü" * 50)

@@ -18,7 +18,7 @@ import msgspec
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.formatting import local_time
 from zonedrive.observers import Observers
-from zonedrive.paths import write_private
+from zonedrive.paths import sync_folder, write_private
 from zonedrive.translation import marked
 
 LONGEST_S = 366 * 86_400.0
@@ -128,6 +128,8 @@ class PauseSwitch:
         was = self.current is not None
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # then a power cut may bring the pause back
+                sync_folder(self._path.parent)
         self._pause = None
         self.changes.notify()
         return was

@@ -1,5 +1,6 @@
 """Pause of the uploads and its file."""
 
+import os
 import time
 from datetime import datetime
 from pathlib import Path
@@ -91,6 +92,22 @@ def test_a_pause_that_cannot_be_stored_does_not_begin(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"."):
         switch.begin()
     assert switch.current is None
+
+
+def test_the_end_of_a_pause_survives_a_power_cut(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is synced after the removal of the file."""
+    switch, synced, fsync = PauseSwitch(path), [], os.fsync
+    switch.begin()
+
+    def noted(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append((os.path.isdir(descriptor), path.exists()))  # noqa: PTH112 - a descriptor
+
+    monkeypatch.setattr(os, "fsync", noted)
+    switch.end()
+    assert synced == [(True, False)]
 
 
 def test_the_longest_pause_has_a_date(path: Path) -> None:

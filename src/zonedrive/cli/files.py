@@ -102,7 +102,7 @@ def versions(
         chosen = _version(found, wanted)
         from zonedrive.daemon import service_commands
 
-        source = (paths, answer["zone"], answer["file"], chosen)
+        source = (paths, answer["zone"], answer["file"], chosen["version"], chosen["size"])
         if file_name is None:
             service_commands.version(*source, lambda piece: click.echo(bytes(piece), nl=False))
         else:
@@ -154,10 +154,10 @@ def require_replaceable(path: str, *, is_copied: bool = False) -> None:
         )
 
 
-def _version(found: list[dict[str, str]], wanted: str) -> str:
+def _version(found: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
     for one in found:
         if wanted in (one["version"], one["id"]):
-            return one["version"]
+            return one
     there = ", ".join(one["version"] for one in found) or "none"
     raise NotFound(f"the file has no version {wanted!r}; there is: {there}")
 

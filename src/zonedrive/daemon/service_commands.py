@@ -11,7 +11,7 @@ import trio
 
 from zonedrive import config
 from zonedrive.daemon.local_data import box_of, reader
-from zonedrive.errors import AlreadyExists, NotFound, StoreError, ZonedriveError
+from zonedrive.errors import AlreadyExists, BadAnswer, NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
 from zonedrive.logon.account import Account
@@ -186,11 +186,14 @@ def version(
     zone_id: str,
     file_id: str,
     name: str,
+    size: int,
     take: Callable[[bytes | bytearray | memoryview], object],
 ) -> None:
     """Download the version `name` of a file, and pass its content to `take`, chunk by chunk.
 
-    `take` is called in a worker thread. An interrupt (Ctrl-C) ends the download.
+    `take` is called in a worker thread. An interrupt (Ctrl-C) ends the download. Raises BadAnswer
+    if the content is shorter than `size`, the size of the version in bytes (0: unknown). The
+    service need not state the length of a response, which can therefore end too early unnoticed.
     """
     opened: list[Download] = []
     failed: list[Exception] = []
@@ -199,8 +202,12 @@ def version(
         def pieces() -> None:
             with service.transfer.download(zone_id, file_id, version=name) as download:
                 opened.append(download)
+                count = 0
                 for piece in download:
                     take(piece)
+                    count += len(piece)
+            if count < size:
+                raise BadAnswer(f"downloading version {name}: only {count} of {size} bytes came")
 
         def stop() -> None:
             for each in opened:

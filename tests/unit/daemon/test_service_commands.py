@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from zonedrive.daemon import service_commands
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.errors import BadAnswer, NotFound, ZonedriveError
 from zonedrive.model import Zone
 from zonedrive.paths import AccountPaths
 
@@ -90,7 +90,7 @@ def test_an_interrupted_download_ends_at_once(
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with pytest.raises(BaseExceptionGroup) as interrupted:
-        service_commands.version(paths, "z", "f", "1", take)
+        service_commands.version(paths, "z", "f", "1", 0, take)
     assert interrupted.value.subgroup(KeyboardInterrupt)
     assert download.aborted.is_set()
 
@@ -103,4 +103,21 @@ def test_the_error_of_a_download(paths: AccountPaths, monkeypatch: pytest.Monkey
 
     asking(monkeypatch, Endless())
     with pytest.raises(OSError, match="full"):
-        service_commands.version(paths, "z", "f", "1", take)
+        service_commands.version(paths, "z", "f", "1", 0, take)
+
+
+def test_a_version_that_ends_too_early(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response without a length ends like a complete one if its connection is closed."""
+
+    class Short(Endless):
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"x"
+
+    taken: list[object] = []
+    asking(monkeypatch, Short())
+    service_commands.version(paths, "z", "f", "1", 0, taken.append)
+    service_commands.version(paths, "z", "f", "1", 1, taken.append)
+    with pytest.raises(BadAnswer, match="only 1 of 2 bytes"):
+        service_commands.version(paths, "z", "f", "1", 2, taken.append)

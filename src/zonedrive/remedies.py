@@ -140,6 +140,7 @@ def _rows() -> list[Row]:
         (_option("timeout|session-only"), log_on, (LOG_ON,)),
         (_command("logoff"),
          _("Wait until everything is on the service, then log off and log on again."), (LOG_OFF,)),
+        (r"^or end the mount with --now", "", ()),  # the window has no such button
         (r"'zonedrive unmount .* first$", _("Unmount it first."), (OVERVIEW,)),
         (_command("unmount") + r"|(?<!\S)unmount(ing)? and mount(ing)? again",
          _("Start it again."), (RESTART,)),

@@ -106,6 +106,11 @@ def test_no_text_of_the_window_names_a_command() -> None:
             "Start it again. Saved data is kept.",
             (RESTART,),
         ),
+        (
+            "restore the former keyring; or end the mount with --now, and lose this data",
+            "restore the former keyring.",
+            (),
+        ),
         ("run 'zonedrive logon https://x --account x'", "Log on again.", (LOG_ON,)),
         (
             "run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart with"

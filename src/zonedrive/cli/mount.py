@@ -15,7 +15,14 @@ from zonedrive.cli.options import LocalPath, account_option_or, timeout_option
 from zonedrive.cli.text_output import Progress, complain, say
 from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import BadOption, ConfigError, MountEnded, MountError, ZonedriveError
+from zonedrive.errors import (
+    BadOption,
+    ConfigError,
+    MountEnded,
+    MountError,
+    StoreError,
+    ZonedriveError,
+)
 from zonedrive.formatting import local_time, unsent
 from zonedrive.fuse import mountpoint, options
 from zonedrive.fuse.mountpoint import Mount
@@ -235,6 +242,11 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         with Progress() as progress:
             for last in control_client.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
+    except StoreError as refused:  # the end of the mount would make data unreadable
+        raise StoreError(
+            refused.message,
+            remedy=f"{refused.remedy}; or end the mount with --now, and lose this data",
+        ) from refused
     except MountEnded as ended:  # another command has unmounted it; it may still be closing
         if not lock.wait_until_free(paths.lock, CLOSING_SECONDS):
             if not now:

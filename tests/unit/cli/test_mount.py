@@ -17,7 +17,14 @@ from zonedrive.cli.control_client import resolve, serving
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
 from zonedrive.daemon.lock import Lock, holder
-from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, MountError, NotLoggedOn
+from zonedrive.errors import (
+    AlreadyRunning,
+    ConfigError,
+    MountEnded,
+    MountError,
+    NotLoggedOn,
+    StoreError,
+)
 from zonedrive.formatting import local_time
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
@@ -268,6 +275,12 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
             done = run("unmount", served.path, "--now")
             assert work.asked[1] == {"command": "unmount", "timeout": 0, "now": True}
             assert "although vim (7) still used it" in done.stderr
+            work.answers["unmount"] = StoreError("it is only here", remedy="open the keyring")
+            done = run("unmount", served.path)
+            assert done.stderr == (
+                "zonedrive: it is only here; open the keyring; or end the mount with --now, and"
+                " lose this data\n"
+            )
         finally:
             served.stop()
 

@@ -243,9 +243,9 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
             for last in control_client.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
     except StoreError as refused:  # the end of the mount would make data unreadable
+        lose = marked("or end the mount with --now, and lose this data")
         raise StoreError(
-            refused.message,
-            remedy=f"{refused.remedy}; or end the mount with --now, and lose this data",
+            refused.message, remedy="; ".join(filter(None, (refused.remedy, lose)))
         ) from refused
     except MountEnded as ended:  # another command has unmounted it; it may still be closing
         if not lock.wait_until_free(paths.lock, CLOSING_SECONDS):

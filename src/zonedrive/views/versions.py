@@ -265,8 +265,7 @@ class _Files(Node):
         return folder.mtime_ns if folder is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        zone = self._inodes.get(self._folder).zone
-        return {"id": "", "zone": zone, "state": "local", "modified_by": "", **_kind(None)}
+        return {**super().xattrs(), "zone": self._inodes.get(self._folder).zone}
 
     def sync_state(self) -> SyncState:
         return SyncState("versions on the service")

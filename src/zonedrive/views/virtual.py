@@ -101,8 +101,11 @@ class Node:
         return stat.S_ISDIR(self.mode)
 
     def xattrs(self) -> dict[str, str]:
-        """Return the extended attributes by name, without the prefix `user.zonedrive.`."""
-        return {}
+        """Return the extended attributes by name, without the prefix `user.zonedrive.`.
+
+        A subclass whose entries belong to an entry on the service must override this method.
+        """
+        return {"id": "", "zone": "", "state": "local", "modified_by": "", "type": "", "sync": ""}
 
     def sync_state(self) -> SyncState:
         raise NotImplementedError

@@ -38,6 +38,10 @@ async def test_the_file_is_read_and_never_changed(state: LocalState) -> None:
     assert data == b"[Volume Info]\nName=Acme\nIcon=zonedrive\n"
     assert attr.size == len(data)
     assert await layer.read(opened.handle, 14, 4) == b"Name"
+    attributes = ("id", "zone", "state", "modified_by", "type", "sync")
+    assert layer.xattrs(attr.ino) == {f"user.zonedrive.{name}": "" for name in attributes} | {
+        "user.zonedrive.state": "local"
+    }
     await layer.release(opened.handle)
     for change in (
         layer.open(attr.ino, os.O_WRONLY, 1),

@@ -165,7 +165,7 @@ class FileStore(SecretStore):
         # The parser's message is left out because it could quote a secret.
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return msgspec.json.decode(text, type=dict[str, str])
-        raise StoreError(f"{path} is damaged", remedy="remove it and log on again")
+        raise StoreError(f"{path} is damaged", remedy="move it away and log on again")
 
     def _write(self, path: Path, values: dict[str, str]) -> None:
         try:

@@ -118,6 +118,7 @@ class Inhibitor:
                 await bus.send(message_bus.AddMatch(FROM_LOGIND))
                 while (await bus.receive()).header.message_type is not MessageType.method_return:
                     pass  # the greeting signal of the bus
+            self._ending = self._is_over = False  # an earlier shutdown was cancelled
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hold)
                 with contextlib.suppress(trio.EndOfChannel):

@@ -48,6 +48,7 @@ class Watched:
         self.outbox, self.link = Outbox(), Connectivity()
         self.sent: list[float] = []  # how many seconds there were
         self.woken: list[bool] = []
+        self.wrong: Exception | None = None  # raised by the next attempt to send
         self.inhibitor = Inhibitor(
             cast(StatusReport, self.outbox),
             self.link,
@@ -57,6 +58,8 @@ class Watched:
 
     async def _send_all(self, seconds: float) -> None:
         self.sent.append(seconds)
+        if self.wrong is not None:
+            raise self.wrong
         self.outbox.become()
 
     async def _on_resume(self, dead: bool) -> None:
@@ -278,3 +281,18 @@ async def test_a_restarted_bus_is_found(tmp_path: Path, monkeypatch: pytest.Monk
             bus.close()
             await until(partial(holds, logind, 0))
             logind.close()
+
+
+async def test_a_failed_upload_at_a_shutdown_that_is_cancelled(
+    logind: Logind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks are taken again, although the message about the cancellation may be missed."""
+    monkeypatch.setattr(inhibitor, "RETRY_SECONDS", 0.01)
+    async with watching() as watched:
+        watched.outbox.become(files=2, bytes=2)
+        await until(partial(holds, logind, 2))
+        watched.wrong = OSError("the disk has an error")
+        logind.announce("PrepareForShutdown", True)
+        await until(lambda: len(logind.taken) >= 4)
+        assert watched.sent == [4.0]
+        await until(partial(holds, logind, 2))

@@ -18,7 +18,7 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.errors import Damaged, ZonedriveError
+from zonedrive.errors import Damaged, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
 from zonedrive.logon.account_profile import account_profile

@@ -37,7 +37,7 @@ from zonedrive.paths import (
     require_room,
     runtime_dir,
 )
-from zonedrive.state.reader import REPAIR
+from zonedrive.state.repair import REPAIR
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket

@@ -1,7 +1,7 @@
 """State folders that earlier versions of zonedrive left when they were killed, opened by this one.
 
 The archives in `states` were made by earlier code: `0.1.0` by that of commit cf52775c (schema 5 of
-the database, 2 of the cache index), `schema-8` by that of commit 842fcfe2, later on the day of 0.1.0.
+the database, 2 of the cache index), `schema-8` by that of commit 842fcfe2, later on that day.
 Each has the folders of the machine, what its sandbox had stored, and the content that programs saw
 before the kill (`expected.json`, hexadecimal, null for a folder).  The client had: a decided
 conflict, a pinned folder, an upload whose answer was lost, and, from a time without the service,

@@ -315,3 +315,31 @@ def test_another_folder_with_the_name_of_a_kept_one(
     (desk.root / "docs/new.md").write_bytes(b"newer")
     desk.sync()
     assert desk.zone.read("docs/new.md") == b"newer"
+
+
+@pytest.mark.mount("settle=0", "refresh=1", profile="published")
+@pytest.mark.parametrize("is_listed", [False, True], ids=["unlisted", "listed"])
+def test_a_new_file_whose_folder_a_coworker_moves_while_it_is_sent(
+    desk: Mounted, is_listed: bool
+) -> None:
+    """The file is shown in the moved folder, and is not failed, though nothing can be moved."""
+    desk.allow("refused and rolled back")
+    desk.zone.make_folder("other")
+    for folder in ("", "docs", "other"):
+        desk.names(desk.root / folder)
+    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+        (desk.root / "docs/new").write_bytes(b"new")
+        time.sleep(1)
+        (sending,) = desk.status()["uploads"]
+        assert sending["state"] == "uploading"
+        desk.zone.move("docs", "other/moved")
+        time.sleep(2)
+        desk.names(desk.root)  # without the folder, except for the new file
+        if is_listed:
+            desk.names(desk.root / "other/moved")
+        time.sleep(10)
+    desk.command("sync")  # reports that the file was moved back if its folder was listed
+    desk.sync()
+    time.sleep(5)
+    assert "docs" not in desk.names(desk.root)
+    assert "new" in desk.names(desk.root / "other/moved")

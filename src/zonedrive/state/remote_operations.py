@@ -49,7 +49,7 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
         if request.remote_id is None:
             _take_name(state, inode, request)
         if intent is not None and not intent.gone:
-            record_place(state, inode, created=request.remote_id is None)
+            record_place(state, inode, created=request if request.remote_id is None else None)
         elif intent is None and inode.parent == NOWHERE:
             state.intents.gone(inode.ino, due_in(0))
         reached(Place.ARRIVAL_INSIDE)
@@ -205,17 +205,20 @@ def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
 # ---- names ----
 
 
-def record_place(state: LocalState, inode: Inode, *, created: bool = False) -> None:
+def record_place(state: LocalState, inode: Inode, *, created: PendingRequest | None = None) -> None:
     """Schedule a move if the inode's local place now differs from its place on the service.
 
-    Called after a request during which the inode may have been renamed. `created` means that the
-    request has created the inode's entry. Call within a transaction.
+    Called after a request during which the inode may have been renamed. `created` is the request if
+    it has created the inode's entry. Call within a transaction.
     """
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return
     folder = state.inodes.get(inode.parent)
-    if not created and folder.is_new and state.intents.get(folder.ino) is None:
+    # A new entry may have been moved into a folder that was deleted or moved on the service, from
+    # one that is still known.
+    is_moved = created is not None and state.inodes.by_remote(created.zone, created.folder)
+    if not is_moved and folder.is_new and state.intents.get(folder.ino) is None:
         return  # the folder was deleted or moved on the service: a listing shows the file's place
     if state.is_elsewhere(inode):
         state.intents.place(inode.ino, due_in(0))

@@ -65,3 +65,19 @@ def test_a_coworkers_entry_at_the_target_is_kept(desk: VirtualMount) -> None:
     assert copy.startswith("y (conflict, ")
     assert desk.zone.read(f"b/{copy}") == b"a/x"
     assert set(desk.zone.listing("a")) == {"y"}
+
+
+def test_an_entry_that_a_coworker_has_moved_meanwhile(desk: VirtualMount) -> None:
+    """The entry gets to its place, though its present place has not been listed."""
+    desk.zone.make_folder("c")
+    for path in ("a/y", "b/z", "c/y"):
+        desk.zone.write(path, path.encode())
+    for folder in ("a", "b", "c"):
+        desk.names(desk.root / folder)
+    desk.command("pause")
+    (desk.root / "c/y").rename(desk.root / "b/y")
+    desk.zone.move("c/y", "a/z")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("b/y") == b"c/y"
+    assert (set(desk.zone.listing("a")), set(desk.zone.listing("b"))) == ({"y"}, {"y", "z"})

@@ -149,6 +149,7 @@ class RemoteNamespace:
             request, entry = await self._relocate(inode, parent, name)
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
+            await self._locate(intent, inode)  # a coworker may have moved it
             if await self._is_way_blocked(inode, parent, name):
                 if planned.is_current:
                     await self._step_aside(intent, inode)
@@ -238,7 +239,7 @@ class RemoteNamespace:
         return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """After a rejected move, record the place that the entry now has on the service.
+        """After a failed move, record the place that the entry now has on the service.
 
         A move may take two requests, and the first request may have had an effect.
         """

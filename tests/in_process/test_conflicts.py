@@ -343,6 +343,22 @@ def test_a_new_file_beside_a_coworkers_of_the_same_name(desk: Mounted) -> None:
     )
 
 
+@pytest.mark.mount("settle=0")
+def test_a_coworkers_file_in_a_new_folder_that_is_answered_late(desk: Mounted) -> None:
+    """The answer about the new folder does not show what is in it since."""
+    desk.allow("a coworker uses the name")
+    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+        (desk.root / "new").mkdir()
+        (desk.root / "new/f").write_bytes(b"by Alice")
+        time.sleep(3)
+        desk.zone.write("new/f", b"by Bob, at the same time")
+        time.sleep(10)
+    desk.sync()
+    assert desk.zone.read("new/f") == b"by Bob, at the same time"
+    (conflict,) = desk.conflicts()
+    assert desk.zone.read(f"new/{conflict['path'].rpartition('/')[2]}") == b"by Alice"
+
+
 @pytest.mark.mount("refresh=0.2")
 def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) -> None:
     """A save after the coworker's version was visible makes the next version."""

@@ -65,8 +65,7 @@ class _Listing(Flight):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked_ns = time.monotonic_ns()
-        self.aged_from_ns = since_boot_ns()
+        self.asked_ns, self.aged_from_ns = clocks_ns()
         self.error: Exception | None = None
         self.awaited = False  # True if a program waits for the listing
 
@@ -78,8 +77,7 @@ class DirectoryCache:
         self._state = state
         self._service = service
         self.following = MovedFiles(state, service)
-        # By ino: when the newest merged listing was requested, by the monotonic clock and by the
-        # clock of `since_boot_ns`.
+        # By ino: when the newest merged listing was requested, see `clocks_ns`.
         self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
@@ -228,9 +226,12 @@ class DirectoryCache:
             if each is folder or not each.listed:
                 await self.refresh(each, newer_than_ns)
 
-    def known_empty(self, folder: Inode) -> None:
-        """Record that this client has just created a folder, so its empty listing is up to date."""
-        self._asked_ns[folder.ino] = time.monotonic_ns(), since_boot_ns()
+    def known_empty(self, folder: Inode, asked_ns: tuple[int, int]) -> None:
+        """Record that this client has created a folder, so its empty listing is up to date.
+
+        `asked_ns` is the result of `clocks_ns` before the request.
+        """
+        self._asked_ns[folder.ino] = asked_ns
 
     def forget(self, ino: int | None = None) -> None:
         """Mark a folder's listing, by default all listings, as out of date."""
@@ -495,6 +496,11 @@ class DirectoryCache:
         self._asked_ns.pop(ino, None)
         self._took_s.pop(ino, None)
         self._unclear.pop(ino, None)
+
+
+def clocks_ns() -> tuple[int, int]:
+    """Return the present time by the monotonic clock and by the clock of `since_boot_ns`."""
+    return time.monotonic_ns(), since_boot_ns()
 
 
 async def _give_back() -> None:

@@ -31,7 +31,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
 from zonedrive.state.names import aside_name, folded, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
 from zonedrive.sync.materialize import keep_readable
 from zonedrive.sync.reconcile import COMPARISONS, Reconciler, current_entry, require_deletion
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
@@ -63,6 +63,7 @@ class RemoteNamespace:
         if await reconciler.wait_for(parent, name):
             return
         request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, parent, name, None)
+        asked_ns = clocks_ns()
         with reconciler.sending(request):
             reached(Place.FOLDER_ASKED)
             try:
@@ -81,7 +82,7 @@ class RemoteNamespace:
             reached(Place.FOLDER_MADE)
             # If the response cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)
-            self._folders.known_empty(inode)
+            self._folders.known_empty(inode, asked_ns)
 
     async def _adopt(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Bind a new folder to the remote folder `found`.

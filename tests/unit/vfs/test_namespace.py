@@ -18,7 +18,7 @@ from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents
 from zonedrive.state.inode_table import BATCH
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
@@ -132,7 +132,7 @@ async def test_two_large_folders_read_at_once_are_loaded_once(state: LocalState)
     state.inodes._dirents = Dirents(limit=count)
     directories, dispatcher = DirectoryCache(state, SILENT), cast(Dispatcher, None)
     for folder in folders:
-        directories.known_empty(folder)
+        directories.known_empty(folder, clocks_ns())
     files = Files(state, SILENT, directories, dispatcher, CallerPolicy(()))
     names = Namespace(state, SILENT, directories, files, dispatcher)
     statements: list[str] = []

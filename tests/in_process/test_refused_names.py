@@ -152,6 +152,35 @@ def test_a_new_file_in_the_place_of_a_refused_removal(desk: Mounted) -> None:
     assert desk.zone.read(copy.name) == b"another\n"
 
 
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+@pytest.mark.parametrize("place", ["new", "docs/new"])
+def test_a_rename_over_an_entry_whose_removal_is_refused(
+    desk: Mounted, place: str, is_folder: bool
+) -> None:
+    """Both entries are as before, without a conflict copy."""
+    for path in ("old", place):
+        if is_folder:
+            desk.zone.make_folder(path)
+        else:
+            desk.zone.write(path, path.encode())
+    if is_folder:
+        desk.zone.write(f"{place}/in", b"in")
+    before = desk.zone.tree()
+    eventually(lambda: (desk.root / "old").exists(), what="the entries show")
+    with refusing(desk, 403, "DELETE", desk.zone.entry_id("old")):
+        (desk.root / place).rename(desk.root / "old")
+        tell_removals(desk)
+        answer = desk.command("sync", timeout=20)
+    assert {each["path"] for each in answer["taken_back"]} == {
+        f"{desk.root.name}/{path}" for path in ("old", place)
+    }
+    desk.sync()
+    assert desk.zone.tree() == before
+    assert not desk.conflicts()
+    assert (desk.root / place).exists()
+    eventually(lambda: (desk.root / "old").exists(), what="the entry is back")
+
+
 @pytest.mark.also_mounted(status=403)
 @pytest.mark.mount("settle=0.2")
 @pytest.mark.parametrize("status", [403, 404])

@@ -916,8 +916,9 @@ class Run:
     def _shows_no_copies(self) -> bool:
         """Return True if nothing in the scenario makes a conflict copy of one's own edit.
 
-        If the removal of a file is refused, the file that was renamed over it becomes one, and so
-        does a new file in its place, as long as its folder cannot be listed. A client
+        If the removal of a file is refused, the file that was renamed over it becomes one if its
+        former name is in use, and so does a new file in its place, as long as its folder cannot be
+        listed. A client
         that does not know a time may make one, one whose request was carried out late, and one that
         has lost its records.
         """

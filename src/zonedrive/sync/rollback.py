@@ -57,16 +57,25 @@ class Rollback:
             self._folders.forget(above.ino)
 
     def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
-        """Roll back a removal that the service rejects, and record the rejection for the user."""
+        """Roll back a removal that the service rejects, and record the rejection for the user.
+
+        Also roll back the rename of another entry to the place of the removed one, if possible.
+        """
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return
         log.warning("inode %d: removal refused and rolled back: %s", inode.ino, refused)
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
+        above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        name = safe(inode.remote_name or "")
         self.keep(inode)
         said = f"{marked('the removal was undone')}: {refused.line()}"
         state.refusals.add(*which, said)
         state.intents.changes.notify()
+        other = None if above is None else state.inodes.child(above.ino, name)
+        moved = self._movable(other)
+        if other is not None and moved is not None:
+            self.move(moved, other, refused)
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move that the service rejects.
@@ -132,7 +141,7 @@ class Rollback:
         temporary remote name gets the place that `inode` leaves. Return None if a place is in use
         or gone.
         """
-        state, inodes = self._state, self._state.inodes
+        inodes = self._state.inodes
         if is_aside(inode.remote_name):
             return None  # another entry has its place now
         way: dict[int, tuple[Inode, Inode, str]] = {}
@@ -149,14 +158,19 @@ class Rollback:
             other = inodes.child(folder.ino, name)
             if other is None or other.ino in way:
                 continue
-            intent = state.intents.get(other.ino)
-            moved = intent is not None and intent.place and not (intent.gone or intent.parked)
-            if other.is_new or not moved or other.ino in state.in_flight:
+            if other.is_new or self._movable(other) is None:
                 return None
-            if state.requests.get(other.ino) is not None:
-                return None  # its move may have succeeded
             ahead.append(other)
         return way if self._leads_up(way) else None
+
+    def _movable(self, inode: Inode | None) -> Intent | None:
+        """Return the intent of an inode whose move was certainly not sent yet, or None."""
+        state = self._state
+        intent = None if inode is None else state.intents.get(inode.ino)
+        if intent is None or not intent.place or intent.gone or intent.parked:
+            return None
+        is_sent = intent.ino in state.in_flight or state.requests.get(intent.ino) is not None
+        return None if is_sent else intent
 
     def _leads_up(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> bool:
         """Return True if every moved inode is still below the root after the moves.

@@ -106,40 +106,41 @@ def open_state(
         database = open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)
     except WrongKey as wrong:
         raise unreadable(paths, settings) from wrong
-    try:
-        inodes = Inodes.open(database, box)
-        requests = PendingRequests(database, box)
-    except (Damaged, msgspec.DecodeError) as wrong:
-        database.close()
-        raise unreadable(paths, settings) from wrong
-    if not paths.outgoing.exists() and inodes.rows.with_bytes():
-        database.close()
-        raise StoreError(
-            f"the folder {paths.outgoing} with the files to upload is missing",
-            remedy="put it back; if it is lost, create an empty folder there",
-        )
-    supervisor = Supervisor()
-    state = LocalState(
-        database=database,
-        inodes=inodes,
-        intents=IntentTable(database, box),
-        requests=requests,
-        spool=Spool(private_dir(paths.outgoing), key, database, box),
-        cache=Cache(
-            paths.content,
-            key,
-            settings.cache_size,
-            identity=database.identity,
-            connections=settings.transfers,
+    with contextlib.ExitStack() as stack:
+        stack.callback(database.close)  # on an error: the log's marker must go with the log
+        try:
+            inodes = Inodes.open(database, box)
+            requests = PendingRequests(database, box)
+        except (Damaged, msgspec.DecodeError) as wrong:
+            raise unreadable(paths, settings) from wrong
+        if not paths.outgoing.exists() and inodes.rows.with_bytes():
+            raise StoreError(
+                f"the folder {paths.outgoing} with the files to upload is missing",
+                remedy="put it back; if it is lost, create an empty folder there",
+            )
+        supervisor = Supervisor()
+        state = LocalState(
+            database=database,
+            inodes=inodes,
+            intents=IntentTable(database, box),
+            requests=requests,
+            spool=Spool(private_dir(paths.outgoing), key, database, box),
+            cache=Cache(
+                paths.content,
+                key,
+                settings.cache_size,
+                identity=database.identity,
+                connections=settings.transfers,
+                supervisor=supervisor,
+            ).start(),
+            source=partial(CurrentSource, service),
+            settings=settings,
+            user=user,
+            owner=Owner(os.getuid(), os.getgid()),
             supervisor=supervisor,
-        ).start(),
-        source=partial(CurrentSource, service),
-        settings=settings,
-        user=user,
-        owner=Owner(os.getuid(), os.getgid()),
-        supervisor=supervisor,
-        pause=PauseSwitch(paths.pause),
-    )
-    with noting_damage(paths.database):
-        recover(state)
+            pause=PauseSwitch(paths.pause),
+        )
+        with noting_damage(paths.database):
+            recover(state)
+        stack.pop_all()
     return state

@@ -104,14 +104,16 @@ def open_sound(
     except BaseException:
         database.close()
         raise
-    if not why:
-        if pending(path):
-            with database.transaction():
-                _use_up(database, database.execute, used)
-                database.renew_identity()  # numbers of lost rows may be in the cache
-        _fault_mark(path).unlink(missing_ok=True)
-        return database
-    database.close()
+    with contextlib.ExitStack() as stack:
+        stack.callback(database.close)
+        if not why:
+            if pending(path):
+                with database.transaction():
+                    _use_up(database, database.execute, used)
+                    database.renew_identity()  # numbers of lost rows may be in the cache
+            _fault_mark(path).unlink(missing_ok=True)
+            stack.pop_all()
+            return database
     return _salvage(path, migrations, accept, used, why)
 
 

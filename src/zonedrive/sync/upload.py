@@ -301,7 +301,7 @@ class Uploader:
         """Send the bytes and record the response.
 
         Do nothing if the intent or the inode's remote id has changed. Raises StoreError if a policy
-        forbids the upload.
+        forbids the upload, and Changed if the folder has just been deleted on the service.
         """
         reconciler = self._reconciler
         names = request.name, self._state.remote_name(inode)
@@ -317,6 +317,10 @@ class Uploader:
                     entry, content = await self._transfer(intent, inode, request, file)
             except Cancelled:
                 return
+            except NotFound as missing:
+                if await current_entry(self._service, request.zone, request.folder) is None:
+                    raise Changed("the folder was deleted on the service") from missing
+                raise
             reached(Place.REPLY_CAME)
             if not entry.modified_ns % SECOND_NS:
                 entry = await self._precise(request, entry, file)

@@ -92,10 +92,10 @@ class LogonMonitor:
         """
         while True:
             self._woken = trio.Event()
-            await self._parts.data_key.keep()
             seconds = await self._look()
             with trio.move_on_after(min(seconds, LOOK_SECONDS)):
                 await self._woken.wait()
+            await self._parts.data_key.keep()  # not at the start, which has just read the key
 
     async def _look(self) -> float:
         """Renew the logon or remind the user, if due; return the seconds until the next check."""

@@ -169,5 +169,7 @@ def _rows() -> list[Row]:
         (r"'timedatectl ", _("Turn on the automatic time of this computer."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),
          (EDIT,)),
+        (r"^if you cannot, use another " + _option("account"),
+         _("If you cannot, give the account another name."), ()),
         (r"(another|with) " + _option("account"), _("Give the account another name."), ()),
     ]  # fmt: skip

@@ -358,9 +358,11 @@ class Logon:
         if store.kind == "keyring":
             try:
                 store.get(bearer_auth.NAME)
-            except StoreError:
+            except StoreError as wrong:
                 if self._paths.database.exists() or self._paths.keyring_mark.exists():
-                    raise  # the keyring contains the key of the local data, or a former logon
+                    # The keyring contains the key of the local data, or a former logon.
+                    wrong.remedy += "; if you cannot, use another --account"
+                    raise
                 store = FileStore(self._paths.secrets_file)
         return store
 

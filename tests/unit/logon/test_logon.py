@@ -582,15 +582,17 @@ async def test_a_locked_keyring_with_secrets_of_the_account_is_waited_for(
 ) -> None:
     """A new place would have a new key, and make the outbox unreadable.
 
-    The former token and the saved password would stay in the keyring, even after a logoff.
+    The former token and the saved password would stay in the keyring, even after a logoff. Over
+    SSH, the keyring may be out of reach.
     """
     await office.log_on()
     getattr(office.paths, file).write_bytes(b"x")
     ring = Ring()
     ring.fail = KeyringTimeout("locked")
     office.store = ring
-    with pytest.raises(KeyringTimeout):
+    with pytest.raises(KeyringTimeout) as refused:
         await office.log_on()
+    assert refused.value.remedy.endswith("; if you cannot, use another --account")
 
 
 async def test_a_token_of_systemd_is_not_replaced(

@@ -409,7 +409,9 @@ class Logon:
                 raise
             if isinstance(refused, NotLoggedOn | BadAnswer):
                 await self._session(access, signed_on, profile)
-            if isinstance(refused, Unreachable):
+            if created:
+                self._tell(f"the new token is not used: {refused.message}")
+            elif isinstance(refused, Unreachable):
                 self._tell(f"no token was created: {refused.message}")
             else:
                 self._tell(f"the service did not create a token: {refused.message}")

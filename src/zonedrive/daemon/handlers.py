@@ -641,6 +641,8 @@ class Commands:
                 found.append(await self._report.find(os.fspath(whole.relative_to(folder))))
             except (FileNotFoundError, NotADirectoryError) as wrong:
                 raise ZonedriveError(f"{path} does not exist") from wrong
+            if not len(found) % 100:  # a request may have very many paths
+                await trio.lowlevel.checkpoint()
         return found
 
     async def _inodes(self, request: Request) -> dict[str, Inode]:

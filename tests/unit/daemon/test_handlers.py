@@ -267,6 +267,23 @@ async def test_a_missing_path_is_an_error(daemon: Daemon) -> None:
         await daemon.ask("status", paths=["Zone/b.txt"])
 
 
+async def test_very_many_paths_do_not_hold_up_other_tasks(daemon: Daemon) -> None:
+    """The loop, which answers the programs, has other turns during the request."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await daemon.ask("status", paths=["Zone/a.txt"] * 20_000)
+        nursery.cancel_scope.cancel()
+    assert turns >= 100
+
+
 async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
     """If the path of the file was given, the answer has the reason why it stays on this machine."""
     daemon.report.done.set()

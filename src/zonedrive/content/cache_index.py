@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.content.manifest import have_same_chunks
 from zonedrive.content.ranges import Ranges
 from zonedrive.db import Database, is_damage
 from zonedrive.errors import StoreError
@@ -57,8 +58,9 @@ class Row(msgspec.Struct, eq=False):
 
     def describes_same_bytes(self, other: "Row") -> bool:
         """Return True if `other` describes the same bytes of the same file."""
-        same_file = (self.name, self.manifest) == (other.name, other.manifest)
-        return same_file and list(self.present()) == list(other.present())
+        if self.name != other.name or list(self.present()) != list(other.present()):
+            return False
+        return have_same_chunks(self.manifest, other.manifest)
 
     @property
     def in_index(self) -> bool:

@@ -143,6 +143,17 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
             raise Damaged("the manifest of a content file cannot be read") from wrong
 
 
+def have_same_chunks(first: bytes, second: bytes) -> bool:
+    """Return True if two manifests describe the same chunks, whatever later writes they accept.
+
+    Raises Damaged if a manifest cannot be decoded. The manifest b"" equals only itself.
+    """
+    if not (first and second):
+        return first == second
+    one, other = Manifest.decode(first)[0], Manifest.decode(second)[0]
+    return msgspec.structs.replace(one, floor=other.floor) == other
+
+
 def _bytes(nonce: int) -> bytes:
     return nonce.to_bytes(NONCE_BYTES, "big")
 

@@ -381,15 +381,19 @@ async def test_cached_files_stay_on_a_full_disk(tmp_path: Path, key: bytes | Non
             reader = cache.open(2, "r", len(part.data), part)
             await reader.read(0, 100_000)
             reader.close()
+            fetching = cache.open(3, "r", MIB, whole)  # closed when the disk is full
+            await fetching.fill()
             fill(disk)
             for _ in range(100):  # the log of the index may have room for some writes
                 assert await fetched(cache, 1, Offline(MIB)) == whole.data
                 reader = cache.open(2, "r", len(part.data), Offline(0))
                 assert reader.available(0, 100_000) == part.data[:100_000]
                 reader.close()
+            fetching.close()
             await counted(cache, disk / "cache")
             (disk / "others").unlink()
-            assert await fetched(cache, 1, Offline(MIB)) == whole.data
+            for ino in (1, 3):
+                assert await fetched(cache, ino, Offline(MIB)) == whole.data
             await counted(cache, disk / "cache")
 
 

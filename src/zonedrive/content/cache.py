@@ -651,15 +651,16 @@ def _row(entry: CacheEntry) -> Row:
 
 
 def _copied_whole(stored: ContentFile, path: Path, size: int) -> ContentFile:
-    """Copy a cached file of `size` bytes to `path`, and read the whole copy.
+    """Copy a cached file of `size` bytes to `path`, and verify the whole copy.
 
     Programs write to the copy, and its damaged bytes could not be fetched again. Raises OSError,
     and StoreError if the copy is damaged. On failure, no file is left behind at `path`.
     """
     copy = stored.copy_to(path)
     try:
-        if sum(map(len, copy.blocks())) != size:
-            raise StoreError(f"{stored.path.name} was written to while it was copied")
+        if copy.size != size:
+            raise StoreError(f"another program has cut {stored.path.name}")
+        copy.verify()
     except BaseException:
         remove([path])
         copy.close()

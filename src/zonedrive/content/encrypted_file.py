@@ -20,6 +20,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from zonedrive.content.content_file import (
+    BLOCK,
     Buffer,
     ContentFile,
     create_descriptor,
@@ -121,6 +122,11 @@ class EncryptedFile(ContentFile):
             count = max(0, min(len(into), self._size - offset))
             self._fill(offset, into[:count])
             return count
+
+    def verify(self) -> None:
+        into = memoryview(bytearray(BLOCK))
+        for offset in range(0, self._size, BLOCK):
+            self.read_into(offset, into)
 
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`; partial chunks are buffered until a flush."""

@@ -124,9 +124,10 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Number that changes after all content was lost, and the folder can be used (again).
+        """Number that changes after content was lost, and the folder can be used (again).
 
-        The content is lost if the folder is emptied or the index is damaged.
+        All content is lost if the folder is emptied or the index is damaged. New content is also
+        lost while a disk error prevents the opening of the index.
         """
         self._index.delete(())  # notices the loss
         return self._index.epoch if self._index.is_open else 0

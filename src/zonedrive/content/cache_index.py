@@ -147,7 +147,8 @@ class CacheIndex:
         self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
         self._opened, self._lost = opened, lost
         self._db: Database | None = None
-        self.epoch = 0  # number of restarts of the index; rows of earlier epochs are invalid
+        # Grows when the index restarts or is opened later; rows of earlier epochs are invalid.
+        self.epoch = 0
         self._inode = 0
         # Names of rows that count as deleted, and the disk usage of their content in the index.
         self._undeleted: dict[str, int] = {}
@@ -231,6 +232,7 @@ class CacheIndex:
     def _open_again(self) -> None:
         """Open the index if that has failed, and AGAIN_S seconds have passed since."""
         if self._db is None and time.monotonic() >= self._tried_s + AGAIN_S:
+            self.epoch += 1
             self.open()
 
     def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:

@@ -764,9 +764,11 @@ async def test_an_index_that_cannot_be_opened_at_first(
         fill(disk)
         async with running(folder, key) as cache:
             assert not cache.inos()
+            before = cache.epoch
             assert await fetched(cache, 1, sources[1]) == sources[1].data
             cache.drop_between(3, 1000)  # the database has lost these numbers, and gives them again
             (disk / "others").unlink()
+            assert cache.epoch != before, "content that was fetched meanwhile was not kept"
             reader = cache.open(2, "new", MIB, Script(content(MIB, 5)))
             await reader.read(0, MIB)
             sources[3] = Script(content(MIB, 6))

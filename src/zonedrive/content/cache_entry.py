@@ -159,7 +159,8 @@ class CacheEntry:
         self.process_arrivals()
         while self.recent.kept_bytes:
             self.recent.drop_oldest()
-        self._disk, self.streaming = True, False
+        # As in `_discard`, the index comes first: it may still list damaged bytes.
+        self._disk, self.streaming = self._store.damaged(self), False
 
     def without_disk(self, error: OSError) -> None:
         """Report a disk error, and stop storing bytes on the disk."""

@@ -341,6 +341,28 @@ async def test_an_open_file_is_stored_when_the_disk_has_room_again(
         assert await fetched(cache, 1, Offline(4 * MIB)) == source.data
 
 
+async def test_a_cut_file_that_the_index_lists_as_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is not written before its row: after a kill, a part of it would be read as zeros."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, None) as cache:
+        await fetched(cache, 1, source)
+        reader = cache.open(1, "r", len(source.data), source)
+        (path,) = tmp_path.glob("1-*")
+        os.truncate(path, 100_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(CacheIndex, "put", lambda *_: False)  # as on a full disk
+            await reader.read(MIB, 100)
+            with pytest.raises(OSError, match="space"):
+                await cache.complete(1, "r", len(source.data), source)
+            assert path.stat().st_size == 100_000
+        await cache.complete(1, "r", len(source.data), source)
+        assert await read_all(reader) == source.data
+        reader.close()
+        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
+
+
 def no_room(*_: object) -> None:
     """Fail as the creation of a file on a full disk does."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -958,7 +958,11 @@ class Run:
         left = {key: answer.get(key) for key in ("reason", "left", "failed", "lost", "taken_back")}
         rescued = answer.get("lost") and machine.power_cuts and not answer.get("failed")
         if answer.get("exit") == 0 or (rescued and not any((answer.get("left") or {}).values())):
-            self.claims.sent(before)
+            # The file may have been shown as local-only after the look before.
+            after, here = await self._sendable(machine), self.claims.here(name)
+            self.claims.sent(
+                {path: token for path, token in before.items() if path in after or path not in here}
+            )
         elif final or not answer.get("taken_back"):
             raise Finding(f"sync of {name} exits with {answer.get('exit')}: {left}")
 

@@ -135,23 +135,26 @@ class Machine(Client):
             self.cache_findings += [f"{self.name}: {each}" for each in stale]
 
     def check_places(self) -> None:
-        """Note each entry that is shown elsewhere than on the service although nobody moves it.
+        """Note each entry that has another name here than on the service, although nothing waits.
 
-        A listing that agrees with the recorded place would never correct it.
+        A listing that agrees with the recorded name would never correct it.
         """
         if not self.is_running or self.died_at:
             return
         state = self.parts.state
         with disks.observing():
             for inode in state.inodes.below(ROOT):
-                entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not (inode.is_new or inode.local)
+                if inode.kind not in (Kind.FILE, Kind.FOLDER) or inode.is_new or inode.local:
+                    continue
                 intent = state.intents.get(inode.ino)
-                is_moving = intent is not None and intent.concerns_name
-                is_kept = entry and state.inodes.get(inode.parent).is_new  # a listing shows it
-                is_kept = is_kept or is_aside(inode.remote_name)  # while names are exchanged
-                if entry and not (is_moving or is_kept) and state.is_elsewhere(inode):
-                    place = f"{inode.remote_name!r} in {inode.remote_parent}"
-                    self.place_findings.add(f"{self.name}: {inode.name!r} is {place}")
+                is_renamed = intent is not None and intent.concerns_name
+                is_renamed |= is_aside(inode.remote_name)  # two names are exchanged
+                # If the folder differs, the next listing of the entry's folder moves the entry.
+                is_there = state.inodes.get(inode.parent).remote_id == inode.remote_parent
+                if is_there and not is_renamed and state.is_elsewhere(inode):
+                    self.place_findings.add(
+                        f"{self.name}: {inode.name!r} is {inode.remote_name!r} on the service"
+                    )
 
     def make_line(self) -> Line:
         """Return a line to the service for the next start."""

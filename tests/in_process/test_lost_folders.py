@@ -343,3 +343,22 @@ def test_a_new_file_whose_folder_a_coworker_moves_while_it_is_sent(
     time.sleep(5)
     assert "docs" not in desk.names(desk.root)
     assert "new" in desk.names(desk.root / "other/moved")
+
+
+def test_a_new_file_that_is_renamed_while_it_is_sent_and_its_folder_moved(desk: Mounted) -> None:
+    """The file gets its new name, though its folder is not at its place any more."""
+    desk.allow("created again")
+    desk.zone.make_folder("other")
+    for folder in ("", "docs", "other"):
+        desk.names(desk.root / folder)
+    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+        (desk.root / "docs/new.part").write_bytes(b"new")
+        time.sleep(1)
+        (desk.root / "docs/new.part").rename(desk.root / "docs/new")
+        desk.zone.move("docs", "other/moved")
+        time.sleep(2)
+        desk.names(desk.root)  # without the folder, except for the new file
+        time.sleep(10)
+    desk.sync()
+    assert desk.zone.read("docs/new") == b"new"
+    assert "new.part" not in desk.zone.listing("other/moved")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import state
@@ -282,6 +283,33 @@ def test_an_exchange_with_a_file_of_a_deleted_folder(without_folders: VirtualMou
     (desk.root / "docs/report.md").rename(desk.root / "b/g")
     desk.sync()
     assert [*desk.zone.listing("b")] == desk.names(desk.root / "b") == ["g"]
+
+
+def test_an_exchange_in_a_folder_that_is_moved_meanwhile(tmp_path: Path) -> None:
+    """No file keeps a temporary name, though the profile can neither move it nor make a folder."""
+    profile = tmp_path / "profile.toml"
+    profile.write_text(profile_without([COMBINED, "move", "make_folder"]))
+    desk = VirtualMount(tmp_path, "settle=0", "refresh=1", profile=str(profile))
+    desk.mount()
+    try:
+        desk.allow("deleted on the service", "has no endpoint for move")
+        desk.zone.make_folder("other")
+        for folder in ("", "docs", "other"):
+            desk.names(desk.root / folder)
+        one, other = "docs/report.md", "docs/Grüße aus Köln.txt"
+        with desk.deployment.faulty(status=503, method="PUT", path=desk.zone.entry_id(one)):
+            desk.exchange(desk.root / one, desk.root / other)
+            eventually(lambda: other not in desk.zone.tree(), what="it has a temporary name")
+            desk.zone.move("docs", "other/moved")
+            for _ in range(4):
+                time.sleep(3)
+                desk.names(desk.root)
+        for _ in range(10):
+            time.sleep(5)
+            desk.names(desk.root)
+        assert not [name for name in desk.zone.tree() if ".zonedrive-" in name]
+    finally:
+        desk.close()
 
 
 @pytest.mark.parametrize("how", ["replaced", "renamed"])

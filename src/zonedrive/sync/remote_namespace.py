@@ -137,9 +137,9 @@ class RemoteNamespace:
             if folder.remote_id is None:  # the entry may be deleted as well
                 await self._service.entry(inode.zone, inode.entry_id)
                 if not self._service.can("make_folder"):
+                    await self._name_again(inode)  # it may stay there
                     # A move that can never succeed is undone.
                     self._service.profile.operation("move", folder=inode.is_folder)
-                    await self._name_again(inode)  # it may stay there
             if not planned.is_current:
                 return
             parent = self._folders.require_remote_id(folder)

@@ -38,7 +38,7 @@ from zonedrive.db import (
     is_log_lost,
     sibling,
 )
-from zonedrive.errors import StoreError
+from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
 from zonedrive.paths import sync_folder, write_private
 from zonedrive.translation import marked
@@ -177,7 +177,8 @@ def noting_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (StoreError, sqlite3.DatabaseError) as wrong:
-        if not (is_damage(wrong) or is_damage(wrong.__cause__)):
+        is_row = isinstance(wrong, Damaged)
+        if not (is_row or is_damage(wrong) or is_damage(wrong.__cause__)):
             raise
         _note_fault(path, str(wrong))
         raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong

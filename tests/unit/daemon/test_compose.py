@@ -18,8 +18,9 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.repair import REPAIR
 
 
+@pytest.mark.parametrize("what", ["page", "row"])
 def test_damage_that_a_recovery_meets_is_repaired_by_the_next_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """A large database is not checked completely before the mount."""
     for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME"):
@@ -37,12 +38,17 @@ def test_damage_that_a_recovery_meets_is_repaired_by_the_next_mount(
             folder = state.inodes.add(
                 zone.ino, f"{number}", Kind.FOLDER, zone="z", remote_id=f"{number}"
             )
-            state.inodes.add(folder.ino, "a", Kind.FILE, zone="z", remote_id=f"{number}-a")
+            file = state.inodes.add(folder.ino, "a", Kind.FILE, zone="z", remote_id=f"{number}-a")
+        if what == "row":  # above a change that waits
+            state.inodes.update(file, generation=7)  # whose bytes are missing
+            state.send_content(file, None, due_ns=0)
+            state.database.execute("UPDATE inodes SET kind = 77 WHERE ino = ?", (folder.ino,))
     state.cache._index.close()
     state.database.close()
-    damage.flatten(paths.database)
-    pages = damage.pages_of(paths.database, "inodes")
-    damage.overwrite(paths.database, *pages[len(pages) // 2])
+    if what == "page":
+        damage.flatten(paths.database)
+        pages = damage.pages_of(paths.database, "inodes")
+        damage.overwrite(paths.database, *pages[len(pages) // 2])
     with pytest.raises(StoreError, match="is damaged") as refused:
         mounted()
     assert refused.value.remedy == REPAIR

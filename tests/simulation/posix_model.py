@@ -388,6 +388,7 @@ class Model:
                 if one == path or one.startswith(f"{path}/"):
                     self._names[one].is_known = False
                     self._kept[one] = self._names[one]
+            self._taken_over(path)  # a call that failed may have made a file there
             node = self._names.setdefault(path, Node(b"", is_known=False))
             if self._stays(path):
                 node.stay = MAYBE

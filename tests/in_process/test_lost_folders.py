@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -345,6 +346,16 @@ def test_another_folder_with_the_name_of_a_kept_one(
     assert desk.zone.read("docs/new.md") == b"newer"
 
 
+@contextmanager
+def _slow_upload_beside_another_folder(desk: Mounted) -> Iterator[None]:
+    """Let the next upload take ten seconds; `docs` and the new folder `other` are listed before."""
+    desk.zone.make_folder("other")
+    for folder in ("", "docs", "other"):
+        desk.names(desk.root / folder)
+    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+        yield
+
+
 @pytest.mark.mount("settle=0", "refresh=1", profile="published")
 @pytest.mark.parametrize("is_listed", [False, True], ids=["unlisted", "listed"])
 def test_a_new_file_whose_folder_a_coworker_moves_while_it_is_sent(
@@ -352,10 +363,7 @@ def test_a_new_file_whose_folder_a_coworker_moves_while_it_is_sent(
 ) -> None:
     """The file is shown in the moved folder, and is not failed, though nothing can be moved."""
     desk.allow("refused and rolled back")
-    desk.zone.make_folder("other")
-    for folder in ("", "docs", "other"):
-        desk.names(desk.root / folder)
-    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+    with _slow_upload_beside_another_folder(desk):
         (desk.root / "docs/new").write_bytes(b"new")
         time.sleep(1)
         (sending,) = desk.status()["uploads"]
@@ -376,10 +384,7 @@ def test_a_new_file_whose_folder_a_coworker_moves_while_it_is_sent(
 def test_a_new_file_that_is_renamed_while_it_is_sent_and_its_folder_moved(desk: Mounted) -> None:
     """The file gets its new name, though its folder is not at its place any more."""
     desk.allow("created again")
-    desk.zone.make_folder("other")
-    for folder in ("", "docs", "other"):
-        desk.names(desk.root / folder)
-    with desk.deployment.faulty(stall=10, times=1, method="POST"):
+    with _slow_upload_beside_another_folder(desk):
         (desk.root / "docs/new.part").write_bytes(b"new")
         time.sleep(1)
         (desk.root / "docs/new.part").rename(desk.root / "docs/new")

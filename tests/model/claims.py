@@ -36,6 +36,7 @@ class History:
     path: str
     tokens: tuple[str | None, ...]  # None: content of no save
     made: tuple[float, ...] = ()  # when the service took each, in seconds
+    modified_ns: tuple[int, ...] = ()  # time that the service gives for each
 
 
 def head(content: bytes) -> str | None:
@@ -67,6 +68,8 @@ class Claims:
     late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
     # id of a file: the names that programs took from it, and may have given to another file
     moved: dict[str, set[str]] = field(default_factory=dict)
+    # by token of a save that took a file's place: modification time that the file showed before
+    replaced_ns: dict[str, int] = field(default_factory=dict)
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     # who: path: a synced token and those saved there since
     _since: dict[str, dict[str, list[str]]] = field(default_factory=dict)
@@ -256,8 +259,9 @@ class Claims:
         read the file."""
         found = []
         made = history.made or (0.0,) * len(history.tokens)
-        pairs = zip(history.tokens, history.tokens[1:], made, made[1:], strict=False)
-        for below, token, before, after in pairs:
+        modified_ns = history.modified_ns or (0,) * len(history.tokens)
+        pairs = zip(history.tokens, history.tokens[1:], made, made[1:], modified_ns, strict=False)
+        for below, token, before, after, below_ns in pairs:
             if 0 < after - before < self.moment_s:
                 continue
             save = self.saves.get(token or "")
@@ -269,6 +273,8 @@ class Claims:
             known = self._ancestors(save, places)
             if (known | {save.token}) & self.copied:
                 continue  # renamed over another file, which need not have been read
+            if self.replaced_ns.get(save.token) == below_ns:
+                continue  # the machine showed this version before the rename
             if self._places.get(save.token) in self.moved.get(history.id, ()):
                 continue  # continues the history of the file that had the name before
             if under.token in known or self._has_seen(save, under):

@@ -118,7 +118,7 @@ class Program:
         draft = self.folder / Path(path).parent / self.draft
         try:
             draft.write_bytes(line)
-            self._replaced(path)
+            self._replaced(path, token)
             self._rename(draft, self.folder / path)
             self._saved(path, token)
         finally:
@@ -227,8 +227,13 @@ class Program:
         with self._lock:
             self._claims.removed(self.who, path, number)
 
-    def _replaced(self, path: str) -> None:
-        number = self._number(path)
+    def _replaced(self, path: str, token: str) -> None:
+        """Record that the save takes the place of the file at a path, and when that was made."""
+        number = 0
+        with contextlib.suppress(OSError):
+            status = (self.folder / path).stat()
+            number = status.st_ino
+            self._claims.replaced_ns[token] = status.st_mtime_ns
         with self._lock:
             self._claims.replaced(self.who, path, number)
 

@@ -243,7 +243,7 @@ class SimulatedProgram(Program):
             output = self.system.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 self.system.write(output, line)
-                self._replaced(path)
+                self._replaced(path, token)
                 self._rename(draft, self.folder / path)
                 self._stored.add(token)  # also if the close fails
                 _sleep(padding % 5)
@@ -279,16 +279,16 @@ class SimulatedProgram(Program):
             if padding % 2:
                 (self.folder / path).write_bytes(content)
             else:
-                self._replace(path, content)
+                self._replace(path, content, token)
         finally:
             self.system.refused = refused  # the service has the content anyway
         self._saved(path, token)
 
-    def _replace(self, path: str, content: bytes) -> None:
+    def _replace(self, path: str, content: bytes, token: str) -> None:
         draft = self.folder / PurePosixPath(path).parent / self.draft
         try:
             draft.write_bytes(content)
-            self._replaced(path)
+            self._replaced(path, token)
             self._rename(draft, self.folder / path)
         finally:
             with contextlib.suppress(OSError):
@@ -1108,7 +1108,8 @@ class Run:
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}
             made_s = tuple(self.world.made_s[version.id] for version in versions)
-            found.append(History(node.id, path, tokens, made_s))
+            modified_ns = tuple(version.modified_us * 1000 for version in versions)
+            found.append(History(node.id, path, tokens, made_s, modified_ns))
         return found
 
     def _twice(self) -> list[str]:

@@ -345,17 +345,18 @@ class Reconciler:
     async def same_bytes(
         self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None
     ) -> bool:
-        """Return True if a version on the service has the same bytes as `file`.
+        """Return True if a version on the service has the same bytes as the beginning of `file`.
 
-        `size` is the size of the version in bytes. `version` is by default the current version,
-        which is downloaded: the size and the author are not sufficient, because two versions by one
-        user may have the same size. Raises Damaged if `file` is damaged, Changed if content of
-        another size arrives (a newer version, or the error page of a proxy), and the errors of
-        the download.
+        `size` is the size of the version in bytes, which the caller has compared with the size to
+        upload: after a power cut, the file may be longer than recorded. `version` is by default the
+        current version, which is downloaded: the size and the author are not sufficient, because
+        two versions by one user may have the same size. Raises Damaged if `file` is damaged,
+        Changed if content of another size arrives (a newer version, or the error page of a proxy),
+        and the errors of the download.
         """
 
         def compare() -> bool:
-            offset, is_same = 0, file.size == size
+            offset, is_same = 0, file.size >= size
             with self._service.transfer.download(zone, file_id, version=version) as download:
                 is_whole = download.total == size
                 for piece in download:

@@ -339,6 +339,8 @@ class Uploader:
             found = await current_entry(self._service, request.zone, entry.id)
             if found is None or not differ_in_precision(entry.revision, found.revision):
                 return entry
+            if found.size != request.size:
+                return entry
             if not await self._reconciler.same_bytes(file, found.size, request.zone, entry.id):
                 return entry
         except (Changed, RemoteError, StoreError):

@@ -86,7 +86,7 @@ async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     try:
         with trio.fail_after(DEADLINE):
             async with trio.open_nursery() as nursery:
-                for name in ("it is", "it was", "it", "it is now", "it is "):
+                for name in ("it is", "it was", "if", "it is now", "it is "):
                     nursery.start_soon(compare, name)
                 for _ in range(2):
                     await trio.to_thread.run_sync(transfer.begun.acquire, True, DEADLINE)
@@ -96,7 +96,7 @@ async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     finally:
         transfer.go.set()
     assert found == {
-        "it is": True, "it was": False, "it": False, "it is now": False, "it is ": False,
+        "it is": True, "it was": False, "if": False, "it is now": False, "it is ": False,
     }  # fmt: skip
 
 

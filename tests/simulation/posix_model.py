@@ -409,7 +409,7 @@ class Model:
         if all(self._is_known(one) for one in (*needed, *(each for each in parents if each))):
             self._differs(name, args, "ENOENT, but it is there")
         elif len(paths) == 1 and paths[0] in self._names and not self._names[paths[0]].is_known:
-            del self._names[paths[0]]
+            self._left[paths[0]] = self._names.pop(paths[0])  # if the name was left before
 
     def _differs(self, name: str, args: tuple[Any, ...], what: str) -> None:
         shown = " ".join(str(each) for each in args if isinstance(each, str))

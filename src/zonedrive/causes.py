@@ -42,7 +42,7 @@ class Cause(IntEnum):
 PHRASES = {
     Cause.REFUSED: marked("refused by the service"),
     Cause.LOCAL: marked("held up by a problem on this machine"),
-    Cause.UNCLEAR: marked("held up by an unclear answer of the service"),
+    Cause.UNCLEAR: marked("held up by an unclear answer from the service"),
     Cause.UNEXPECTED: marked("held up by an error in zonedrive"),
 }
 """Phrase that describes a failed change, by cause. Other causes need no action of the user."""

@@ -334,7 +334,7 @@ def _of_organization(
         for glob in typing.cast(tuple[str, ...], found):
             if not glob or "/" in glob:
                 raise ConfigError(
-                    f"{where}: local_only cannot have {glob!r}, which is no name of a file",
+                    f"{where}: local_only cannot have {glob!r}, which is not a file name",
                     remedy="use names without folders",
                 )
     return found

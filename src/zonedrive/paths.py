@@ -400,7 +400,7 @@ def _foreign(folder: Path) -> ForeignFolder:
 
     In this user's home folder, that is so after the user id changed, or after a backup was restored
     with another owner. Elsewhere, the environment of another user's shell names the folder. The
-    variable HOME may be of that shell, too.
+    variable HOME may come from that shell, too.
     """
     way = _way_around(folder).removeprefix("move it away, or ")
     with contextlib.suppress(KeyError):  # a user id without an entry
@@ -599,7 +599,7 @@ def private_dir(path: Path) -> Path:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return `path` or, if it does not exist or is out of reach, its nearest parent that is not."""
+    """Return `path` or its nearest parent that exists and can be reached."""
     return next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110
 
 

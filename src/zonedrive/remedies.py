@@ -164,7 +164,7 @@ def _rows() -> list[Row]:
          _("Save a report, and send it to your support."), (REPORT,)),
         (_command("doctor"), _("The page Help finds the cause."), (HELP,)),
         (r"^there is no room for it: cache_size",
-         _("There is no room for it. Allow more in the settings, or free room on the disk."), ()),
+         _("There is no room for it. Allow more in the settings, or free space on the disk."), ()),
         (r"^a program still has it open", _("A program still has it open for writing."), ()),
         (r"'timedatectl ", _("Turn on the automatic time of this computer."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),

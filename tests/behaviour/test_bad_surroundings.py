@@ -86,7 +86,7 @@ def test_no_home_for_the_doctor(machine: Machine) -> None:
     nameless = Person(machine, NAMELESS, starts_programs=True)
     ended = nameless.run("doctor", environment=XDG | {"HOME": None})
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert "BAD  user: your user number has no name" in ended.stdout
+    assert "BAD  user: your user ID has no name" in ended.stdout
     assert "BAD  home folder: there is no home folder" in ended.stdout
     assert "set HOME to a folder that you own" in ended.stdout
     for untrue in ("settings", "logon", "damaged"):

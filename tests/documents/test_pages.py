@@ -257,8 +257,12 @@ SENTENCES = (
     ("src/zonedrive/docs/SEMANTICS.md", "looks for it every (\\d+) seconds at least", PROBING.cap),
     ("src/zonedrive/docs/SEMANTICS.md", "within (\\d+) when a program asks", ASKED_SECONDS),
     ("src/zonedrive/docs/SEMANTICS.md", "folder is listed every (\\d+) minutes", PASS_S / 60),
-    ("src/zonedrive/docs/SEMANTICS.md", "Of more than (\\d+) such folders", PASS_S / PACE_S),
-    ("src/zonedrive/docs/SEMANTICS.md", "such folders (\\d+) are listed a second", 1 / PACE_S),
+    ("src/zonedrive/docs/SEMANTICS.md", "more than (\\d+) such folders", PASS_S / PACE_S),
+    (
+        "src/zonedrive/docs/SEMANTICS.md",
+        "such folders, (\\d+) of them are listed per second",
+        1 / PACE_S,
+    ),
     ("README.md", "new versions, are fetched automatically within (\\d+) minutes", PASS_S / 60),
     (
         "src/zonedrive/docs/TROUBLESHOOTING.md",

@@ -801,7 +801,7 @@ class FakeService(Service):
             error = None
         await self._delayed(stall, left, request, done=True)
         if is_dropped and request.effect:
-            raise ReplyLost(f"{doing}: the connection to {HOST} broke before the answer came")
+            raise ReplyLost(f"{doing}: the connection to {HOST} broke before the answer arrived")
         if is_dropped:
             raise Interrupted(f"{doing}: the connection to {HOST} broke (Connection reset)")
         if error is not None:

@@ -80,7 +80,7 @@ class Sending(Protocol):
         """Return the error of a connection that broke before the service had the request."""
 
     def broken(self) -> Exception:
-        """Return the error of a connection that broke before the answer came."""
+        """Return the error of a connection that broke before the answer arrived."""
 
     def slow(self) -> Exception:
         """Return the error of an answer that did not come in time."""
@@ -210,7 +210,7 @@ class _Sent(Sending):
         return Interrupted(f"{self._doing}: the connection to {HOST} broke (Connection reset)")
 
     def broken(self) -> RemoteError:
-        broken = f"{self._doing}: the connection to {HOST} broke before the answer came"
+        broken = f"{self._doing}: the connection to {HOST} broke before the answer arrived"
         return ReplyLost(broken) if self.effect else Interrupted(broken)
 
     def slow(self) -> RemoteError:

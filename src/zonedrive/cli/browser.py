@@ -214,7 +214,7 @@ class RawLineReader:
         self._rest = b""  # bytes that were read together with the previous line
 
     async def next(self) -> str | None:
-        """Return the next line without surrounding white space, or None at the end of input."""
+        """Return the next line without surrounding whitespace, or None at the end of input."""
         text = bytearray()
         while len(text) < LONGEST:
             piece, self._rest = self._rest, b""

@@ -73,7 +73,8 @@ class LogonOptions:
     def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
 
-        Print a line for each problem in the organization's settings that prevents no logon.
+        Print a line for each problem in the organization's settings that does not prevent the
+        logon.
         Raises UsageError for options that exclude each other, BadOption for an invalid base URL,
         --ca-file or --profile, and ConfigError if the organization's policy forbids an option or
         the organization's base URL is invalid.

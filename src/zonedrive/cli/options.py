@@ -59,7 +59,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
     """Parameter type for a string that is sent to the service."""
 
     name = "text"
-    forbidden: tuple[str, ...] = ()  # rejected values, after stripping white space
+    forbidden: tuple[str, ...] = ()  # rejected values, after stripping whitespace
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if any("\ud800" <= char <= "\udfff" for char in value):  # bytes that are not UTF-8

@@ -243,9 +243,9 @@ class Fetcher:
             since = max(since, self._progressed(download))
             error: TimedOut | None = None
             if pace.is_too_slow(self._came):
-                error = TimedOut(f"fewer than {LEAST} bytes came in {pace.seconds:g} seconds")
+                error = TimedOut(f"fewer than {LEAST} bytes arrived in {pace.seconds:g} seconds")
             elif since + stall <= trio.current_time():
-                error = TimedOut(f"no byte came for {stall:g} seconds")
+                error = TimedOut(f"no byte arrived for {stall:g} seconds")
             if error is not None:
                 if download is not None:
                     download.stop()

@@ -42,8 +42,8 @@ UNWRITABLE = (*NO_ROOM, errno.EROFS, errno.EACCES, errno.EPERM)
 UNLOCK_SECONDS = 90.0  # time for the user to unlock a keyring; the start timeout is longer
 
 READ_ONLY = (
-    "its disk is read-only: if it became so by itself, the disk has an error; look at 'dmesg', have"
-    " the disk checked, and make it writable again; pending changes are kept"
+    "its disk is read-only: if nobody made it read-only, the disk has an error; look at 'dmesg',"
+    " have the disk checked, and make it writable again; pending changes are kept"
 )
 FULL = "its disk is full: make room there; pending changes are kept"
 
@@ -199,7 +199,7 @@ def forbidden(paths: AccountPaths) -> ConfigError | None:
     """Return the error of a mount that the organization's policies forbid, or None.
 
     They can forbid the account's service, and the way in which its local data is stored. The remedy
-    loses no data that exists only on this machine. Return None if there is no valid logon.
+    deletes no data that exists only on this machine. Return None if there is no valid logon.
     """
     try:
         account = Account.load(paths)

@@ -207,7 +207,7 @@ def version(
                     take(piece)
                     count += len(piece)
             if count < size:
-                raise BadAnswer(f"downloading version {name}: only {count} of {size} bytes came")
+                raise BadAnswer(f"downloading version {name}: only {count} of {size} bytes arrived")
 
         def stop() -> None:
             for each in opened:

@@ -1,4 +1,4 @@
-"""Integration into file managers, with emblems, menus and accounts in the side bar.
+"""Integration into file managers, with emblems, menus and accounts in the sidebar.
 
 This package runs in the system's Python interpreter, and inside file managers. The package imports
 only the standard library and `gi`, and no other part of zonedrive. It exchanges data with the

@@ -1,4 +1,4 @@
-"""Entry point of the menu actions and of the side bar process.
+"""Entry point of the menu actions and of the sidebar process.
 
 python3 FOLDER/__main__.py ACTION PATH...
 python3 FOLDER/__main__.py side-bar

@@ -1,4 +1,4 @@
-"""Accounts in the side bar of file managers and file choosers, with their states.
+"""Accounts in the sidebar of file managers and file choosers, with their states.
 
 This code runs in a separate process, which the session bus starts when a program looks for cloud
 providers. The library libcloudproviders exports the accounts.
@@ -48,7 +48,7 @@ def _still_waiting(count: int) -> str:
 
 
 class SideBar:
-    """D-Bus object that lists the mounted accounts for file managers' side bars."""
+    """D-Bus object that lists the mounted accounts for file managers' sidebars."""
 
     def __init__(
         self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]

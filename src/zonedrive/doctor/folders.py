@@ -238,7 +238,7 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
     fits = max(0, usable_bytes(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"
     if fits < limit:
-        detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
+        detail += f"; the disk has {amount(fits)} for it, because 5 % of the disk is kept free"
         if fits == 0 and limit:
             return bad(detail, "make room on the disk of the cache folder, or set XDG_CACHE_HOME")
     return good(detail)
@@ -284,7 +284,7 @@ def _unfit(folder: Path) -> CheckResult | None:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return bad(
             "it cannot be written: its disk is read-only",
-            "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
+            "a disk that nobody made read-only has an error: look at 'dmesg', have it checked, and"
             " make it writable again; pending changes are kept",
         )
     if not _is_writable(folder):

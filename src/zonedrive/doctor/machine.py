@@ -109,7 +109,7 @@ def user(facts: DoctorFacts) -> CheckResult | None:
         pwd.getpwuid(number)
     except KeyError:
         return bad(
-            "your user number has no name on this machine, which fusermount3 requires",
+            "your user ID has no name on this machine, which fusermount3 requires",
             "run 'useradd --uid NUMBER NAME' as root; in a container, run as one of its users",
             NUMBER=number,
         )

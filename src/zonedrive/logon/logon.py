@@ -330,7 +330,7 @@ class Logon:
         """Return the organization's CA file and its certificates.
 
         If the file cannot be used, print a warning and return (None, None), because an error in the
-        administrator's defaults prevents no logon.
+        administrator's defaults must not prevent a logon.
         """
         try:
             return ca_file, read_certificates(Path(ca_file))

@@ -88,7 +88,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
         """True until the end of a block.
 
         No block is longer than LONGEST_BLOCK_SECONDS. If its end is further ahead, the clock was
-        set back since, and the true end is unknown.
+        set back since then, and the true end is unknown.
         """
         return 0 < self.until - time.time() <= LONGEST_BLOCK_SECONDS
 

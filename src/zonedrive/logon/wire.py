@@ -117,7 +117,7 @@ def browser_address(address: str, doing: str) -> str:
     if not sound or len(address) > LONGEST_ADDRESS:
         raise BadAnswer(f"{doing}: the answer holds no https:// address for a browser")
     if any(not "!" <= char <= "~" for char in address):
-        raise BadAnswer(f"{doing}: the address for a browser has characters that no address has")
+        raise BadAnswer(f"{doing}: the address for a browser has characters that are not allowed")
     return address
 
 

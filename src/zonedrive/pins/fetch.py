@@ -171,10 +171,10 @@ class PinFetcher:
         self._again.pop(folder, None)
 
     def _stamp(self, folder: int) -> object:
-        """Return a value that changes with the entries of a folder, and if content may be missing.
+        """Return a value that changes with a folder's entries and when content may be missing.
 
-        The cache may evict the content of a folder while the folder is in one that is not pinned,
-        and it loses all content if its folder is emptied.
+        Content may be missing after the folder was moved, because the cache may have evicted it
+        outside the pinned folders, and after the cache has lost all content.
         """
         inodes = self._state.inodes
         return inodes.changes(folder), inodes.moves, self._state.cache.epoch

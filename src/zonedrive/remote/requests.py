@@ -298,7 +298,7 @@ class Requests:
                     head_at = trio.current_time()
                     scope.deadline = max(scope.deadline, head_at + BODY_SECONDS)
                     if response.extensions.get(EARLY) and response.status_code < 300:
-                        raise httpx.WriteError("the answer came before the end of the request")
+                        raise httpx.WriteError("the answer arrived before the end of the request")
                     status, headers = response.status_code, response.headers
                     body = await read_body(response, attempt.most)
                 finally:
@@ -312,7 +312,7 @@ class Requests:
             bare = f"{client.host} did not answer in time"
             slow = during(doing, bare)
             if attempt.has_effect and SENT in attempt.request.extensions:
-                raise ReplyLost(f"{slow}, so it may have been done or not")
+                raise ReplyLost(f"{slow}, so it may or may not have taken effect")
             raise TimedOut(slow, bare=bare)
         if 200 <= status < 300:
             if not attempt.is_upload:

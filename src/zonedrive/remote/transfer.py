@@ -389,12 +389,12 @@ class Download:
                 self._limit.take(len(chunk), lambda: self._is_aborted)
                 position += len(chunk)
                 if self._end is not None and position > self._end:
-                    raise self._wrong(f"more than the announced {self._end} bytes came")
+                    raise self._wrong(f"more than the announced {self._end} bytes arrived")
                 yield chunk
         except httpx.HTTPError as wrong:
             raise self._noted(error_mapping.broken(wrong, self._host, self._doing)) from wrong
         if self._end is not None and position < self._end:
-            raise self._wrong(f"only {position} of {self._end} bytes came")
+            raise self._wrong(f"only {position} of {self._end} bytes arrived")
         if self.total is not None and position < min(self.total, self._wanted or self.total):
             raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
 

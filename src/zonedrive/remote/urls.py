@@ -61,7 +61,7 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
             return quote(value, safe="")
         except UnicodeEncodeError:
             raise Rejected(
-                "what is not Unicode cannot be part of an address", remedy="check the ids"
+                "text that is not Unicode cannot be part of an address", remedy="check the ids"
             ) from None
 
     return PLACEHOLDER.sub(encoded, template)

@@ -516,10 +516,10 @@ def _withdraw(state: LocalState, inode: Inode) -> None:
 def withdraw_local_only(state: LocalState) -> int:
     """Make new entries local-only if the setting `local_only` now matches their names.
 
-    The setting may have changed since the last mount. Entries that the service may have are left
-    unchanged, and conflict copies, programs' temporary files, which a logoff would delete, and
-    folders that contain one of these. So are names that a policy forbids: their uploads fail,
-    because the policy may be corrected. Return the number of changed files and folders.
+    The setting may have changed since the last mount. Return the number of changed files
+    and folders. These are left unchanged: entries that the service may have, conflict copies,
+    temporary files of programs (a logoff would delete them), folders that contain one of these,
+    and names that a policy forbids. The uploads of the latter fail until the policy is corrected.
     """
     copies = state.intents.conflicts.copies()
 

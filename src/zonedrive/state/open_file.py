@@ -179,7 +179,7 @@ class Handle(msgspec.Struct, eq=False):
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Let later calls of close(2) and fsync(2) raise the error of a change, the `with` block.
+        """Store the error of the change in the `with` block, for later close(2) and fsync(2) calls.
 
         The kernel writes the pages of a mapping through any handle that was mapped. After an error
         of a handle that can be mapped, the other handles that can be mapped also get the error.
@@ -197,7 +197,7 @@ class Handle(msgspec.Struct, eq=False):
             raise
 
     def succeeded(self) -> None:
-        """After a change through the handle, clear its error, also on handles that share it."""
+        """Clear the handle's stored error after a change, also on handles that share the error."""
         failure, self.failure = self.failure, None
         for handle in self.file.handles:
             if handle.failure is failure:

@@ -43,7 +43,7 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> float:
-        """Seconds from start to end; `seconds_left` is larger if the clock was set back."""
+        """Length of the pause in seconds; `seconds_left` exceeds it if the clock was set back."""
         return (self.until_ns - self.since_ns) / 1e9
 
     @property

@@ -135,8 +135,8 @@ def record_replaced(
     """Record a conflict if a new local file has become a version of another file.
 
     `other` is the former inode of the other file, `inode` its inode from now on, and `entry` the
-    new version, the response to `request`. Does nothing for folders. Does nothing either if the
-    version before was this user's, and the user has removed it here or uploaded it under the same
+    new version, the response to `request`. Does nothing for folders. Also does nothing if the
+    previous version was this user's, and the user has removed it here or uploaded it under the same
     name: a program that always saves to the path `X.TXT` creates a new file each time, because the
     service's name is `x.txt`.
     """

@@ -186,10 +186,11 @@ def _left_places(
     inherited: Collection[Place],
     wanted: Collection[Place],
 ) -> dict[Place, InodeView]:
-    """Return, by place, the files whose entry a new file at their last local place may take over.
+    """Return removed or moved files by their last local place (see `Intent.left`).
 
-    `inherited` are the places on the service whose entries new files may take over, and `wanted`
-    the places of such new files.
+    A new file at this place may take over the file's entry. Omit a place if several files have
+    left it, if it is in `inherited` (places on the service whose entries new files may take over),
+    or if the file's entry is at a place in `wanted` (the places of such new files).
     """
     found: dict[Place, list[InodeView]] = {}
     for intent, view in items:
@@ -210,8 +211,8 @@ def _gives_up(
 ) -> bool:
     """Return True if a parked file must give up its remote entry.
 
-    `making_way` are the files whose entries new files may take over, `taken` the places that steps
-    need for other entries, and `deleted` the folders that steps delete.
+    `making_way` contains the files whose entries new files may take over, `taken` the places that
+    steps need for other entries, and `deleted` the folders that steps delete.
     """
     if view.moved and view.ino not in making_way:
         return True

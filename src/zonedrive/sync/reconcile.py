@@ -365,7 +365,7 @@ class Reconciler:
                         return False
                     offset += len(piece)
             if offset != size:
-                raise Changed(f"comparing contents: {offset} instead of {size} bytes came")
+                raise Changed(f"comparing contents: {offset} instead of {size} bytes arrived")
             return is_same
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
@@ -614,8 +614,8 @@ class Reconciler:
         """Leave the entry to `other`, and return True, if `inode` cannot take it over.
 
         The service takes the names of both for one, so the request has changed the entry of
-        `other`. If `inode` was renamed or removed since, the entry must not be renamed or deleted
-        for that: a renamed `inode` is sent again as a new entry.
+        `other`. If `inode` was renamed or removed since then, the entry must not be renamed or
+        deleted for that: a renamed `inode` is sent again as a new entry.
         """
         state = self._state
         is_moved = not remote_operations.is_at_place(state, inode, request)

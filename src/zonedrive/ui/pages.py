@@ -728,11 +728,11 @@ def meanings() -> dict[str, str]:
         "fsync": _("Whether a program that asks for safety waits for the disk or the service."),
         "unchanged": _("Whether saving a file without a change makes a version."),
         "refresh": _("Seconds that the list of a folder counts as current."),
-        "cache_size": _("Most bytes of downloaded files on this disk."),
+        "cache_size": _("Maximum size of the downloaded files on this disk, in bytes."),
         "encrypt": _("Whether files and names are encrypted on this disk."),
-        "connections": _("Most requests to the service at once, and most uploads."),
-        "upload_limit": _("Most bytes sent per second; 0 for no limit."),
-        "download_limit": _("Most bytes received per second; 0 for no limit."),
+        "connections": _("Maximum number of simultaneous requests to the service, and of uploads."),
+        "upload_limit": _("Maximum number of bytes sent per second; 0 for no limit."),
+        "download_limit": _("Maximum number of bytes received per second; 0 for no limit."),
         "local_only": _("Names of files that never leave this machine."),
         "guard": _("Programs that read only what is on this disk already."),
         "executable": _("Whether files that coworkers marked can be run as programs."),
@@ -827,7 +827,7 @@ def _text(form: FormData, key: str, *, strip: bool = True) -> str:
 
 
 def _lines(text: str) -> str:
-    """Return a form's text with Unix line ends, and without white space around each line."""
+    """Return a form's text with Unix line endings, and without whitespace around each line."""
     return "\n".join(line.strip() for line in text.splitlines()).strip()
 
 

@@ -175,13 +175,13 @@ def _known() -> Mapping[type[Exception], Problem]:
             _("The certificate is for another service."), try_again, (AGAIN, HELP), 502
         ),
         errors.ProxyFailed: Problem(
-            _("The proxy of this computer does not lead to the service."),
+            _("The proxy of this computer does not connect to the service."),
             _("Ask your IT department."),
             (AGAIN, HELP),
             502,
         ),
         errors.NoTls: Problem(
-            _("The server does not answer in a secure way."), try_again, (AGAIN, HELP), 502
+            _("The server does not use a secure connection."), try_again, (AGAIN, HELP), 502
         ),
         errors.Unavailable: unavailable,
         errors.NotSupported: Problem(
@@ -242,7 +242,7 @@ def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem
 
     `known` is the result of `_known`.
     """
-    full = Problem(_("The disk is full."), _("Free room on it, then try again."))
+    full = Problem(_("The disk is full."), _("Free up space on it, then try again."))
     denied = Problem(
         _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."),
         (HELP,), 403,

@@ -193,7 +193,8 @@ class Presence:
     def used(self) -> None:
         """Keep the server running for at least QUIET_SECONDS seconds after a request.
 
-        If a browser runs no scripts, `open` does not count its pages; only requests show their use.
+        `open` does not count the pages of a browser without scripts. Such a browser is detected
+        only by its requests.
         """
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)

@@ -699,7 +699,7 @@ async def test_a_wait_for_a_thread_is_not_a_stall(
         nursery.start_soon(fetcher._until, waiter, pace)
         await trio.sleep(5)
         waiter.event.set()
-    with pytest.raises(TimedOut, match="no byte came for 10 seconds"):
+    with pytest.raises(TimedOut, match="no byte arrived for 10 seconds"):
         await fetcher._until(WaitingReader(0, 1, None), pace)
 
 

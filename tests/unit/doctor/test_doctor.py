@@ -207,7 +207,7 @@ def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
     found = folders.cache(home)
     assert found is not None and found.ok
-    assert "the disk leaves 1.8 GiB" in found.detail
+    assert "the disk has 1.8 GiB" in found.detail
 
 
 def test_a_database_on_a_network_file_system_is_not_safe(

@@ -66,7 +66,7 @@ async def test_the_life_of_a_session_begins_before_the_new_password_is_typed(des
         (refuse(403, "WRONG_PASSWORD"), errors.CredentialsRefused, "password is wrong"),
         (refuse(400, "ILLEGAL_PASSWORD"), errors.Rejected, "ILLEGAL_PASSWORD"),
         (refuse(404, "NOT_FOUND"), errors.NotFound, "changing the password"),
-        (refuse(504, "FAILED"), errors.ReplyLost, "may have been done or not"),
+        (refuse(504, "FAILED"), errors.ReplyLost, "may or may not have taken effect"),
     ],
 )
 async def test_a_refused_change_ends_the_session(

@@ -231,7 +231,7 @@ async def test_a_list_too_long_to_be_one_is_not_taken_apart(
 async def test_a_lost_answer_to_a_change(stage: Stage, name: str) -> None:
     """The remedy warns against a repetition."""
     of = stage.service(answering({"message": "no"}, 504)).directory
-    with pytest.raises(errors.ReplyLost, match="may have been done or not") as lost:
+    with pytest.raises(errors.ReplyLost, match="may or may not have taken effect") as lost:
         await CHANGES[name](of)
     assert "before you repeat it" in lost.value.line()
     assert len(changes(stage)) == 1

@@ -72,7 +72,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 NEEDS_SCRIPT: Final = marked(
-    "This page needs JavaScript: it hands the answer of your sign-on to zonedrive, on this machine."
+    "This page needs JavaScript: it passes the result of your sign-on to zonedrive on this machine."
 )
 NOTHING: Final = Verdict(
     "mild", "Nothing came back", "No answer came with this page; zonedrive still waits for one."

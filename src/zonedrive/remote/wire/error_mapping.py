@@ -197,7 +197,7 @@ def failed(
 
 
 def _unknown(message: str) -> str:
-    return marked(f"{message}, so it may have been done or not")
+    return marked(f"{message}, so it may or may not have taken effect")
 
 
 _LOST = frozenset({408, 502, 504})
@@ -213,7 +213,7 @@ BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
 @contextmanager
 def checked_password(doing: str) -> Iterator[None]:
-    """Convert errors of the `with` block that concern the password to CredentialsRefused.
+    """Raise CredentialsRefused instead of an error of the `with` block about the password.
 
     The caller must have checked that the logon is valid.
     """
@@ -297,8 +297,8 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
         return TimedOut(bare, remedy=f"check the proxy in {proxy.variable}, and the network")
     if sent and not isinstance(wrong, _BEFORE_SENDING):
         kind = ReplyLost
-        bare = f"the connection to {host} broke before the answer came ({_reason(wrong)})"
-        after = ", so it may have been done or not"
+        bare = f"the connection to {host} broke before the answer arrived ({_reason(wrong)})"
+        after = ", so it may or may not have taken effect"
     elif isinstance(wrong, httpx.TimeoutException):
         kind, bare = TimedOut, f"{host} did not answer in time"
     elif isinstance(wrong, httpx.ConnectError):
@@ -307,7 +307,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
         if proxy:
             remedy = f"check the proxy in {proxy.variable}, the network and the base URL"
     elif isinstance(wrong, httpx.DecodingError | httpx.UnsupportedProtocol | httpx.InvalidURL):
-        kind, bare = BadAnswer, f"the answer of {host} is not accepted: {plain_text(str(wrong))}"
+        kind, bare = BadAnswer, f"the answer from {host} is not accepted: {plain_text(str(wrong))}"
     return kind(during(doing, f"{bare}{after}"), bare=bare, remedy=remedy)
 
 

@@ -70,7 +70,7 @@ class DataKey:
             self.problem = problem
 
     def _restored(self) -> StoreError | None:
-        """Store the key if it is missing; return the error if it cannot be stored."""
+        """Store the key if it is missing; return the new value of `problem`."""
         if self._master is None:
             return None
         with locked(self._paths):

@@ -226,7 +226,7 @@ class Status:
         return None if failure is None else causes.line_of(failure)
 
     def _local_failure(self, intent: Intent) -> Exception | None:
-        """Return the last error of an upload if the error is local and the intent is not held.
+        """Return the last error of an upload if it is local and the intent is not held, or None.
 
         The intent may not contain this error, because a full disk may have prevented writing its
         row.

@@ -566,7 +566,7 @@ class Reconciler:
             await self.make_durable()
 
     def _left(self, other: Inode) -> Intent | None:
-        """Return the intent of a file that was removed or parked, and so has left its name."""
+        """Return the intent of a removed or parked file, which has left its name, or None."""
         intent = self._state.intents.get(other.ino)
         return intent if intent is not None and (intent.parked or intent.gone) else None
 

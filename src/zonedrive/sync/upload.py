@@ -500,7 +500,7 @@ class Uploader:
         return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the remote entry `name` if it belongs to an inode with another local name."""
+        """Return the remote entry `name` if its inode has another local name, or None."""
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

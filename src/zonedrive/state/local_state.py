@@ -256,7 +256,7 @@ class LocalState(Stores):
             self.database.assign(session, former=content)
 
     def content_changed(self, inode: Inode) -> None:
-        """Invalidate the kernel's cached pages of a file that has new bytes.
+        """Invalidate the kernel's pages of a file with new bytes, or attributes of a folder.
 
         If open handles must keep the old bytes, give the new bytes another kernel inode instead,
         see `supersede`.

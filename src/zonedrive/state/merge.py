@@ -68,7 +68,7 @@ class Merged(msgspec.Struct, eq=False):
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # former parent and name of a renamed or moved folder
     appeared: int = 0  # number of new names; zones do not count
-    content: list[int] = []  # inodes with new content
+    content: list[int] = []  # files with new content, and folders with new times
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # inodes with new attributes
     unsure: int = 0  # number of entries that the reply describes incompletely
@@ -529,8 +529,7 @@ class Merge:
                 "mtime_ns": entry.modified_ns,
                 "modified_by": entry.modified_by,
             }
-            if not entry.folder:
-                self.result.content.append(inode.ino)
+            self.result.content.append(inode.ino)
             if inode.generation:  # an unneeded copy of the former version
                 self.result.copies.append((inode.ino, inode.generation))
                 fields["generation"] = 0

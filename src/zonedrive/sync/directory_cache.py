@@ -20,6 +20,7 @@ import time
 
 import msgspec
 import trio
+from cachetools import TTLCache
 
 from zonedrive import memory
 from zonedrive.boot_clock import since_boot_ns
@@ -54,6 +55,7 @@ STALE_S = 1.0  # seconds that the kernel may cache stale content
 LARGE = 5000  # listed entries, over all folders, after which freed memory is given back
 RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
 TOPS = 64  # zones whose top folders are prefetched
+CLOSED_S = 600.0
 LOOK_S = 0.2  # seconds between checks for spare capacity
 LEVELS_S = 2.0  # seconds that a listing of the zones waits for the user's access levels
 ADD = "Add"  # the add-only level, as the published interface names it
@@ -88,7 +90,8 @@ class DirectoryCache:
         changes = LocalChanges(state, lambda: service.can("make_folder"))
         self._merging = ListingBatches(state, changes, self._tell)
         self._listing_tops = False
-        self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
+        # Zones that have refused a listing; they are not prefetched for CLOSED_S seconds.
+        self._closed: TTLCache[int, None] = TTLCache(TOPS, CLOSED_S, trio.current_time)
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
         self._walks = DirectoryWalks(
             state.inodes, wanted=self._wanted, ask=self._flight, spare=self._spare
@@ -389,7 +392,7 @@ class DirectoryCache:
                     if not flight.awaited:
                         self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
-                        self._closed.add(zone.ino)
+                        self._closed[zone.ino] = None
         finally:
             self._listing_tops = False
 

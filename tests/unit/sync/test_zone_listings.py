@@ -17,7 +17,7 @@ from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
-from zonedrive.sync.directory_cache import TROUBLE_S, DirectoryCache
+from zonedrive.sync.directory_cache import CLOSED_S, TROUBLE_S, DirectoryCache
 
 LOOKS = 5
 
@@ -88,13 +88,16 @@ async def test_programs_continue_while_a_large_zone_is_removed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])
-async def test_a_closed_zone_is_requested_once(
+async def test_a_closed_zone_is_requested_again_much_later(
     state: LocalState, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """A file manager lists the zones continually; a forbidden one is requested once."""
+    """A file manager lists the zones continually; a forbidden one is requested seldom."""
     doors = Doors(state, error)
     await doors.look()
     assert sorted(doors.asked) == ["a", "b"]
+    await trio.sleep(CLOSED_S)
+    await doors.look()
+    assert sorted(doors.asked) == ["a", "a", "b", "b"]
 
 
 async def test_a_failed_listing_of_zones_is_repeated(

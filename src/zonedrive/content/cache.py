@@ -151,7 +151,10 @@ class Cache:
         if self._small.has(ino, stamp):
             return True
         row = self._index.row(ino, stamp)
-        return row is not None and row.complete
+        if row is None or not row.complete:
+            return False
+        # Programs that delete old files may have deleted this one alone.
+        return row.in_index or (self._directory / row.name).exists()
 
     # -- reading
 

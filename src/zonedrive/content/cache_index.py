@@ -13,6 +13,7 @@ other program can create or change a row.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import math
@@ -147,6 +148,7 @@ class CacheIndex:
         self._hash_key = hashlib.blake2b(b"zonedrive cache index", key=given).digest()
         self._opened, self._lost = opened, lost
         self._db: Database | None = None
+        self._lock = contextlib.ExitStack()  # of the folder, while the file is open
         # Grows when the index restarts or is opened later; rows of earlier epochs are invalid.
         self.epoch = 0
         self._inode = 0
@@ -183,7 +185,15 @@ class CacheIndex:
             db.close()
             raise
         self._db = db
+        self._lock_folder()
         self._inode = self.path.stat().st_ino
+
+    def _lock_folder(self) -> None:
+        """Lock the folder, so that systemd-tmpfiles does not delete old files there."""
+        with contextlib.suppress(OSError):  # the file system may have no locks
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            self._lock.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     @property
     def is_open(self) -> bool:
@@ -424,6 +434,7 @@ class CacheIndex:
         if self._db is not None:
             self._db.close()
             self._db = None
+            self._lock.close()
 
 
 def cache_usage(directory: Path) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -487,6 +488,34 @@ async def test_enospc_in_the_middle_of_a_file(
             patch.setattr(os, "pwritev" if key else "pwrite", full)
             assert await fetched(cache, 1, source) == source.data
         assert await fetched(cache, 1, source) == source.data
+
+
+async def test_a_file_that_is_deleted_alone_is_fetched_again(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """A program that deletes old files may delete some of the cache's files."""
+    source = Script(content(MIB))
+    async with running(tmp_path, key) as cache:
+        await cache.complete(7, "r", MIB, source)
+        assert cache.is_complete(7, "r")
+        for path in tmp_path.glob("7-*"):
+            path.unlink()
+        assert not cache.is_complete(7, "r")
+        await cache.complete(7, "r", MIB, source)
+        assert cache.is_complete(7, "r")
+
+
+async def test_the_folder_is_locked_while_the_cache_is_open(tmp_path: Path) -> None:
+    """Of a folder that is locked, systemd-tmpfiles deletes no old files."""
+    folder = tmp_path / "cache"
+    async with running(folder) as cache:
+        shutil.rmtree(folder)
+        await fetched(cache, 7, Script(content(MIB)))
+        descriptor = os.open(folder, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
 
 
 async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes | None) -> None:

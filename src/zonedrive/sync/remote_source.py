@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 
 from zonedrive.errors import Changed
+from zonedrive.model import differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Download
 from zonedrive.state.inode import Inode
@@ -45,7 +46,10 @@ class CurrentSource(VersionSource):
         self._revision = inode.revision
 
     async def confirm(self) -> None:
-        """Raise Changed if the service has another version. Also raises errors of the request."""
-        found = await self._service.entry(self._zone, self._file_id)
-        if found.revision != self._revision:
+        """Raise Changed if the service has another version. Also raises errors of the request.
+
+        The revision of a listing may differ from that of the answer in the precision of the time.
+        """
+        found = (await self._service.entry(self._zone, self._file_id)).revision
+        if found != self._revision and not differ_in_precision(found, self._revision):
             raise Changed("the service has a newer version")

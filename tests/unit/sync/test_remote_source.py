@@ -1,5 +1,6 @@
 """The sources of content ask the service whether doubtful content is that of the file."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from tests.unit.content.test_cache import running
-from zonedrive.errors import BadAnswer
-from zonedrive.sync.remote_source import VersionSource
+from zonedrive.errors import BadAnswer, Changed
+from zonedrive.model import Revision
+from zonedrive.sync.remote_source import CurrentSource, VersionSource
 
 
 class Gateway:
@@ -45,4 +47,34 @@ async def test_a_page_is_not_the_content_of_an_earlier_version(tmp_path: Path) -
             await reader.read(0, 100)
         service.is_up = False
         assert await reader.read(0, 100) == data[:100]
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [("1000000000", "3000000000"), ("1234567000", "1000000000"), ("1000000000", "1234567000")],
+)
+async def test_a_large_file_is_read_although_times_have_two_precisions(
+    tmp_path: Path, listed: str, told: str
+) -> None:
+    """A second stream without a validator needs the answer of the service."""
+    data = content(12 * MIB)
+    stream = Script(data)
+    stream.validator = None
+    size = len(data)
+
+    async def entry(_zone: str, _file: str) -> object:
+        return SimpleNamespace(revision=Revision(f"{told}|{size}|bob"))
+
+    service: Any = SimpleNamespace(entry=entry, transfer=SimpleNamespace())
+    service.transfer.download = lambda _zone, _file, *, offset, end, version: stream.open(
+        offset, end
+    )
+    inode: Any = SimpleNamespace(zone="z", remote_id="f", revision=Revision(f"{listed}|{size}|bob"))
+    is_same = told != "3000000000"
+    async with running(tmp_path / "cache") as cache:
+        reader = cache.open(7, inode.revision, size, CurrentSource(service, inode))
+        assert await reader.read(0, 100) == data[:100]
+        with nullcontext() if is_same else pytest.raises(Changed):
+            assert await reader.read(size - 100, 100) == data[-100:]
         reader.close()

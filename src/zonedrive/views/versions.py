@@ -49,6 +49,7 @@ from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import names
 from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.inode_table import batches
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.remote_source import VersionSource
@@ -279,9 +280,14 @@ class _Files(Node):
         folder = await self._listed()
         for _ in self._inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        inodes = self._inodes.get_all(self._inodes.children(folder.ino).values())
-        found = ((inode.name, self._history(inode)) for inode in inodes)
-        return {name: history for name, history in found if history is not None}
+        found: dict[str, Node] = {}
+        for batch in batches(list(self._inodes.children(folder.ino).values())):
+            for inode in self._inodes.get_all(batch):
+                history = self._history(inode)
+                if history is not None and inode.parent == folder.ino:
+                    found[inode.name] = history
+            await trio.lowlevel.checkpoint()
+        return found
 
     def _history(self, inode: Inode) -> "_History | None":
         if inode.is_folder or inode.remote_id is None:

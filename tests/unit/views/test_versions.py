@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.unit.sync.account import Account
 from zonedrive.model import Version
+from zonedrive.state.inode import Kind
+from zonedrive.state.inode_table import BATCH
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.views.versions import Versions, extension_of, version_name
 
@@ -67,3 +70,30 @@ async def test_a_file_that_takes_over_another_entry_during_the_request(tmp_path:
         assert file.entry_id == taken
         assert versions.known(file.zone, asked) is past
         assert versions.known(file.zone, taken) is None
+
+
+async def test_programs_continue_while_a_large_folder_is_listed(tmp_path: Path) -> None:
+    """Other tasks run after a limited number of files."""
+    account, steps = Account(tmp_path, refresh="600"), 0
+
+    async def count() -> None:
+        nonlocal steps
+        while True:
+            await trio.lowlevel.checkpoint()
+            steps += 1
+
+    async with account.running(), trio.open_nursery() as nursery:
+        state, zone = account.state, account.zone
+        fields = {"kind": Kind.FILE, "zone": zone.zone, "remote_parent": zone.remote_id}
+        files = {str(each): {**fields, "remote_id": str(each)} for each in range(10 * BATCH)}
+        with state.transaction():
+            state.inodes.add_all(zone.ino, files)
+        folder = Versions(state, account.service, account.folders, CallerPolicy(())).open(zone.ino)
+        assert folder is not None
+        await folder.children()
+        nursery.start_soon(count)
+        await trio.lowlevel.checkpoint()
+        steps = 0
+        assert (await folder.children()).keys() == files.keys()
+        assert steps >= 9
+        nursery.cancel_scope.cancel()

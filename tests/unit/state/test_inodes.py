@@ -9,10 +9,12 @@ import pytest
 from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
+from zonedrive.remote.requests import BODY_SECONDS, READ_SECONDS
+from zonedrive.remote.wire.pagination import Budget
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents
 from zonedrive.state.inode_table import create_table
-from zonedrive.state.inodes import Inodes, RecentWrites
+from zonedrive.state.inodes import STALE_LISTING_S, Inodes, RecentWrites
 
 Opener = Callable[[Box], Inodes]
 
@@ -417,6 +419,11 @@ def test_a_change_of_one_entry_is_none_of_another_one() -> None:
         True, False, False,
     ]  # fmt: skip
     assert not writes.since("z", "a", 1 << 62)
+
+
+def test_a_change_is_remembered_for_as_long_as_a_listing_may_take() -> None:
+    """A listing in many pages may lack a file that was uploaded after its first page."""
+    assert Budget().seconds + READ_SECONDS + BODY_SECONDS < STALE_LISTING_S
 
 
 def test_the_number_of_cached_names_is_limited() -> None:

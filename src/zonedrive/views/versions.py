@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 NAME = ".versions"
 DIGITS = 5  # digits of the number in a name, so that names sort in version order
 EXTENSION = 20  # bytes; a longer suffix is not an extension
-PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the response
+PATIENCE_S = 3.0  # doubled after each wait without a response
 READ_ONLY_FOLDER = stat.S_IFDIR | 0o500
 KEPT = 50_000  # versions of recently requested histories
 
@@ -112,6 +112,7 @@ class VersionList:
         """
         self.versions = versions
         self.revision = revision
+        self.patience_s = PATIENCE_S  # seconds that a caller waits for a newer history
         self._asked_ns = asked_ns
         self._took_ns = since_boot_ns() - asked_ns
         self._extension = ""
@@ -185,7 +186,8 @@ class Versions:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
         While the service is unreachable, or if its response takes longer than PATIENCE_S seconds,
-        return the last history. Raises NotSupported if the profile cannot list versions, and the
+        return the last history. The next call waits twice as long, so that the history of a slow
+        service is renewed, too. Raises NotSupported if the profile cannot list versions, and the
         service's errors.
         """
         past = self.known(file.zone, file.remote_id or "")
@@ -216,7 +218,7 @@ class Versions:
     async def _ask(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
         entry = file.zone, file.remote_id or ""
         try:
-            with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
+            with trio.move_on_after(past.patience_s if past is not None else math.inf):
                 return await self.requested(file)
         except (Unreachable, Unavailable, NotLoggedOn) as wrong:
             return wrong if past is None else past
@@ -226,6 +228,7 @@ class Versions:
                 self.folders.forget(file.parent)
             return wrong
         assert past is not None, "without an older history there is no timeout"
+        past.patience_s *= 2
         return past
 
     async def requested(self, file: Inode) -> VersionList:

@@ -1,16 +1,20 @@
 """File names of versions, and the histories that are kept."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from tests.unit.sync.account import Account
+from tests.unit.sync.way import Way
 from zonedrive.model import Version
-from zonedrive.state.inode import Kind
+from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inode_table import BATCH
 from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.views.versions import Versions, extension_of, version_name
+from zonedrive.views.versions import PATIENCE_S, Versions, extension_of, version_name
 
 MOMENT_NS = 1_763_733_787_000_000_000  # 2025-11-21 14:03:07 UTC
 
@@ -70,6 +74,34 @@ async def test_a_file_that_takes_over_another_entry_during_the_request(tmp_path:
         assert file.entry_id == taken
         assert versions.known(file.zone, asked) is past
         assert versions.known(file.zone, taken) is None
+
+
+async def test_a_history_is_renewed_by_a_service_that_is_always_slow(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program with an older history waits only a moment, but it gets the newer one later."""
+    monkeypatch.setattr(
+        "zonedrive.views.versions.since_boot_ns", lambda: int(trio.current_time() * 1e9)
+    )
+    numbers = iter(range(1, 100))
+
+    async def slow(_zone: str, _file: str) -> list[Version]:
+        await trio.sleep(2 * PATIENCE_S - 1)
+        return [version(str(next(numbers)))]
+
+    service: Any = SimpleNamespace(versions=slow, link=Way())
+    folders: Any = SimpleNamespace(forget=lambda _ino: None)
+    state: Any = SimpleNamespace(settings=SimpleNamespace(refresh=0.0))
+    versions = Versions(state, service, folders, CallerPolicy(()))
+    file: Any = SimpleNamespace(zone="z", remote_id="f", parent=ROOT, revision="r")
+    told, waits = list[str](), list[float]()
+    for _ in range(4):
+        began = trio.current_time()
+        told.append((await versions.past(file)).versions[0].version)
+        waits.append(trio.current_time() - began)
+        await trio.sleep(10 * PATIENCE_S)
+    assert told == ["1", "1", "2", "2"]
+    assert waits[1] == waits[3] == PATIENCE_S
 
 
 async def test_programs_continue_while_a_large_folder_is_listed(tmp_path: Path) -> None:

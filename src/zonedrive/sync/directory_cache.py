@@ -83,6 +83,7 @@ class DirectoryCache:
         self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
+        self._levels: SingleFlight[int, Flight] = SingleFlight()  # of the user, with the key ROOT
         # By ino: what is unidentified or hidden in the newest listing.
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
@@ -409,16 +410,15 @@ class DirectoryCache:
         return quiet and not max(len(self._listings), service.underway)
 
     async def _fetch_zones(self, root: Inode, flight: _Listing) -> None:
-        wrong: ZonedriveError | None = None
-        async with trio.open_nursery() as nursery:  # both requests run at the same time
-            nursery.start_soon(self._fetch_levels)
-            try:
-                listed = await self._service.listed_zones()
-            except ZonedriveError as error:
-                wrong = error
-                nursery.cancel_scope.cancel()
-        if wrong is not None:
-            raise wrong
+        is_asked = not self._service.can("levels") or ROOT in self._levels
+        if not is_asked and self._nursery is not None:  # both requests run at the same time
+            self._levels.begin(ROOT, Flight())
+            job = self._state.supervisor.job
+            self._nursery.start_soon(job, Task.LISTING, self._fetch_levels)
+        until = trio.current_time() + LEVELS_S
+        listed = await self._service.listed_zones()
+        with trio.move_on_at(until):
+            await self._levels.wait(ROOT)
         await self._merging.merge_zones(
             root, flight.asked_ns, listed.zones, unsure=listed.unsure, complete=listed.complete
         )
@@ -427,19 +427,17 @@ class DirectoryCache:
     async def _fetch_levels(self) -> None:
         """Fetch the user's access levels, and store the zones where the user may only add entries.
 
-        If the request fails or takes longer than LEVELS_S seconds, the known levels are kept.
+        If the request fails, the known levels are kept.
         """
         state = self._state
-        if not self._service.can("levels"):
-            return
-        with trio.move_on_after(LEVELS_S):
-            try:
-                levels = await self._service.levels()
-            except ZonedriveError as wrong:
-                log.info("the access levels of the zones could not be read: %s", wrong)
-                return
+        try:
+            levels = await self._service.levels()
             add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
             state.rules = msgspec.structs.replace(state.rules, add_only=add_only)
+        except ZonedriveError as wrong:
+            log.info("the access levels of the zones could not be read: %s", wrong)
+        finally:
+            self._levels.end(ROOT)
 
     async def _fetch_folder(self, folder: Inode, flight: _Listing) -> None:
         state, remote_id = self._state, folder.entry_id

@@ -17,7 +17,7 @@ from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
-from zonedrive.sync.directory_cache import CLOSED_S, TROUBLE_S, DirectoryCache
+from zonedrive.sync.directory_cache import ADD, CLOSED_S, LEVELS_S, TROUBLE_S, DirectoryCache
 
 LOOKS = 5
 
@@ -85,6 +85,29 @@ async def test_programs_continue_while_a_large_zone_is_removed(tmp_path: Path) -
         assert state.inodes.inodes_in(ROOT) == []
         assert state.inodes.rows.counts()[0] == 1
     assert max(after - before for before, after in pairwise(changes)) < 3 * STEP
+
+
+async def test_levels_that_arrive_late_count(state: LocalState, autojump_clock: MockClock) -> None:
+    """The listing of the zones waits for them for a moment only."""
+    doors: Any = Doors(state, Forbidden("no"))
+    doors.can = lambda _operation: True
+
+    async def levels() -> dict[str, str]:
+        await trio.sleep(LEVELS_S + 1)
+        return {"a": ADD, "b": "Modify"}
+
+    async def listed_zones() -> SimpleNamespace:
+        return SimpleNamespace(zones=[], unsure=(), complete=False)
+
+    doors.levels, doors.listed_zones = levels, listed_zones
+    async with trio.open_nursery() as nursery:
+        await nursery.start(doors.folders.run)
+        await doors.folders.ensure(state.inodes.get(ROOT))
+        assert trio.current_time() == LEVELS_S
+        assert not state.rules.add_only
+        await trio.sleep(2)
+        assert state.rules.add_only == {"a"}
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])

@@ -294,3 +294,17 @@ def test_a_death_after_the_file_became_a_conflict_copy(desk: Mounted) -> None:
     path.write_bytes(b"next\n")
     mount.sync()
     assert len(mount.zone.versions("notes.txt")) == 3
+
+
+@pytest.mark.mount("close=wait", "cache_size=1M")
+def test_a_file_that_is_closed_while_its_bytes_move_into_the_cache(desk: Mounted) -> None:
+    """The close returns while older content is being removed from the full cache."""
+    mount = virtual(desk)
+    for number in range(4):
+        (path := mount.root / f"{number}.bin").write_bytes(b"n" * 400_000)
+    state = mount.client.parts.state
+    inode = state.inodes.get(path.stat().st_ino)
+    eventually(lambda: state.is_readable_offline(inode), what="its bytes are in the cache")
+    assert path.read_bytes() == b"n" * 400_000
+    assert mount.deployment.downloads() == 0
+    assert state.spool.stored() == []

@@ -361,20 +361,30 @@ class WriteSessions:
     def _close(self, opened: OpenFile, session: Session) -> None:
         """Close the session; from then on, its committed bytes may be uploaded.
 
-        Bytes that were never committed are deleted. Errors of closing the file are ignored, because
-        committed bytes were already flushed.
+        Errors of closing the file are ignored, because committed bytes were already flushed.
         """
         with contextlib.suppress(OSError, StoreError):
             session.file.close()
         opened.session = None
         reached(Place.FILE_CLOSED)
-        inode, intent = self._state.inodes.find(opened.ino), self._state.intents.get(opened.ino)
-        named = {inode.generation if inode else 0, intent.generation if intent else 0}
-        if session.generation not in named:  # the bytes were never committed
-            self._state.drop_bytes(opened.ino, session.generation)
+        self._drop_unnamed(opened, session)
+        intent = self._state.intents.get(opened.ino)
         if intent is not None and intent.generation:
             self._state.intents.let_go(opened.ino, self._state.due())
             reached(Place.INTENT_FREED)
+
+    def _drop_unnamed(self, opened: OpenFile, session: Session) -> None:
+        """Delete the bytes of a session that has ended, if they were never committed.
+
+        Bytes that have become the service's version are left to the `Reconciler`, which moves them
+        into the cache.
+        """
+        state, was_sent = self._state, session.frozen and isinstance(opened.content, str)
+        inode, intent = state.inodes.find(opened.ino), state.intents.get(opened.ino)
+        named = {inode.generation if inode else 0, intent.generation if intent else 0}
+        if session.generation in named or was_sent:
+            return
+        state.drop_bytes(opened.ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the committed version is on the service.

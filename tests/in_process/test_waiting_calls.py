@@ -296,6 +296,46 @@ def test_a_death_after_the_file_became_a_conflict_copy(desk: Mounted) -> None:
     assert len(mount.zone.versions("notes.txt")) == 3
 
 
+@pytest.mark.parametrize("continues", [False, True])
+@pytest.mark.parametrize("call", WAITING)
+def test_a_coworker_renames_the_file_during_the_upload(
+    desk: Mounted, call: str, continues: bool
+) -> None:
+    """The sent version is a new file; the renamed one shows its own content after the close.
+
+    What the program writes after that follows to the renamed file.
+    """
+    mount = virtual(desk)
+    mount.allow("renamed by a coworker")
+    seed, (new, old) = SEED["notes.txt"], (mount.root / "moved.txt", mount.root / "notes.txt")
+
+    async def rename() -> None:
+        await trio.sleep(1)
+        mount.zone.move("notes.txt", "moved.txt")
+
+    async def begin() -> None:
+        mount.loop.nursery.start_soon(rename)
+
+    with old.open("r+b", buffering=0) as file:
+        assert file.read() == seed
+        file.write(b"saved\n")
+        mount.deployment.fault(latency_ms=2000, **UPLOAD)
+        mount.loop.run(begin)
+        deliver(mount, call, file.fileno())
+        mount.deployment.heal()
+        assert mount.zone.read("notes.txt") == seed + b"saved\n"
+        assert mount.zone.read("moved.txt") == seed
+        if continues:
+            file.write(b"again\n")
+    mount.sync()
+    whole = seed + b"saved\nagain\n" if continues else seed
+    eventually(lambda: new.exists() and new.read_bytes() == whole, what="it shows its content")
+    assert mount.zone.read("moved.txt") == whole
+    assert old.read_bytes() == seed + b"saved\n"
+    assert mount.client.parts.state.spool.stored() == []
+    assert len(mount.conflicts()) == 1
+
+
 @pytest.mark.mount("close=wait", "cache_size=1M")
 def test_a_file_that_is_closed_while_its_bytes_move_into_the_cache(desk: Mounted) -> None:
     """The close returns while older content is being removed from the full cache."""

@@ -180,7 +180,8 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
     """Record that the sent version is not the current version of the inode's entry.
 
     A newer version exists, or the sent version belongs to another entry. The file now shows
-    `current`, the service's version, unless the file has been edited since the request.
+    `current`, the service's version, unless newer content was saved since the request. While a
+    program has the file open for writing, the file shows the content of the write session.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -188,8 +189,8 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
         if intent is not None and intent.generation == request.generation and not intent.gone:
             state.intents.done(intent, content=True)
         left = state.intents.get(inode.ino)
-        edited = (left is not None and left.generation) or state.session(inode.ino) is not None
-        if not edited and inode.generation == request.generation:
+        is_edited = left is not None and left.generation
+        if not is_edited and inode.generation == request.generation:
             state.follow(inode, current)
     state.content_changed(inode)
     state.resolved(request)

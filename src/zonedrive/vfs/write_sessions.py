@@ -29,7 +29,7 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import OpenFile, Session
+from zonedrive.state.open_file import OpenFile, Session, content_of
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 
@@ -128,6 +128,7 @@ class WriteSessions:
                 file = await self._copy_of_version(inode, generation)
             if old is not None:
                 old.file.close()
+                self._drop_unnamed(opened, old)
                 base = old.base or base
             known = None if inode.remote_id is None else base
             session = Session(generation, file, known, inode.mtime_ns, opened.content)
@@ -374,16 +375,18 @@ class WriteSessions:
             reached(Place.INTENT_FREED)
 
     def _drop_unnamed(self, opened: OpenFile, session: Session) -> None:
-        """Delete the bytes of a session that has ended, if they were never committed.
+        """Delete the bytes of a session that has ended, if they are not the file's content.
 
-        Bytes that have become the service's version are left to the `Reconciler`, which moves them
-        into the cache.
+        They were never committed, or were sent to another entry (`discard_sent`). Bytes that have
+        become the service's version are left to the `Reconciler`, which moves them into the cache.
         """
         state, was_sent = self._state, session.frozen and isinstance(opened.content, str)
         inode, intent = state.inodes.find(opened.ino), state.intents.get(opened.ino)
         named = {inode.generation if inode else 0, intent.generation if intent else 0}
         if session.generation in named or was_sent:
             return
+        if inode is not None and opened.content != content_of(inode):
+            state.content_changed(inode)
         state.drop_bytes(opened.ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:

@@ -19,11 +19,13 @@ from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
-from zonedrive.model import Revision
+from zonedrive.model import Entry, Revision
+from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, ino_of
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy
@@ -507,3 +509,33 @@ async def test_a_sync_does_not_wait_for_the_upload_of_a_newer_version(
         await files.fsync(reader)
     assert delivered == []
     assert state.opened.get(office.inode.ino) is None
+
+
+@pytest.mark.parametrize("has_reader", [True, False])
+async def test_a_version_that_went_elsewhere_is_shown_until_the_close(
+    office: Office, has_reader: bool
+) -> None:
+    """After the close of the writer, other programs see the service's version at once.
+
+    A program that has read the sent version can continue to read it.
+    """
+    files, state, inode = office.files, office.state, office.inode
+    await office.save(b"former")
+    entry = Entry("1", "z", "r", "b", folder=False, size=6, revision=inode.revision)
+    writer = await office.open(os.O_RDWR)
+    assert await files.read(writer, 0, 6) == b"former"
+    await files.write(writer, 0, b"SENT")
+    await files.flush(writer)
+    state.intents.let_go(inode.ino, 0)
+    request = PendingRequest(inode.ino, inode.ino, inode.generation, 6, "z", "r", "a", "1")
+    state.record_request(request)
+    remote_operations.discard_sent(state, inode, request, entry)
+    reader = await office.open() if has_reader else writer
+    assert await files.read(reader, 0, 6) == b"SENTer"
+    await files.release(writer)
+    opened = await files.open(inode, os.O_RDONLY)
+    assert not opened.keep_cache
+    assert await files.read(opened.handle, 0, 6) == b"former"
+    if has_reader:
+        assert await files.read(reader, 0, 6) == b"SENTer"
+    assert state.spool.stored() == []

@@ -1,5 +1,6 @@
 """Calls that wait for the service: close with `close=wait`, fsync with `fsync=service`, sync."""
 
+import contextlib
 import errno
 import os
 import time
@@ -348,3 +349,71 @@ def test_a_file_that_is_closed_while_its_bytes_move_into_the_cache(desk: Mounted
     assert path.read_bytes() == b"n" * 400_000
     assert mount.deployment.downloads() == 0
     assert state.spool.stored() == []
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize("call", WAITING)
+def test_another_program_saves_while_a_call_waits(
+    desk: Mounted, call: str, is_refused: bool
+) -> None:
+    """The call waits for the newer version, which contains the changes of both, or fails, too."""
+    mount, path = virtual(desk), desk.root / "notes.txt"
+    mount.allow("refused")
+    kernel, whole = mount.client.kernel, b"FIRST\nSECOND" + SEED["notes.txt"][12:]
+    wait = kernel.fsync if call == "fsync" else kernel.close
+    with path.open("r+b", buffering=0) as first, path.open("r+b", buffering=0) as second:
+        first.write(b"FIRST\n")
+        done, waiting = trio.Event(), [mount.system.dup(each.fileno()) for each in (first, second)]
+        mount.deployment.fault(latency_ms=1000, method="GET")
+        if is_refused:
+            mount.deployment.fault(status=403, error="NOT_ALLOWED", method="POST")
+
+        async def save() -> None:
+            await trio.sleep(0.5)
+            await kernel.pwrite(second.fileno(), b"SECOND", 6)
+            with contextlib.suppress(PermissionError):
+                await wait(waiting[1])
+            done.set()
+
+        async def begin() -> None:
+            mount.loop.nursery.start_soon(save)
+
+        mount.loop.run(begin)
+        if is_refused:
+            with pytest.raises(PermissionError):
+                mount.loop.run(limited, wait, waiting[0])
+        else:
+            mount.loop.run(limited, wait, waiting[0])
+            assert mount.zone.read("notes.txt") == whole
+        mount.loop.run(limited, done.wait)
+        mount.deployment.heal()
+    mount.sync()
+    assert mount.zone.read("notes.txt") == path.read_bytes() == whole
+
+
+@pytest.mark.mount("close=wait")
+def test_a_program_that_keeps_saving_does_not_keep_another_one_waiting(desk: Mounted) -> None:
+    """The close fails, because the service gets no version before the next save."""
+    mount, path = virtual(desk), desk.root / "notes.txt"
+    kernel = mount.client.kernel
+    with path.open("r+b", buffering=0) as first, path.open("r+b", buffering=0) as second:
+        first.write(b"FIRST\n")
+        mount.deployment.fault(latency_ms=1000, method="GET")
+
+        async def save() -> None:
+            for _ in range(40):
+                await trio.sleep(0.5)
+                await kernel.pwrite(second.fileno(), b"SECOND", 6)
+                await kernel.fsync(second.fileno())
+
+        async def begin() -> None:
+            mount.loop.nursery.start_soon(save)
+
+        mount.loop.run(begin)
+        with pytest.raises(OSError, match=r".") as failed:
+            mount.loop.run(limited, kernel.close, mount.system.dup(first.fileno()))
+        assert failed.value.errno == errno.ESTALE
+        mount.deployment.heal()
+        mount.loop.run(trio.sleep, 20)
+    mount.sync()
+    assert mount.zone.read("notes.txt") == path.read_bytes()

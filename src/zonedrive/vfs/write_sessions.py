@@ -389,11 +389,12 @@ class WriteSessions:
             state.content_changed(inode)
         state.drop_bytes(opened.ino, session.generation)
 
-    async def delivered(self, opened: OpenFile) -> None:
+    async def delivered(self, opened: OpenFile, rounds: int = CHANGES) -> None:
         """Wait until the committed version is on the service.
 
-        Raises the upload's error, and NotLoggedOn or Unreachable if the version stays in the
-        outbox.
+        If another program saves meanwhile, wait for its version, which contains the committed one.
+        Raises the upload's error, NotLoggedOn or Unreachable if the version stays in the outbox,
+        and Changed if other programs save more than `rounds` times.
         """
         state, session = self._state, opened.session
         intent = state.intents.get(opened.ino)
@@ -438,7 +439,9 @@ class WriteSessions:
         with self._dispatcher.waited_for():
             await self._dispatcher.wait_until(over)
         now = state.intents.get(opened.ino)
-        if now is not None and now.generation == intent.generation:
+        if now is None or not now.generation or opened.superseded:
+            return
+        if now.generation == intent.generation:
             if self._service.link.state == "logon-required":
                 raise NotLoggedOn("the logon has ended; the version stays in the outbox")
             if isinstance(wrong := failure(), ZonedriveError | OSError):
@@ -446,3 +449,8 @@ class WriteSessions:
             if self._dispatcher.is_held_back(opened.ino):
                 raise Unreachable("uploads are paused; the version stays in the outbox")
             raise Unreachable("the service cannot be reached; the version stays in the outbox")
+        if not rounds:
+            raise Changed("other programs go on saving the file; the version stays in the outbox")
+        if opened.session is not None:
+            await self.save(opened)
+        await self.delivered(opened, rounds - 1)

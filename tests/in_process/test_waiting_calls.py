@@ -297,6 +297,23 @@ def test_a_death_after_the_file_became_a_conflict_copy(desk: Mounted) -> None:
     assert len(mount.zone.versions("notes.txt")) == 3
 
 
+def rename_during_upload(mount: VirtualMount, **fault: object) -> None:
+    """Let a coworker rename `notes.txt` to `moved.txt` during its next upload; set a fault then."""
+    mount.allow("renamed by a coworker")
+    mount.deployment.fault(latency_ms=2000, **UPLOAD)
+
+    async def rename() -> None:
+        await trio.sleep(1)
+        mount.zone.move("notes.txt", "moved.txt")
+        if fault:
+            mount.deployment.fault(**fault)
+
+    async def begin() -> None:
+        mount.loop.nursery.start_soon(rename)
+
+    mount.loop.run(begin)
+
+
 @pytest.mark.parametrize("continues", [False, True])
 @pytest.mark.parametrize("call", WAITING)
 def test_a_coworker_renames_the_file_during_the_upload(
@@ -307,21 +324,11 @@ def test_a_coworker_renames_the_file_during_the_upload(
     What the program writes after that follows to the renamed file.
     """
     mount = virtual(desk)
-    mount.allow("renamed by a coworker")
     seed, (new, old) = SEED["notes.txt"], (mount.root / "moved.txt", mount.root / "notes.txt")
-
-    async def rename() -> None:
-        await trio.sleep(1)
-        mount.zone.move("notes.txt", "moved.txt")
-
-    async def begin() -> None:
-        mount.loop.nursery.start_soon(rename)
-
     with old.open("r+b", buffering=0) as file:
         assert file.read() == seed
         file.write(b"saved\n")
-        mount.deployment.fault(latency_ms=2000, **UPLOAD)
-        mount.loop.run(begin)
+        rename_during_upload(mount)
         deliver(mount, call, file.fileno())
         mount.deployment.heal()
         assert mount.zone.read("notes.txt") == seed + b"saved\n"
@@ -335,6 +342,24 @@ def test_a_coworker_renames_the_file_during_the_upload(
     assert old.read_bytes() == seed + b"saved\n"
     assert mount.client.parts.state.spool.stored() == []
     assert len(mount.conflicts()) == 1
+
+
+@pytest.mark.mount("close=wait")
+def test_the_folder_cannot_be_listed_after_a_coworker_has_renamed_the_file(desk: Mounted) -> None:
+    """The conflict is listed nevertheless."""
+    mount = virtual(desk)
+    mount.allow("not sent")
+    rename_during_upload(mount, status=500, method="GET", path="/folder/")
+    (mount.root / "notes.txt").write_bytes(b"saved\n")
+    (conflict,) = mount.conflicts()
+    mount.deployment.heal()
+    eventually(
+        lambda: (mount.root / "moved.txt").exists(), what="the folder is listed, with both names"
+    )
+    (conflict,) = mount.conflicts()
+    assert conflict["path"] == "Zone 01/notes.txt"
+    assert conflict["original"] == "Zone 01/moved.txt"
+    assert (mount.root / "notes.txt").read_bytes() == b"saved\n"
 
 
 @pytest.mark.mount("close=wait", "cache_size=1M")

@@ -176,12 +176,21 @@ def is_at_place(state: LocalState, inode: Inode, request: PendingRequest) -> boo
     return shows(inode.name, request.name, inode.remote_id)
 
 
-def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
+def discard_sent(
+    state: LocalState,
+    inode: Inode,
+    request: PendingRequest,
+    current: Entry,
+    *,
+    sent_to: Entry | None = None,
+) -> None:
     """Record that the sent version is not the current version of the inode's entry.
 
-    A newer version exists, or the sent version belongs to another entry. The file now shows
-    `current`, the service's version, unless newer content was saved since the request. While a
-    program has the file open for writing, the file shows the content of the write session.
+    A newer version exists, or the sent version belongs to another entry, `sent_to`, which is then
+    recorded as a conflict copy. Until the next listing of the folder, its local name may have a
+    hash suffix. The file now shows `current`, the service's version, unless newer content was saved
+    since the request. While a program has the file open for writing, the file shows the content of
+    the write session.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -192,8 +201,23 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
         is_edited = left is not None and left.generation
         if not is_edited and inode.generation == request.generation:
             state.follow(inode, current)
+        if sent_to is not None:
+            _record_sent_to(state, inode, request, current, sent_to)
     state.content_changed(inode)
     state.resolved(request)
+
+
+def _record_sent_to(
+    state: LocalState, inode: Inode, request: PendingRequest, current: Entry, entry: Entry
+) -> None:
+    copy = state.inodes.by_remote(request.zone, entry.id)
+    folder = state.inodes.by_remote(request.zone, request.folder)
+    if copy is None and folder is not None and folder.parent != NOWHERE:
+        name = local_name(entry.name, entry.id, state.inodes.children(folder.ino))
+        copy = state.inodes.add(folder.ino, name, **fields_of(entry, folder))
+        state.inodes.recent_writes.add(request.zone, entry.id)
+    if copy is not None:
+        record_conflict(state, copy.ino, inode.ino, current.modified_by)
 
 
 def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:

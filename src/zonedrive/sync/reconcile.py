@@ -46,13 +46,7 @@ from zonedrive.remote.service import Service
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import (
-    conflict_copies,
-    conflicts,
-    local_operations,
-    remote_binding,
-    remote_operations,
-)
+from zonedrive.state import conflicts, local_operations, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
@@ -599,14 +593,11 @@ class Reconciler:
             return
         log.warning("inode %d: renamed by a coworker during the upload: the version is in"
                     " another file of the former name", inode.ino)  # fmt: skip
-        remote_operations.discard_sent(state, inode, request, current)
+        remote_operations.discard_sent(state, inode, request, current, sent_to=entry)
         self._folders.forget()
         folder = state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
-        copy = state.inodes.by_remote(request.zone, entry.id)
-        if copy is not None and copy is not inode:
-            conflict_copies.record_conflict(state, copy.ino, inode.ino, current.modified_by)
 
     async def _leave_unified(
         self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry

@@ -435,7 +435,8 @@ class Merge:
                 continue
             if local & Local.CONTENT and is_aside(entry.name):
                 continue
-            if inode.remote_name != entry.name or inode.parent != self._folder.ino:
+            is_here = inode.parent == self._folder.ino and inode.remote_name == entry.name
+            if not (is_here and shows(inode.name, entry.name, entry.id)):
                 yield number, inode, entry
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:

@@ -154,6 +154,18 @@ def test_an_edited_file_gets_no_temporary_name_of_an_exchange(folder: Folder) ->
     assert edited.name == "b"
 
 
+def test_a_temporary_name_that_stays_is_shown_after_the_edit(folder: Folder) -> None:
+    """The other client never ends the exchange, for example because the file was deleted."""
+    folder.list(entry("1", "a"), entry("2", "b"))
+    edited, temporary = folder.inode("a"), aside_name(7, 1)
+    folder.local[edited.ino] = Local.CONTENT
+    folder.list(entry("1", temporary), entry("2", "a"))
+    del folder.local[edited.ino]
+    folder.list(entry("1", temporary), entry("2", "a"))
+    assert folder.names == {temporary, "a"}
+    assert edited.name == temporary
+
+
 def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder) -> None:
     """A changed file is reported to programs, and an unchanged file keeps its time."""
     folder.list(entry("1", "a"), entry("2", "b"))

@@ -470,6 +470,7 @@ def _place(
     is_as_noted = _had(inode, former, state.remote_name(inode))
     is_kept, intent = state.is_kept(inode), state.intents.get(inode.ino)
     is_renamed = intent is not None and intent.place
+    state.former_ids.pop(folder.ino, None)  # not the place of all new files in it any more
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if is_successor or not was_local:

@@ -156,6 +156,7 @@ class LocalChanges:
         Also remove the hash suffix (see `names`) from its name. The folder is kept for a local
         change below it, and is created again if the change is sent. Call within a transaction.
         """
+        self._state.former_ids[folder.ino] = folder.entry_id
         intent = self._state.intents.get(folder.ino)
         if intent is not None:
             self._state.intents.done(intent, place=True)

@@ -241,13 +241,19 @@ def record_place(state: LocalState, inode: Inode, *, created: PendingRequest | N
         return
     folder = state.inodes.get(inode.parent)
     # A new entry may have been renamed, or moved into a folder that was deleted or moved on the
-    # service, from one that is still known.
+    # service, from another one that is still known.
     is_moved = created is not None and (
         not shows(inode.name, created.name, inode.remote_id)
-        or state.inodes.by_remote(created.zone, created.folder) is not None
+        or (
+            state.former_ids.get(folder.ino) != created.folder
+            and state.inodes.by_remote(created.zone, created.folder) is not None
+        )
     )
     if not is_moved and folder.is_new and state.intents.get(folder.ino) is None:
-        return  # the folder was deleted or moved on the service: a listing shows the file's place
+        # The folder was deleted or moved on the service: a listing shows the file's place.
+        if created is not None:
+            state.listing_outdated.notify(None)
+        return
     if state.is_elsewhere(inode):
         state.intents.place(inode.ino, due_in(0))
 

@@ -543,3 +543,35 @@ async def test_a_file_that_was_replaced_during_its_upload(tmp_path: Path, succes
             "none": {},
         }[successor]  # fmt: skip
         assert (account.state.inodes.find(inode.ino) is None) == (successor != "file")
+
+
+@pytest.mark.parametrize("is_moved_here", [False, True])
+async def test_a_new_file_whose_folder_a_coworker_has_moved(
+    tmp_path: Path, is_moved_here: bool
+) -> None:
+    """The file stays in the moved folder, unless a program has moved it back to the former path."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.make_folder("other")
+    async with account.running():
+        await account.list("f")
+        await account.list("other")
+        account.save("f/new", b"alice")
+        account.save("f/second", b"second")
+        inode = account.at("f/new")
+        account.ask(inode)
+        account.alice.write("f/new", b"alice")
+        account.bob.move("f", "other/f")
+        await account.list()
+        await account.list("other")
+        if is_moved_here:
+            account.rename("f/new", "new")
+            account.rename("new", "f/new")
+        await account.reconciler.settle(inode.ino)
+        left = {"Zone/f/second": "SAVED"}
+        if is_moved_here:
+            left["Zone/f/new"] = "MOVED"
+        assert account.left() == left
+        await account.folders.ensure(account.at("other/f"))
+        assert account.names_in("other/f") == (set() if is_moved_here else {"new"})
+        assert account.names_in("f") == {"second"} | ({"new"} if is_moved_here else set())

@@ -309,6 +309,7 @@ class Terminal(CredentialPrompt):
         self._code = None if self._code_stdin else code
         # Names of the inputs whose lines of standard input have not been read yet, in order.
         self._ahead = ["password", "new password"] if password_stdin else []
+        self._passed: dict[str, str] = {}  # lines that were read before they were requested
         if self._code_stdin:
             self._ahead.insert(1 if password_stdin else 0, "code")
 
@@ -370,12 +371,12 @@ class Terminal(CredentialPrompt):
     def _line(self, name: str, missing: str) -> str:
         """Return the line of standard input for `name`: "password", "code" or "new password".
 
-        Skips the lines of earlier inputs. Raises BadOption if the line is empty (with the message
-        `missing`), too long or not UTF-8.
+        The lines of earlier inputs are kept, because the service chooses the order. Raises
+        BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
         """
-        while self._ahead and self._ahead.pop(0) != name:
-            sys.stdin.buffer.readline(LONGEST_PASSWORD)
-        return _line(missing)
+        while name in self._ahead:
+            self._passed[self._ahead.pop(0)] = _line()
+        return _required(self._passed.pop(name, ""), missing)
 
 
 def token_line() -> Secret:
@@ -384,29 +385,33 @@ def token_line() -> Secret:
     Raises BadOption if the line is empty or not a token.
     """
     missing = "standard input is empty, and --token-stdin reads the token from it"
-    text = _line(missing, LONGEST_HEADER).strip()
+    text = _required(_line(LONGEST_HEADER), missing).strip()
     if not fits_header(text):
         raise BadOption("the first line of standard input is not a token")
     return Secret(text)
 
 
-def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
+def _line(longest: int = LONGEST_PASSWORD) -> str:
     """Return the next line of standard input, which contains a secret, without the line break.
 
-    Raises BadOption if the line is empty (with the message `missing`), longer than `longest` bytes,
-    or not UTF-8.
+    Return "" at the end of standard input. Raises BadOption if the line is longer than `longest`
+    bytes or not UTF-8.
     """
     line = sys.stdin.buffer.readline(longest + 1)
     if len(line) > longest:
         raise BadOption("a line of standard input is too long")
     try:
-        text = line.decode().removesuffix("\n").removesuffix("\r")
+        return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         # The decoder's exception is dropped because it contains the line.
         raise BadOption("a line of standard input is not UTF-8 text") from None
-    if not text:
+
+
+def _required(line: str, missing: str) -> str:
+    """Return `line`; raise BadOption with the message `missing` if it is empty."""
+    if not line:
         raise BadOption(missing)
-    return text
+    return line
 
 
 def _has_input() -> bool:

@@ -407,12 +407,13 @@ def test_one_code_as_an_argument(here: Here) -> None:
         (("password", "new_password"), ["one", "three"]),
         (("code",), ["two"]),
         (("new_password",), ["three"]),
+        (("code", "password", "new_password"), ["two", "one", "three"]),
     ],
 )
 def test_each_line_of_the_standard_input_has_its_place(
     monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], taken: list[str]
 ) -> None:
-    """Password, code and new password each have a line, which is skipped if not requested."""
+    """Password, code and new password each have a line, in whatever order they are requested."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n two \r\nthree\n")))
     terminal = Script(password_stdin=True, code="-")
     assert terminal.given_code("TOTP") is None

@@ -28,7 +28,12 @@ def test_without_any_logon(machine: Machine, deployment: Deployment) -> None:
     unknown = machine.run(*asked, "--username", "nobody@acme.example")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "check the user name" in unknown.stderr and unknown.stderr.count("\n") == 1
-    for arguments, word in ((asked, "--username"), (asked[:1], "BASE_URL")):
+    for arguments, word in (
+        (asked, "--username"),
+        (asked[:1], "BASE_URL"),
+        (["new-credentials", "http://service.example"], "https://"),
+        ([*asked[:2], "--ca-file", "/nowhere.pem"], "--ca-file: /nowhere.pem does not exist"),
+    ):
         wrong = machine.run(*arguments)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert word in wrong.stderr and wrong.stderr.count("\n") == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Name, account_option
+from zonedrive.cli.options import Name, account_option, as_usage
 from zonedrive.errors import NotLoggedOn
 from zonedrive.paths import AccountPaths
 
@@ -97,11 +97,15 @@ def new_credentials(
     Without BASE_URL, the request goes to the service of the account. The service decides what
     follows, often an email. Nothing changes on this machine.
     """
+    from contextlib import nullcontext
+    from pathlib import Path
+
     import trio
 
     from zonedrive import config
     from zonedrive.logon.account import Account
     from zonedrive.logon.api import open_access
+    from zonedrive.logon.logon import read_certificates
     from zonedrive.service_address import base_url as checked
 
     known: Account | None
@@ -114,7 +118,11 @@ def new_credentials(
     given = base_url or (known.base_url if known is not None else shared.base_url)
     if given is None:
         raise click.UsageError("Missing argument 'BASE_URL', as there is no logon on this machine.")
-    url = checked(given)
+    with as_usage("") if base_url else nullcontext():
+        url = checked(given)
+    if ca_file is not None:
+        with as_usage("--ca-file: "):
+            read_certificates(Path(ca_file))
     shared.check_service(url, None if base_url else AccountPaths(account).option)
     if shared.is_service(url):
         ca_file = ca_file or shared.ca_file

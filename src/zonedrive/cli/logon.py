@@ -11,7 +11,6 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,10 +21,10 @@ import trio
 from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
-from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
+from zonedrive.cli.options import LocalPath, Text, account_option, as_usage, timeout_option
 from zonedrive.daemon import local_data
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, ZonedriveError
+from zonedrive.errors import BadOption, CredentialsRefused, ZonedriveError
 from zonedrive.logon.flow import CredentialPrompt
 from zonedrive.logon.logon import Logon, LogonRequest, read_certificates
 from zonedrive.logon.secrets import Secret
@@ -97,7 +96,7 @@ class LogonOptions:
         url = self.base_url or shared.base_url
         if url is None:
             raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")
-        with contextlib.nullcontext() if self.base_url is None else _usage(""):
+        with contextlib.nullcontext() if self.base_url is None else as_usage(""):
             found = replace(self, base_url=base_url(url))
         shared.check_service(str(found.base_url))
         if self.idp is not None and self.personal_id is not None:
@@ -107,10 +106,10 @@ class LogonOptions:
         if self.password_stdin and not self.username:
             raise click.UsageError("--password-stdin needs --username.")
         if self.ca_file is not None:
-            with _usage("--ca-file: "):
+            with as_usage("--ca-file: "):
                 read_certificates(Path(self.ca_file))
         if self.profile is not None:
-            with _usage("--profile: "):
+            with as_usage("--profile: "):
                 require_profile(self.profile)
         return found
 
@@ -136,15 +135,6 @@ class LogonOptions:
             seconds=self.timeout,
             username=lambda: _prompt(f"User name at {self.base_url}").strip(),
         )
-
-
-@contextlib.contextmanager
-def _usage(prefix: str) -> Iterator[None]:
-    """Convert a ConfigError from the `with` block to BadOption; put `prefix` before its message."""
-    try:
-        yield
-    except ConfigError as wrong:
-        raise BadOption(f"{prefix}{wrong.message}", remedy=wrong.remedy) from wrong
 
 
 @click.command()

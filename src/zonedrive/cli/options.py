@@ -1,13 +1,15 @@
 """Options that several commands share."""
 
+import contextlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from zonedrive.errors import BadOption, ConfigError
 from zonedrive.paths import DEFAULT_ACCOUNT, name_remedy, state_dir
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -151,3 +153,12 @@ def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated
         metavar="SECONDS",
         help=f"How long to wait {what}.  [default: {default:g}]",
     )
+
+
+@contextlib.contextmanager
+def as_usage(prefix: str) -> Iterator[None]:
+    """Convert a ConfigError from the `with` block to BadOption; put `prefix` before its message."""
+    try:
+        yield
+    except ConfigError as wrong:
+        raise BadOption(f"{prefix}{wrong.message}", remedy=wrong.remedy) from wrong

@@ -32,6 +32,7 @@ GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 FAULTY = marked("look at 'dmesg' and have the disk checked")  # remedy for EIO
+CLOSED = marked("make it and its folder readable and writable for you")  # remedy for EACCES
 SMALL = 65_536  # bytes that a disk must have room for
 
 
@@ -304,8 +305,8 @@ class AccountPaths:
 
     @property
     def is_logged_on(self) -> bool:
-        """True if the account file or its copy exists."""
-        return self.account_file.exists() or self.account_copy.exists()
+        """True if the account file or its copy exists, or if it is unknown whether one exists."""
+        return _may_exist(self.account_file) or _may_exist(self.account_copy)
 
     @property
     def cache(self) -> Path:
@@ -323,6 +324,15 @@ class AccountPaths:
         base = given_runtime_dir()
         folder = self.state.parent / ".run" if base is None else base / "zonedrive"
         return folder / f"{self.account}.sock"
+
+
+def _may_exist(path: Path) -> bool:
+    """Return True if `path` exists, or if that is unknown, for example without permission."""
+    try:
+        path.stat()
+    except OSError as wrong:
+        return wrong.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+    return True
 
 
 def obstacle(folder: Path) -> Path | None:
@@ -491,7 +501,7 @@ def _daemons_state(account: str) -> Path | None:
     Return None if the daemon is in today's folder, or is not running.
     """
     today = state_dir() / account
-    if (today / "account.json").exists():
+    if _may_exist(today / "account.json"):
         return None
     for folder in former_state_dirs():
         if folder != today.parent and _is_locked(folder / account / "daemon.lock"):

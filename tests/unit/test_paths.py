@@ -1,7 +1,9 @@
 """Folders that a policy of the organization puts outside of the home folders, and private files."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,3 +206,27 @@ def test_a_home_without_a_list_of_state_folders(
     monkeypatch.setattr(paths, "policy_folders", lambda: {"state_dir": tmp_path / "state"})
     note_state_dir()
     assert not_moved(AccountPaths("default")) is None
+
+
+def test_an_account_whose_folder_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its paths are known, it does not count as logged off, and other accounts can be used."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name in ("default", "work"):
+        write_private(AccountPaths(name).account_file, b"{}")
+    closed, real = AccountPaths("default").state, os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if closed in Path(path).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    account = AccountPaths("default")
+    assert account.lock == closed / "daemon.lock"
+    assert account.is_logged_on
+    assert [each.account for each in control_client.accounts()] == ["default", "work"]
+    assert control_client.serving(tmp_path) is None
+    with pytest.raises(control_client.NoDaemon):
+        control_client.ask(account, {"command": "status"})

@@ -11,6 +11,7 @@ INVARIANT: a check leaves no change behind. A check that fails unexpectedly or h
 the other checks.
 """
 
+import errno
 import queue
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from zonedrive.doctor.facts import Check, CheckResult, DoctorFacts, bad, local_r
 from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and see daemon.log"
+CLOSED = "first make the folders readable and writable for you, see above"
 SECONDS = 40.0
 """Maximum duration of one check in seconds.
 
@@ -113,6 +115,8 @@ def _run(check: Check, facts: DoctorFacts) -> CheckResult | None:
         return None  # `settings` and `logon` report this
     except OSError as wrong:
         reason = wrong.strerror or type(wrong).__name__
+        if wrong.errno == errno.EACCES:
+            return bad(f"cannot be checked ({reason})", CLOSED)
     except Exception as wrong:  # the error's message may contain names
         reason = type(wrong).__name__
     return bad(f"cannot be checked ({reason})", UNFORESEEN)

@@ -33,7 +33,7 @@ from zonedrive.logon.api import open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
-from zonedrive.paths import FAULTY, SYSTEM_FOLDER, config_file, not_moved
+from zonedrive.paths import CLOSED, FAULTY, SYSTEM_FOLDER, config_file, not_moved
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import (
     hidden_file,
@@ -128,8 +128,8 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:
-        if wrong.remedy == FAULTY:
-            return bad("it cannot be read", FAULTY, here=wrong.line())
+        if wrong.remedy in (FAULTY, CLOSED):
+            return bad("it cannot be read", wrong.remedy, here=wrong.line())
         return bad(DAMAGED, AGAIN, here=wrong.line())
     bearer = facts.bearer
     if isinstance(bearer, StoreError):

@@ -74,20 +74,17 @@ def state(facts: DoctorFacts) -> CheckResult | None:
     folder = facts.paths.state
     if wrong := _blocked(facts.paths.outgoing, "XDG_STATE_HOME"):
         return wrong
-    if folder.exists():
+    if (found := nearest_existing(folder)) == folder:
         if wrong := _unfit(folder):
             return wrong
-    else:
-        folder = next(each for each in folder.parents if each.exists())
-        if not _is_writable(folder):
-            return bad(
-                "it cannot be created: the folder above it is read-only or not yours",
-                config.unless_policy(
-                    "state_dir",
-                    "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own",
-                ),
-                FOLDER=folder,
-            )
+    elif not _is_writable(folder := found):
+        return bad(
+            "it cannot be created: the folder above it is read-only or not yours",
+            config.unless_policy(
+                "state_dir", "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own"
+            ),
+            FOLDER=folder,
+        )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
         return bad(

@@ -14,6 +14,7 @@ import msgspec
 from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.paths import (
+    CLOSED,
     DEFAULT_ACCOUNT,
     FAULTY,
     AccountPaths,
@@ -58,10 +59,11 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(wrong, FileNotFoundError | NotADirectoryError):
                 raise not_logged_on(paths) from wrong
             remedy = f"run zonedrive logon URL{paths.option} again"
-            if isinstance(wrong, OSError) and wrong.errno == errno.EIO:
-                remedy = FAULTY
+            if isinstance(wrong, OSError):
+                remedy = {errno.EIO: FAULTY, errno.EACCES: CLOSED}.get(wrong.errno or 0, remedy)
+            reason = wrong.strerror if isinstance(wrong, OSError) else wrong
             raise ConfigError(
-                f"{paths.account_file} cannot be read ({wrong})", remedy=remedy
+                f"{paths.account_file} cannot be read ({reason})", remedy=remedy
             ) from wrong
         return account._here(paths)
 

@@ -138,21 +138,24 @@ def test_a_disk_with_an_error(home: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         assert found.remedy == paths.FAULTY
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EIO, paths.FAULTY), (errno.EACCES, paths.CLOSED)]
+)
 def test_a_logon_on_a_disk_with_an_error(
-    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
 ) -> None:
-    """The remedy is to check the disk, not to log on again."""
+    """The remedy is to check the disk or the permissions, not to log on again."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "zonedrive").mkdir(mode=0o700)
 
     def read_bytes(_path: Path) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     found = account.logon(DoctorFacts(AccountPaths("default"), dict))
     assert found is not None and not found.ok
-    assert (found.detail, found.remedy) == ("it cannot be read", paths.FAULTY)
-    assert found.here.endswith(f"; {paths.FAULTY}")
+    assert (found.detail, found.remedy) == ("it cannot be read", remedy)
+    assert found.here.endswith(f"; {remedy}")
 
 
 def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,21 +177,24 @@ def test_a_cache_folder_that_cannot_be_created(home: Any, monkeypatch: pytest.Mo
     assert str(above) not in found.detail + found.remedy
 
 
-def test_a_cache_folder_that_is_out_of_reach(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The remedy is that of a folder that cannot be created; without a cache, a mount works."""
-    real = os.stat
+@pytest.mark.parametrize("name", ["state", "cache"])
+def test_a_folder_that_is_out_of_reach(
+    home: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The remedy is that of a folder that cannot be created."""
+    real, folder = os.stat, getattr(home.paths, name)
 
     def stat(path: Any, **options: Any) -> os.stat_result:
-        if str(path).startswith(str(home.paths.cache)):
+        if str(path).startswith(str(folder)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return real(path, **options)
 
     monkeypatch.setattr(os, "stat", stat)
     monkeypatch.setattr(os, "access", lambda path, *_, **__: False)
-    found = folders.cache(home)
+    found = getattr(folders, name)(home)
     assert found is not None and not found.ok
-    assert found.remedy.startswith("make FOLDER writable, or set XDG_CACHE_HOME")
-    assert found.names == {"FOLDER": home.paths.cache.parent}
+    assert found.remedy.startswith(f"make FOLDER writable, or set XDG_{name.upper()}_HOME")
+    assert found.names == {"FOLDER": folder.parent}
 
 
 @pytest.mark.parametrize(

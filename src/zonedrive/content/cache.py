@@ -39,7 +39,6 @@ from zonedrive.content.content_file import ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
 from zonedrive.content.quota import Quota, remove
-from zonedrive.content.ranges import Ranges
 from zonedrive.content.read_buffers import MemoryBudget
 from zonedrive.content.reader import EntryReader, Reader
 from zonedrive.content.small_contents import LARGEST, SmallContents
@@ -326,8 +325,7 @@ class Cache:
         finally:
             self.quota.leaving -= granted
         stamp, now_ns = self.stamp(revision), time.time_ns()
-        ranges = Ranges([(0, size)]).encode()
-        row = Row(ino, stamp, name, size, granted, True, ranges, "", now_ns, manifest)
+        row = Row(ino, stamp, name, size, granted, True, b"", "", now_ns, manifest)
         # The inode may have been opened during the copy; the open entry is then kept.
         self._small.drop(ino)
         is_free = not self._in_use(ino) and not self._index.rows_of(ino)
@@ -461,7 +459,7 @@ class Cache:
             self._drop_rows([row])
             return
         present = row.present()
-        for start, end in () if row.complete and row.ranges else file.holes():
+        for start, end in () if row.complete else file.holes():
             present.remove(start, end)
         entry.path = path
         entry.validator = row.validator
@@ -647,7 +645,7 @@ def _row(entry: CacheEntry) -> Row:
         entry.size,
         entry.held,
         entry.complete,
-        entry.on_disk.encode(),
+        b"" if entry.complete else entry.on_disk.encode(),
         entry.validator,
         time.time_ns(),
         entry.manifest,

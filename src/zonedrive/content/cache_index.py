@@ -46,9 +46,7 @@ class Row(msgspec.Struct, eq=False):
     size: int  # bytes of the content
     taken: int  # bytes on the disk
     complete: bool
-    # Parts that are on the disk, encoded by `Ranges.encode`. Version 0.1.0 stored b"" if complete;
-    # holes of the file are then missing bytes, which a failing disk has lost, not zeros.
-    ranges: bytes
+    ranges: bytes  # parts that are on the disk, encoded by `Ranges.encode`; b"" if complete
     validator: str  # keyed hash of the source's validator, "" if it has none
     used_ns: int  # time of the last use, nanoseconds since the epoch
     manifest: bytes  # manifest of an encrypted file; for content in the index, its nonce
@@ -89,7 +87,7 @@ def _create(db: sqlite3.Connection) -> None:
             size      INTEGER NOT NULL,  -- bytes of the whole content
             taken     INTEGER NOT NULL,  -- bytes the file takes on the disk
             complete  INTEGER NOT NULL,  -- 1: all of it is there
-            ranges    BLOB NOT NULL,     -- which parts are there
+            ranges    BLOB NOT NULL,     -- which parts are there, if not all
             validator TEXT NOT NULL,     -- keyed hash of the source's validator
             used_ns   INTEGER NOT NULL,  -- last use, nanoseconds since the epoch
             manifest  BLOB NOT NULL DEFAULT x'',  -- of the file, x'' if it is not encrypted

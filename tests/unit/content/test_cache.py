@@ -923,26 +923,6 @@ async def test_the_holes_of_an_uploaded_file_are_zeros(
     assert (tmp_path / "copy").stat().st_blocks * 512 < MIB
 
 
-async def test_the_holes_of_a_file_of_version_0_1_0_are_missing(tmp_path: Path) -> None:
-    """Version 0.1.0 recorded a file as complete although a failing disk had lost a part."""
-    folder, source = tmp_path / "cache", Script(content(MIB))
-    async with running(folder) as cache:
-        file = create_file(tmp_path / "7-1.sealed", KEY)
-        file.pwrite(0, source.data[: MIB // 2])
-        file.truncate(MIB)
-        file.close()
-        await cache.add_file(tmp_path / "7-1.sealed", 7, "r", MIB, file.manifest())
-    index = CacheIndex(folder / "index.db", KEY)
-    index.open()
-    (row,) = index.rows_of(7)
-    row.ranges = b""
-    index.put(row)
-    index.close()
-    async with running(folder) as cache:
-        assert await fetched(cache, 7, source) == source.data
-        assert cache.is_complete(7, "r")
-
-
 async def test_a_damaged_file_with_holes_is_fetched_again(tmp_path: Path) -> None:
     """Missing bytes are never read as zeros, also after a restart."""
     data = bytearray(MIB)

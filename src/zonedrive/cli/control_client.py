@@ -15,8 +15,16 @@ from pathlib import Path
 
 from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, NotLoggedOn, ZonedriveError
+from zonedrive.errors import (
+    AlreadyRunning,
+    ConfigError,
+    MountEnded,
+    MountError,
+    NotLoggedOn,
+    ZonedriveError,
+)
 from zonedrive.fuse import mountpoint
+from zonedrive.fuse.mountpoint import Mount
 from zonedrive.paths import (
     DEFAULT_ACCOUNT,
     AccountPaths,
@@ -252,8 +260,12 @@ def running(paths: AccountPaths) -> bool:
 def accounts() -> list[AccountPaths]:
     """Return the accounts with a logon or a lock file on this machine, sorted by name."""
     names: set[str] = set()
-    with suppress(FileNotFoundError):
+    try:
         names |= {entry.name for entry in state_dir().iterdir()}
+    except FileNotFoundError:
+        pass
+    except PermissionError:  # commands that need the data of the account report this
+        names.add(DEFAULT_ACCOUNT)
     for folder in former_state_dirs():  # for daemons from before a change of the policy
         with suppress(OSError):
             names |= {entry.name for entry in folder.iterdir()}
@@ -309,6 +321,8 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         paths = serving(mount.path) if mount else None
         if paths is None:
             _require_no_death(path)
+            if mount is not None and mount.user == os.geteuid():
+                raise unknown_daemon(mount)
             require_logon(account)
             places = " and ".join(quoted(who.mountpoint) for who, _ in _daemons())
             raise ZonedriveError(
@@ -319,6 +333,16 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
             raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
         found = paths
     return found or AccountPaths(DEFAULT_ACCOUNT), [os.fspath(path) for path in absolute]
+
+
+def unknown_daemon(mount: Mount) -> MountError:
+    """Return the error for a mount of this user without an account whose daemon serves it."""
+    return MountError(
+        f"the daemon of {mount.path} is unknown: its state folder was moved or removed, or cannot"
+        " be read",
+        remedy="bring the folder back, or run"
+        f" 'zonedrive unmount --now {quoted(mount.path)}' to detach the mount",
+    )
 
 
 def _require_no_death(path: Path) -> None:

@@ -325,11 +325,7 @@ def _without_daemon(mount: Mount, now: bool) -> None:
     path = mount.path
     if not now and not mountpoint.dead(path):
         if mount.user == os.geteuid():
-            raise MountError(
-                f"the daemon of {path} is unknown: its state folder was moved or removed, or cannot"
-                " be read",
-                remedy="bring the folder back, or use --now to detach the mount",
-            )
+            raise control_client.unknown_daemon(mount)
         raise MountError(
             f"{path} is served by a daemon that is not yours", remedy="use --now to detach it"
         )

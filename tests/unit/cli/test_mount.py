@@ -1,11 +1,13 @@
 """`mount` and `unmount` without a service."""
 
+import errno
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from zonedrive.errors import (
     MountError,
     NotLoggedOn,
     StoreError,
+    ZonedriveError,
 )
 from zonedrive.formatting import local_time
 from zonedrive.fuse import mountpoint
@@ -469,10 +472,32 @@ def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
             here.setattr(os, "geteuid", lambda: 12345)
         with pytest.raises(MountError) as refused:
             unmount.main([str(served.path)], standalone_mode=False)
+        with pytest.raises(ZonedriveError) as other:
+            resolve((str(served.path / "file"),), None)
     cause = "its state folder was moved or removed" if is_own else "a daemon that is not yours"
     assert cause in refused.value.message and "--now" in refused.value.remedy
+    assert (other.value.line() == refused.value.line()) == is_own
     assert mountpoint.at(served.path) is not None
     assert run("unmount", "--now", served.path).returncode == 0
+    assert served.wait()[0] == "ended\n"
+
+
+def test_a_mount_whose_state_folder_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be detached."""
+    (tmp_path / "mnt").mkdir()
+    served, folder, iterdir = MemoryMount(tmp_path / "mnt"), paths.state_dir(), Path.iterdir
+
+    def closed(path: Path) -> Iterator[Path]:
+        if path == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    with pytest.raises(MountError, match="cannot be read"):
+        unmount.main([str(served.path)], standalone_mode=False)
+    unmount.main(["--now", str(served.path)], standalone_mode=False)
     assert served.wait()[0] == "ended\n"
 
 

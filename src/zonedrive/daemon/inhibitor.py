@@ -190,6 +190,7 @@ class Inhibitor:
             wanted = {"delay", "block"} if self._helps(work) else {"delay"}
         for mode in self._locks.keys() - wanted:
             self._locks.pop(mode).release()
+        self._refused &= wanted
         for mode in wanted:
             await self._take(mode, why)
         due = wanted - self._refused
@@ -203,8 +204,9 @@ class Inhibitor:
     async def _take(self, mode: Mode, why: str) -> None:
         """Take the lock with this mode, or replace a held lock if its reason has changed.
 
-        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is not
-        requested again.
+        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is requested
+        again only when it is needed again after a time without need. logind may then allow the
+        lock, for example because the user has logged in to the desktop meanwhile.
         """
         held = self._locks.get(mode)
         if mode in self._refused or (
@@ -217,7 +219,7 @@ class Inhibitor:
         if reply is None:
             return  # logind was too slow; the next `_adjust` tries again
         if not _is_granted(reply):
-            self._refused.add(mode)  # the administrator's rules forbid the lock
+            self._refused.add(mode)  # forbidden, or not allowed without a session
             return
         former = self._locks.pop(mode, None)  # None if all locks were released meanwhile
         lock = InhibitorLock(reply.body[0].to_raw_fd(), why, trio.current_time())

@@ -208,7 +208,7 @@ async def test_a_lock_granted_after_the_release_is_released(
         await until(lambda: list(logind.held()) == ["delay"])
 
 
-async def test_a_refused_lock_is_not_requested_again(bus: Bus) -> None:
+async def test_a_refused_lock_is_requested_again_with_the_next_changes(bus: Bus) -> None:
     """The other lock is still taken."""
     logind = Logind(bus, denied="block")
     try:
@@ -217,6 +217,14 @@ async def test_a_refused_lock_is_not_requested_again(bus: Bus) -> None:
                 watched.outbox.become(files=number, bytes=1)
                 await until(partial(said, logind, f"{number} file"))
             assert list(logind.held()) == ["delay"]
+            logind.denied = ""
+            watched.outbox.become(files=4, bytes=1)
+            await until(partial(said, logind, "4 file"))
+            assert list(logind.held()) == ["delay"]
+            watched.outbox.become()
+            await until(lambda: not logind.held())
+            watched.outbox.become(files=1, bytes=1)
+            await until(lambda: set(logind.held()) == {"delay", "block"})
     finally:
         logind.close()
 

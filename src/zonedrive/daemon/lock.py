@@ -355,7 +355,8 @@ def end_holder(path: Path, seconds: float) -> None:
         if is_held(path):
             raise ZonedriveError(
                 "the daemon cannot be ended from here",
-                remedy="end it where it runs: in another container, or as another user",
+                remedy="end it where it runs: on another machine with the same home folder, in"
+                " another container, or as another user",
             )
         return
     try:

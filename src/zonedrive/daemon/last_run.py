@@ -163,7 +163,7 @@ def keep_last_sign(paths: AccountPaths) -> None:
     """Store the time of a dead daemon's last activity in the record of its run.
 
     This time is the newest modification time of the daemon's files, so call this function before
-    the next daemon writes to these files. The caller must hold the account's lock.
+    the next daemon writes to these files. The caller must hold the account's lock, at least shared.
     """
     last = _read(paths.run_record)
     if last is not None and not last.why and not last.seen:

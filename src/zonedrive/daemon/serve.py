@@ -29,7 +29,7 @@ from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.local_data import forbidden
-from zonedrive.daemon.lock import LISTEN, Lock
+from zonedrive.daemon.lock import LISTEN, Lock, reading
 from zonedrive.daemon.logon_monitor import LogonMonitor, logon_command
 from zonedrive.daemon.notification_client import NORMAL, Desktop, Notification
 from zonedrive.daemon.notifications import Alerts
@@ -74,6 +74,9 @@ def run(start: Start, ready: Pipe) -> None:
     parts: Parts | None = None
     try:
         options = parse(start.options)
+        with reading(start.paths.lock) as is_free:
+            if is_free:
+                last_run.keep_last_sign(start.paths)  # the log may change from here on
         if start.foreground:
             fields = {"ACCOUNT": start.paths.account, "MOUNTPOINT": start.folder}
             logs.to_stderr(fields, debug=options.debug)
@@ -131,7 +134,6 @@ def _opened(start: Start, lock: Lock, make: Callable[[Account], Parts]) -> tuple
     while True:
         folder = mountpoint.check(start.folder)
         lock.take(folder)
-        last_run.keep_last_sign(start.paths)
         try:
             return folder, make(Account.load(start.paths))
         except KeyringLocked as shut:

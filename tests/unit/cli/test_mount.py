@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.stand_in import URL, daemon, log_on, run
+from tests.unit.cli.stand_in import URL, command, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import paths
 from zonedrive.cli.control_client import resolve, serving
 from zonedrive.cli.mount import _account_of, unmount
 from zonedrive.cli.sandbox import sandbox
+from zonedrive.daemon import last_run
+from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import (
     AlreadyRunning,
@@ -100,6 +102,21 @@ def test_a_profile_that_was_moved_is_one_line(home: Path) -> None:
     assert f"the profile {old} does not exist" in failed.stderr
     assert f"run 'zonedrive logon {URL} --username alice --profile FILE'" in failed.stderr
     assert "-o profile=FILE" in failed.stderr
+
+
+def test_a_failed_mount_does_not_change_when_the_last_daemon_died(home: Path) -> None:
+    """A warning in the log is not the last activity of that daemon."""
+    account = log_on()
+    Run(account).begin(home / "Z")
+    account.log.touch()
+    for path in (account.log, account.run_record):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    few_files = ["sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *command("mount", "missing")]
+    failed = subprocess.run(few_files, capture_output=True, encoding="utf-8", timeout=60)
+    assert "does not exist" in failed.stderr
+    assert "ulimit" in account.log.read_text()
+    died = last_run.recorded(account)
+    assert died is not None and died.at == "2023-11-14T22:13:20+00:00"
 
 
 @pytest.mark.parametrize("foreground", [True, False])

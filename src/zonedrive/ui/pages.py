@@ -442,14 +442,15 @@ class Window:
         found = commands.listed("conflicts", "--account", account.name)
         if paths not in [[one["path"], one["original"]] for one in found]:
             return self._to(back, Problem(translated("This conflict is over.")))
-        if mine != theirs and _text(form, "stamp") != _stamp(mine, theirs):
-            text = translated("One of the files has changed meanwhile. Compare them again.")
-            return self._to(back, Problem(text))
-        decision = _text(form, "decision")
+        stamp, decision = _text(form, "stamp"), _text(form, "decision")
+        changed = Problem(translated("One of the files has changed meanwhile. Compare them again."))
+        if mine != theirs and stamp != _stamp(mine, theirs):
+            return self._to(back, changed)
         if decision != "both":
             require_replaceable(os.fspath(mine), is_copied=True)
         if decision == "mine":
-            _replace(mine, theirs)
+            if not _replace(mine, theirs, stamp):
+                return self._to(back, changed)
             said = translated("Your version is the newest version of {} now.").format(theirs.name)
         elif decision == "theirs":
             if commands.listed("status", os.fspath(mine))["uploads"]:
@@ -457,6 +458,8 @@ class Window:
                     "Your copy is not uploaded yet, and would be lost. Decide later, or keep both."
                 )
                 return self._to(back, Problem(text))
+            if mine != theirs and stamp != _stamp(mine, theirs):  # the question took a while
+                return self._to(back, changed)
             said = translated("Your copy was removed.")
         elif decision == "both":
             name = _unused(mine.parent, theirs)
@@ -848,31 +851,40 @@ def _stamp(*paths: Path) -> str:
     return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
 
 
-def _replace(source: Path, target: Path) -> None:
+def _replace(source: Path, target: Path, stamp: str) -> bool:
     """Replace the content of `target` with a copy of `source`, by renaming a temporary file.
 
-    Raises the errors of `require_replaceable`.
+    Return False, and replace nothing, if the files do not have the stamp `stamp` after the copying,
+    which may take long. Raises the errors of `require_replaceable`.
     """
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
         shutil.copyfile(source, temporary)
+        require_replaceable(os.fspath(source), is_copied=True)
         require_replaceable(os.fspath(target))
+        if stamp != _stamp(source, target):
+            return False
         temporary.replace(target)
-    except BaseException:
+        return True
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise
 
 
 def _unused(folder: Path, original: Path) -> str:
-    """Return a free name in `folder` for the user's copy of `original`.
+    """Return a free name in `folder` for the user's copy of `original`, shortened if necessary.
 
     Raises ZonedriveError if no name is free.
     """
     mine = translated("mine")
+    stem, suffix = original.stem, original.suffix
+    if len(suffix) > LONGEST_SUFFIX:
+        stem, suffix = original.name, ""
     for number in range(1, 1000):
         again = f" {number}" if number > 1 else ""
-        name = f"{original.stem} ({mine}{again}){original.suffix}"
+        end = f" ({mine}{again}){suffix}"
+        room = LONGEST_FILE_NAME - len(end.encode())
+        name = stem.encode()[:room].decode("utf-8", "ignore") + end
         if not os.path.lexists(folder / name):
             return name
     raise ZonedriveError("there is no free name for your version", remedy="rename it yourself")

@@ -65,6 +65,8 @@ CHOICES = {
 LOGON_FIELDS = (
     "url", "username", "account", "profile", "idp", "personal_id", "save", "attempt",
 )  # fmt: skip
+LONGEST_FILE_NAME = 255  # bytes
+LONGEST_SUFFIX = 20  # characters; a longer one is shortened like the rest of the name
 TEMPORARY = ".goutputstream-"  # prefix of names that match the default of `local_only`
 
 

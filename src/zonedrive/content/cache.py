@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import trio
 
 from zonedrive.content.cache_entry import CacheEntry
@@ -350,6 +351,21 @@ class Cache:
             return None
         with closing(file):
             return file.allocated if file.size == size else None
+
+    def relabel(self, ino: int, former: str, revision: str, size: int, source: Source) -> None:
+        """Keep the content of the revision `former` for `revision`, which has the same bytes.
+
+        Missing bytes are fetched from `source` from now on.
+        """
+        old, new = self.stamp(former), self.stamp(revision)
+        if (active := self._active.pop((ino, old), None)) is not None:
+            entry, fetcher = self._active[ino, new] = active
+            entry.stamp, entry.validator, fetcher.source = new, "", source
+        for row in self._index.rows_of(ino):
+            if row.stamp == old and not row.in_index:
+                self._index.put(msgspec.structs.replace(row, stamp=new, validator=""))
+        if (data := self._small.get(ino, old, size)) is not None:
+            self.put(ino, revision, data)
 
     def drop(self, ino: int) -> None:
         """Drop all content of an inode; its open readers can continue to read."""

@@ -254,6 +254,9 @@ class LocalState(Stores):
         former, opened = content_of(inode), self.opened.get(inode.ino)
         if opened is not None and opened.content == former:
             self.database.assign(opened, content=content)
+            reader = opened.reader
+            if isinstance(content, str) and reader is not None and reader[0] == former:
+                self.database.assign(opened, reader=(content, reader[1]))
         if (session := self.session(inode.ino)) is not None and session.former == former:
             self.database.assign(session, former=content)
 

@@ -316,6 +316,8 @@ def record_move(
             if not inode.generation:
                 state.same_bytes(inode, revision)
             state.inodes.update(inode, revision=revision)
+            same = (inode.ino, before, revision, inode.size, state.source(inode))
+            state.database.after_commit(lambda: state.cache.relabel(*same))
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)

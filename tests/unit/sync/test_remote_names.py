@@ -1,13 +1,17 @@
 """New folders, moves and removals on the service: answers, refusals and changes in between."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
+from tests.harness.fake_service import Node
 from tests.unit.sync.account import Account
+from zonedrive.content.small_contents import LARGEST
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.state import local_operations
@@ -192,6 +196,49 @@ async def test_a_move(tmp_path: Path, edited: bool) -> None:
         if edited:
             assert account.intent(inode).base == (await account.entry(inode)).revision
         assert account.state.requests.all() == []
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20])
+@pytest.mark.parametrize("opened", ["before", "after"])
+async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, opened: str
+) -> None:
+    """The bytes are the same, so they stay on this machine, also for a program that reads them."""
+    account, data = Account(tmp_path), os.urandom(size)
+    account.bob.write("a", data)
+    state, cache = account.state, account.state.cache
+    async with account.running():
+        inode = account.at("a")
+        former, source = inode.revision, state.source(inode)
+        if size <= LARGEST:
+            cache.put(inode.ino, former, data)
+        elif opened != "before":
+            await cache.complete(inode.ino, former, size, source)
+        reader = cache.open(inode.ino, former, size, source) if opened == "before" else None
+        if reader is not None:
+            await reader.fill()
+            state.new_open_file(inode).reader = former, reader
+        account.rename("a", "b")
+        counted = account.world.move
+
+        def count(*request: Any) -> Node:
+            node = counted(*request)
+            node.modified_us = account.world.now_us()
+            return node
+
+        monkeypatch.setattr(account.world, "move", count)
+        await move(account, inode)
+        assert inode.revision == (await account.entry(inode)).revision != former
+        assert state.is_readable_offline(inode)
+        account.world.fault(down=True)
+        if reader is not None:
+            assert state.opened[inode.ino].reader == (inode.revision, reader)
+        else:
+            reader = cache.open(inode.ino, inode.revision, size, state.source(inode))
+        assert bytes(await reader.read(0, size)) == data
+        reader.close()
+        assert state.is_readable_offline(inode)
+        assert cache.inos() == [inode.ino]
 
 
 async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 READ_SECONDS = 15.0  # for a request that changes nothing, including all retries
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
 BODY_SECONDS = 60.0  # for the body of a response
+# Bytes per second of an upload on a slow connection, which many uploads share.
+SLOWEST = 1000.0
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
 # An idle connection may have broken without notice. So the first attempt at a request that changes
 # nothing has a shorter timeout, which leaves time for another attempt on a new connection.
@@ -233,9 +235,11 @@ class Requests:
     ) -> bytes:
         """Send an upload, without retries; return the response body.
 
-        `content` is the whole request body, `seconds` the time limit. The request does not count
-        towards `places`, because the caller limits the number of uploads. A rejection because of
-        overload is not reported to `Connectivity`. Raises the same errors as the method `change`.
+        `content` is the whole request body. `seconds` is the time limit for the response after the
+        last byte was sent; it is also the limit of the whole call, extended by one second for every
+        SLOWEST bytes. The request does not count towards `places`, because the caller limits the
+        number of uploads. A rejection because of overload is not reported to `Connectivity`. Raises
+        the same errors as the method `change`.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -244,7 +248,8 @@ class Requests:
             timeout=timeout, extensions={EFFECT: True},
         )  # fmt: skip
         attempt = _Attempt(request, doing, has_effect=True, is_upload=True, published=True)
-        return await self._reported(attempt, trio.current_time() + seconds)
+        end = trio.current_time() + seconds + len(content) / SLOWEST
+        return await self._reported(attempt, end)
 
     async def try_once(self, path: str, *, bare: bool) -> None:
         """Send a GET request once, even while offline, and report its result to `Connectivity`.

@@ -1,15 +1,19 @@
-"""An upload ends when its peer accepts no bytes, not when libcurl requests none."""
+"""An upload ends when its peer accepts no bytes, not when libcurl requests none, or after 30 s."""
 
 import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.remote.transport.conftest import Peer, Talk, received, request
+from tests.unit.remote.transport.test_hostile_peer import entry, ok, opened
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import Connection
 from zonedrive.remote.transport.exchange import Exchange
@@ -100,3 +104,32 @@ def test_a_slow_upload_goes_on_and_a_stuck_one_ends(uplink: tuple[Uplink, Frugal
             time.sleep(0.001)
         assert upload.look() > 0
         assert upload.exchange.unsent == unsent  # nothing else tells of the progress
+
+
+async def test_a_small_upload_may_take_longer_than_its_answer(
+    peer: Callable[[Talk], Peer], ca_file: Path, mock_clock: MockClock
+) -> None:
+    """Many small uploads at the same time share a slow connection, and all are progressing."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        request(connection)
+        has_begun.set()
+        may_end.wait(PATIENCE)
+        body = b""
+        while not body.endswith(b"--\r\n"):
+            body = body[-4:] + received(connection)
+        connection.sendall(ok(entry("made")))
+
+    async def slow_down() -> None:
+        await trio.to_thread.run_sync(has_begun.wait, PATIENCE)
+        mock_clock.jump(100)
+        await wait_all_tasks_blocked()
+        may_end.set()
+
+    service = opened(peer(talk), ca_file)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slow_down)
+        found = await service.upload("z", "p", "n", bytes(120_000))
+    assert found.id == "made"
+    await service.aclose()

@@ -3,6 +3,7 @@
 from itertools import product
 
 import pytest
+import trio
 
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
@@ -168,3 +169,24 @@ def test_removals_with_mixed_precisions(mixed: Mounted, way: str, is_listed: boo
     mixed.sync()
     gone = "folder" if "folder" in way else "folder/old.txt"
     assert mixed.zone.find(gone) is None
+
+
+@pytest.mark.parametrize("change", ["save", "remove"])
+def test_the_version_cannot_be_read_to_compare_it(desk: Mounted, change: str) -> None:
+    """After several attempts, the save becomes a conflict copy, and a removed file is kept."""
+    mount, path = virtual(desk), desk.root / "notes.txt"
+    mount.allow("a conflict copy", "kept")
+    mount.deployment.world.entry_unit_us = 1_000_000
+    mount.names(mount.root)
+    before = path.read_bytes()
+    mount.deployment.fault(status=500, method="GET", path="/content$")
+    if change == "save":
+        path.write_bytes(b"saved")
+    else:
+        path.unlink()
+    mount.loop.run(trio.sleep, 600)
+    assert mount.status()["outbox"]["pending"] == 0
+    mount.deployment.heal()
+    mount.sync()
+    assert mount.zone.read("notes.txt") == path.read_bytes() == before
+    assert (b"saved" in mount.zone.tree().values()) == (change == "save")

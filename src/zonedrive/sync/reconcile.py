@@ -364,7 +364,9 @@ class Reconciler:
 
         return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
-    async def is_known(self, inode: Inode, known: Revision | None, found: Entry) -> bool:
+    async def is_known(
+        self, intent: Intent, inode: Inode, known: Revision | None, found: Entry
+    ) -> bool:
         """Return True if `found`, the inode's entry, is the version of the revision `known`.
 
         Return False unless both revisions differ only in the precision of the time: listings, the
@@ -372,7 +374,8 @@ class Reconciler:
         bytes of `known` are cached and at most COMPARED, they are compared, because another machine
         of this user may have saved a version of the same size in the same second. Otherwise that is
         not checked: it is improbable, and the service keeps that version in any case. Return False
-        if the bytes cannot be read. Raises Changed, and temporary errors of the service.
+        if the bytes cannot be read. Raises Changed, and temporary errors of the service; see
+        `is_unreadable`.
         """
         state, size = self._state, found.size
         if known is None or found.folder or not differ_in_precision(known, found.revision):
@@ -384,7 +387,7 @@ class Reconciler:
                 cached = bytes(await reader.read(0, size))
                 return cached == await self._service.content(inode.zone, found.id, size)
             except (RemoteError, StoreError) as wrong:
-                if cause_of(wrong) is Cause.SERVICE:
+                if not await self.is_unreadable(intent, found, wrong):
                     raise
                 return False
 

@@ -416,7 +416,7 @@ class RemoteNamespace:
         entry = await current_entry(self._service, inode.zone, inode.entry_id)
         if entry is None or entry.revision in (inode.revision, intent.base):
             return False
-        return not await self._reconciler.is_known(inode, inode.revision, entry)
+        return not await self._reconciler.is_known(intent, inode, inode.revision, entry)
 
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.

@@ -177,7 +177,7 @@ class Uploader:
         if not planned.is_current:
             return
         if decision is not Decision.SEND and found is not None and not inode.is_new:
-            is_base = await self._reconciler.is_known(inode, intent.base, found)
+            is_base = await self._reconciler.is_known(intent, inode, intent.base, found)
             if not planned.is_current:
                 return
             if is_base:

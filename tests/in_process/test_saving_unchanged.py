@@ -374,3 +374,21 @@ def test_a_conflict_about_a_version_that_can_never_be_read(
     (copy,) = set(desk.zone.listing()) - NAMES
     assert desk.zone.read(copy) == OLD[::-1]
     assert desk.zone.read("notes.txt") == b"by bob\n"
+
+
+@pytest.mark.mount("settle=600")
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+@pytest.mark.parametrize("fault", UNREADABLE, ids=str)
+def test_a_conflict_with_a_version_of_the_same_size_that_can_never_be_read(
+    desk: Mounted, fault: dict[str, object], name: str
+) -> None:
+    """The two versions may differ, so the save becomes a copy."""
+    desk.allow("a conflict copy", "offline")
+    desk.names(desk.root)
+    (desk.root / name).write_bytes(OLD[::-1])
+    desk.zone.write(name, theirs := OLD.swapcase())
+    with desk.deployment.faulty(**fault, method="GET", path="/content$"):
+        desk.sync(seconds=900)
+    (copy,) = set(desk.zone.listing()) - NAMES - {name}
+    assert desk.zone.read(copy) == OLD[::-1]
+    assert desk.zone.read(name) == theirs

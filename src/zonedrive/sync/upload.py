@@ -197,7 +197,7 @@ class Uploader:
         same = False
         if decision is Decision.COMPARE:
             assert found is not None
-            same = await self._reconciler.same_bytes(file, found.size, request.zone, found.id)
+            same = await self._has_same_bytes(intent, file, found)
             decision = Decision.CONFLICT
         elif decision is Decision.SEND and found is not None and found.size == intent.size:
             same = await self._is_unchanged(intent, inode, file, found)
@@ -224,6 +224,20 @@ class Uploader:
             await self._reconciler.make_durable()
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
+
+    async def _has_same_bytes(self, intent: Intent, file: ContentFile, found: Entry) -> bool:
+        """Return True if the service's version `found` has the same bytes as `file`.
+
+        Return False if the version cannot be read: a conflict copy is safe in any case. Raises
+        Changed, Damaged if `file` is damaged, and temporary errors of the service; see
+        `Reconciler.is_unreadable`.
+        """
+        try:
+            return await self._reconciler.same_bytes(file, found.size, found.zone_id, found.id)
+        except RemoteError as wrong:
+            if not await self._reconciler.is_unreadable(intent, found, wrong):
+                raise
+            return False
 
     async def _is_unchanged(
         self, intent: Intent, inode: Inode, file: ContentFile, found: Entry

@@ -11,7 +11,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.conflict_copies import UNKNOWN, end_conflict_if_renamed, record_conflict
-from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged
 from zonedrive.state.local_state import LocalState
@@ -212,10 +212,16 @@ def _record_sent_to(
 ) -> None:
     copy = state.inodes.by_remote(request.zone, entry.id)
     folder = state.inodes.by_remote(request.zone, request.folder)
-    if copy is None and folder is not None and folder.parent != NOWHERE:
-        name = local_name(entry.name, entry.id, state.inodes.children(folder.ino))
-        copy = state.inodes.add(folder.ino, name, **fields_of(entry, folder))
-        state.inodes.recent_writes.add(request.zone, entry.id)
+    if folder is not None and folder.parent != NOWHERE:
+        if copy is None:
+            name = local_name(entry.name, entry.id, state.inodes.children(folder.ino))
+            copy = state.inodes.add(folder.ino, name, **fields_of(entry, folder))
+            state.inodes.recent_writes.add(request.zone, entry.id)
+        elif (copy.remote_parent, copy.remote_name) != (request.folder, entry.name) and not (
+            state.local(copy.ino) & (Local.PLACE | Local.GONE)
+        ):
+            # Otherwise the next listing would end the conflict, as if the copy had been renamed.
+            follow_move(state, copy, folder, request.folder, entry)
     if copy is not None:
         record_conflict(state, copy.ino, inode.ino, current.modified_by)
 

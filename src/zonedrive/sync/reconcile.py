@@ -345,8 +345,8 @@ class Reconciler:
         upload: after a power cut, the file may be longer than recorded. `version` is by default the
         current version, which is downloaded: the size and the author are not sufficient, because
         two versions by one user may have the same size. Raises Damaged if `file` is damaged,
-        Changed if content of another size arrives (a newer version, or the error page of a proxy),
-        and the errors of the download.
+        Changed if content of another size arrives (a newer version, or the error page of a proxy)
+        or the file was deleted, and the errors of the download.
         """
 
         def compare() -> bool:
@@ -362,7 +362,12 @@ class Reconciler:
                 raise Changed(f"comparing contents: {offset} instead of {size} bytes arrived")
             return is_same
 
-        return await trio.to_thread.run_sync(compare, limiter=self._threads)
+        try:
+            return await trio.to_thread.run_sync(compare, limiter=self._threads)
+        except NotFound as missing:
+            if version is None and await current_entry(self._service, zone, file_id) is None:
+                raise Changed("the file was deleted on the service") from missing
+            raise
 
     async def is_known(
         self, intent: Intent, inode: Inode, known: Revision | None, found: Entry

@@ -297,6 +297,21 @@ async def test_a_file_that_is_cut_before_the_comparison(tmp_path: Path) -> None:
         assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
 
 
+async def test_a_file_that_is_deleted_while_its_versions_are_compared(tmp_path: Path) -> None:
+    """Nothing is refused: the next attempt finds the deletion."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.bob.write("a", b"bobby")
+        account.meanwhile(ENTRY, lambda: account.bob.delete("a"))
+        with pytest.raises(Changed):
+            await send(account, "a")
+        await send(account, "a")
+        await send(account, "a")
+        assert there(account) == {"a": [b"alice"]}
+
+
 @pytest.mark.parametrize("attempts", [0, 5, 6])
 async def test_a_file_that_has_a_temporary_name(tmp_path: Path, attempts: int) -> None:
     """Another machine exchanges two names: the upload waits, but not without a limit."""

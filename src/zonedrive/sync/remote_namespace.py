@@ -54,7 +54,8 @@ class RemoteNamespace:
     async def make(self, intent: Intent, inode: Inode) -> None:
         """Create a folder on the service, or adopt the remote folder that already has the name.
 
-        If a remote file has the name, rename the local folder to a conflict-copy name.
+        If a remote file has the name, rename the local folder to a conflict-copy name. Raises
+        Changed if the parent folder has just been deleted on the service.
         """
         state, reconciler = self._state, self._reconciler
         planned = state.intents.snapshot(intent)
@@ -79,6 +80,10 @@ class RemoteNamespace:
                     conflicts.rename_local_aside(state, inode, found)
                     await reconciler.make_durable()
                 return
+            except NotFound as missing:
+                if await self._is_folder_there(inode.zone, parent):
+                    raise
+                raise Changed("the folder above was deleted on the service") from missing
             reached(Place.FOLDER_MADE)
             # If the response cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)

@@ -92,6 +92,23 @@ async def test_a_folder_in_one_that_is_not_there_yet(tmp_path: Path) -> None:
         assert tree(account) == set()
 
 
+async def test_a_folder_in_one_that_a_coworker_deletes(tmp_path: Path) -> None:
+    """Nothing is refused: the outer folder is made again after the next listing."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    async with account.running():
+        await account.list("f")
+        account.make("f/g")
+        account.bob.delete("f")
+        with pytest.raises(Changed):
+            await make(account, "f/g")
+        assert account.state.requests.all() == []
+        await account.list()
+        with pytest.raises(Changed):
+            await make(account, "f/g")
+        assert account.left() == {"Zone/f": "MOVED", "Zone/f/g": "MOVED"}
+
+
 @pytest.mark.parametrize("there", ["folder", "file"])
 @pytest.mark.parametrize("changed", [False, True])
 async def test_a_folder_whose_name_is_taken(tmp_path: Path, there: str, changed: bool) -> None:

@@ -246,3 +246,34 @@ def test_a_service_that_distinguishes_the_names(desk: Mounted) -> None:
     assert (desk.zone.read("x.txt"), desk.zone.read("X.TXT")) == (BOB, ALICE)
     assert {"x.txt", "X.TXT"} <= set(desk.names(desk.root))
     assert desk.conflicts() == []
+
+
+@pytest.mark.parametrize("theirs", ["file", "folder"])
+@pytest.mark.parametrize("mine", ["new folder", "renamed folder", "renamed file"])
+def test_a_new_folder_or_a_rename_beside_the_other_name(
+    desk: Mounted, theirs: str, mine: str
+) -> None:
+    """Two folders become one; anything else becomes a conflict copy."""
+    desk.allow("a coworker uses the name")
+    fold(desk)
+    if theirs == "folder":
+        desk.zone.make_folder("x")
+    else:
+        desk.zone.write("x", BOB)
+    desk.zone.make_folder("y")
+    desk.zone.write("y/file", BOB)
+    desk.names(desk.root / "y")
+    if mine == "new folder":
+        (desk.root / "X").mkdir()
+        (desk.root / "X/new").write_bytes(ALICE)
+    else:
+        (desk.root / ("y/file" if mine == "renamed file" else "y")).rename(desk.root / "X")
+    desk.command("sync", timeout=60)
+    assert desk.status()["outbox"]["failed"] == desk.status()["outbox"]["pending"] == 0
+    assert set(desk.names(desk.root)) == set(desk.zone.listing())
+    is_united = theirs == "folder" and mine == "new folder"
+    assert len(desk.conflicts()) == (not is_united)
+    copies = [name for name in desk.zone.listing() if name.startswith("X (conflict")]
+    assert len(copies) == (not is_united)
+    if is_united:
+        assert desk.zone.read("x/new") == ALICE

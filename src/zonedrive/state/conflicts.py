@@ -25,7 +25,7 @@ from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
-from zonedrive.state.names import safe
+from zonedrive.state.names import local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
@@ -119,18 +119,20 @@ def rename_local_aside(
 ) -> None:
     """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name.
 
+    The service may also take the names of both for one.
+
     `is_same_entry` means that `found` is a newer version of the inode's own entry, which a new
     inode takes over. A program that has the file open then continues with the conflict copy.
     """
     what = "saved a version" if is_same_entry else "uses the name"
     log.warning("inode %d: a coworker %s: ours becomes a conflict copy", inode.ino, what)
-    parent, old = inode.parent, inode.name
+    parent = inode.parent
     with state.transaction():
         if is_same_entry:
             other = _separate(state, inode, found).ino
         else:
             rename_to_copy(state, inode, parent)
-            other = parent if found.unsure else _show(state, found, parent, old).ino
+            other = parent if found.unsure else _show(state, found, parent).ino
         record_conflict(state, inode.ino, other, found.modified_by)
     reached(Place.WAY_GIVEN)
     state.listing_outdated.notify(parent)
@@ -168,24 +170,31 @@ def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> N
     name, original = safe(found.name), inode.name
     with state.transaction():
         local_operations.forget(state, inode)
-        copy = _show(state, found, folder.ino, name)
+        copy = _show(state, found, folder.ino)
         other = state.inodes.child(folder.ino, original) or copy
         record_conflict(state, copy.ino, other.ino, found.modified_by)
     state.listing_outdated.notify(folder.ino)
     state.invalidations.put(EntryChanged(folder.ino, name.encode()))
 
 
-def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
-    """Make `name` in the folder `parent` refer to the entry `found`; return the entry's inode.
+def _show(state: LocalState, found: Entry, parent: int) -> Inode:
+    """Show the entry `found` under its name in the folder `parent`; return the entry's inode.
 
     If another folder already shows the entry, the inode stays there. Call within a transaction.
     """
     folder = state.inodes.get(parent)
     theirs = state.inodes.by_remote(folder.zone, found.id)
+    others = {
+        each
+        for each, ino in state.inodes.children(parent).items()
+        if theirs is None or ino != theirs.ino
+    }
+    name = local_name(found.name, found.id, others)
     if theirs is None:
         return state.inodes.add(parent, name, **fields_of(found, folder))
-    if theirs.parent == parent:  # with a hash suffix, or the name that it had before
-        state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
-        state.inodes.move(theirs, parent, name)
+    if theirs.parent == parent:
+        if theirs.name != name:  # with a hash suffix, or the name that it had before
+            state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
+            state.inodes.move(theirs, parent, name)
         state.inodes.update(theirs, remote_parent=folder.remote_id, remote_name=found.name)
     return theirs

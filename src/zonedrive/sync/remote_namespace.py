@@ -97,6 +97,7 @@ class RemoteNamespace:
         """
         try:
             remote_binding.adopt_folder(self._state, intent, inode, found)
+            self._folders.forget(inode.parent)  # `found` may have another form of the name
         except Changed:
             above = list(self._state.inodes.and_above(inode))
             for folder in reversed(above[1:-1]):
@@ -106,18 +107,20 @@ class RemoteNamespace:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
 
-        Raises Changed if that entry is gone, or if a local change is about to move that entry away.
+        The name of the entry may differ in case or Unicode normalization. Raises Changed if that
+        entry is gone, or if a local change is about to move that entry away.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
         entries = await self._service.listing(inode.zone, parent.entry_id)
-        found = next((each for each in entries if each.name == name), None)
+        alike = [each for each in entries if folded(each.name) == folded(name)]
+        found = next((each for each in alike if each.name == name), next(iter(alike), None))
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
             raise Changed("the entry with this name is gone on the service") from taken
         if other is not None and other is not inode and state.intents.get(other.ino) is not None:
             if other.ino not in state.in_flight:  # its place was unknown, or has changed
-                remote_operations.record_blocking_place(state, other, parent.entry_id, name)
+                remote_operations.record_blocking_place(state, other, parent.entry_id, found.name)
             raise Changed("another entry still has this name and is moved first") from taken
         return found
 

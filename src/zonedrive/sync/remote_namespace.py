@@ -107,14 +107,17 @@ class RemoteNamespace:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
 
-        The name of the entry may differ in case or Unicode normalization. Raises Changed if that
-        entry is gone, or if a local change is about to move that entry away.
+        From the second attempt on, the name of the entry may differ in case or Unicode
+        normalization: at the first one, the entry may just be gone. Raises Changed if that entry is
+        gone, or if a local change is about to move that entry away.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
         entries = await self._service.listing(inode.zone, parent.entry_id)
-        alike = [each for each in entries if folded(each.name) == folded(name)]
-        found = next((each for each in alike if each.name == name), next(iter(alike), None))
+        found = next((each for each in entries if each.name == name), None)
+        intent = state.intents.get(inode.ino)
+        if found is None and intent is not None and intent.attempts:
+            found = next((each for each in entries if folded(each.name) == folded(name)), None)
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
             raise Changed("the entry with this name is gone on the service") from taken

@@ -74,9 +74,17 @@ def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
 
 
 def test_a_failed_step_ends_the_flow(start: Callable[..., Service]) -> None:
-    """After a 401 the flow cannot be continued, even with the right credentials."""
+    """After a failure the flow cannot be continued, even with the right credentials."""
     service = start(world('otp = "TOTP"'))
     right = list(PASSWORDS[ALICE])
+    for fields, error in (
+        ({"password": PASSWORDS[ALICE]}, "INVALID_DATA"),
+        ({"password": ["two"]}, "INVALID_DATA"),
+        ({"password": right, "timeout": 0}, "ILLEGAL_ARGUMENT"),
+    ):
+        malformed = flow(service, ALICE)
+        assert refusal(go_on(service, malformed, **fields)) == (400, error)
+        assert refusal(go_on(service, malformed, password=right)) == (400, "INVALID_SESSIONID")
     wrong_password = flow(service, ALICE)
     assert refusal(go_on(service, wrong_password, password=["x"])) == (401, "PASSWORD_FAILURE")
     assert refusal(go_on(service, wrong_password, password=right)) == (400, "INVALID_SESSIONID")

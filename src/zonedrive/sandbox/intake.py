@@ -6,7 +6,7 @@ This module knows nothing about how the values are used.
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -36,7 +36,19 @@ async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_AR
     try:
         return msgspec.json.decode(received, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        raise ApiError(400, code, f"The body does not fit: {wrong}") from wrong
+        raise _misfit(wrong, code) from wrong
+
+
+def fitting(fields: dict[str, Any], shape: type[T], *, code: str) -> T:
+    """Return a parsed JSON object as a `shape` object; raise ApiError 400 with `code` otherwise."""
+    try:
+        return msgspec.convert(fields, shape)
+    except (msgspec.ValidationError, RecursionError) as wrong:
+        raise _misfit(wrong, code) from wrong
+
+
+def _misfit(wrong: Exception, code: str) -> ApiError:
+    return ApiError(400, code, f"The body does not fit: {wrong}")
 
 
 async def no_body(request: Request) -> None:

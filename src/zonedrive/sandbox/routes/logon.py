@@ -6,6 +6,8 @@ until a code is received. INVARIANT: a failed request ends its flow. The propert
 properties that are not set yet.
 """
 
+from typing import Any
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -50,10 +52,15 @@ async def logon(request: Request) -> Response:
 
     Responds 200 with a session or with a provider's URL, or 202 with the state of the flow.
     """
-    body = await intake.json_body(request, LogonRequest, code="INVALID_DATA")
-    if not body.token and (provider := _provider(request, body)):
-        return provider
-    attempt = Attempt(deployment(request), body)
+    fields = await intake.json_body(request, dict[str, Any], code="INVALID_DATA")
+    try:
+        body = intake.fitting(fields, LogonRequest, code="INVALID_DATA")
+        if not body.token and (provider := _provider(request, body)):
+            return provider
+        attempt = Attempt(deployment(request), body)
+    except ApiError:
+        deployment(request).flows.end(str(fields.get("logonSessionId")))
+        raise
     try:
         answer = await attempt.answer()
     except Blocked:

@@ -204,3 +204,12 @@ def test_an_unreachable_service(logged_on: Machine, deployment: Deployment) -> N
         found = examine(logged_on, DELETE.format("DELETE", "/api/{entry}"))
     bad = {name: check["remedy"] for name, check in found.items() if not check["ok"]}
     assert bad == {"service": "run 'zonedrive doctor' without --profile"}
+
+
+def test_a_logon_that_has_ended(proxy: FaultProxy, machine: Machine, deployment: Deployment) -> None:
+    """It is not reported as a service that cannot be reached."""
+    machine.log_on(proxy, profile="published", options=["--session-only"])
+    deployment.tell({"expire_sessions": True})
+    found = examine(machine, '[deleted]\npath = "/api/v9/{zone}/trash"\n')
+    bad = {name: check["detail"] for name, check in found.items() if not check["ok"]}
+    assert bad == {"logon": "the logon is not accepted"}

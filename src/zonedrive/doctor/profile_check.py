@@ -66,7 +66,7 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
     """Yield (name, result) for the profile, each operation in it, and each operation it lacks.
 
     `file` is the name or the path of the profile. If the profile is invalid, there are no other
-    results. If there is no logon or the service cannot be reached, the only other result is a
+    results. If there is no valid logon or the service cannot be reached, the only other result is a
     failed result named `logon` or `service`.
     """
     try:
@@ -96,6 +96,9 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
             for name, operation in profile.operations.items()
             if _is_shown(name)
         }
+    except NotLoggedOn:
+        yield "logon", bad("the logon is not accepted", "run 'zonedrive doctor' without --profile")
+        return
     except ZonedriveError as wrong:
         detail = f"could not be reached ({type(wrong).__name__})"
         yield "service", bad(detail, "run 'zonedrive doctor' without --profile")

@@ -30,6 +30,7 @@ import trio
 from zonedrive.errors import NotLoggedOn, StoreError
 from zonedrive.formatting import plain
 from zonedrive.logon.secrets import Secret, SecretStore
+from zonedrive.remote.transport.exchange import SENT
 from zonedrive.remote.wire.fields import fits_header, header_seconds
 
 NAME = "bearer"
@@ -296,6 +297,7 @@ class BearerAuth(httpx.Auth):
             return True
         if request.extensions.get("password"):
             return True  # the response may concern the password instead of the bearer token
+        request.extensions.pop(SENT, None)  # a rejected request had no effect
         now = self._monotonic()
         if not self._is_refused(bearer):
             self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS

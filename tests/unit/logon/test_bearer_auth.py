@@ -5,10 +5,18 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from trio.testing import MockClock
 
-from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError
+from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError, TimedOut
 from zonedrive.logon.bearer_auth import AGAIN_SECONDS, Bearer, BearerAuth, load_bearer, save_bearer
 from zonedrive.logon.secrets import Kind, Secret
+from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.requests import Requests
+from zonedrive.remote.transport.exchange import SENT
+from zonedrive.remote.transport.tls import Trust
+from zonedrive.remote.transport.transports import LoopTransport
+from zonedrive.remote.urls import Request
 
 
 class Memory:
@@ -322,3 +330,31 @@ def test_the_wait_is_short_again_after_an_accepted_request() -> None:
         answer(401, 2)
         now += AGAIN_SECONDS + 1
         answer(200, 1)
+
+
+class RefusingTransport(LoopTransport):
+    """Transport whose service rejects each request."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.extensions[SENT] = True
+        return httpx.Response(401)
+
+
+async def test_a_rejected_change_is_not_in_doubt_during_a_slow_renewal(
+    autojump_clock: MockClock,
+) -> None:
+    """The service rejected the change, so it is certain that nothing was done."""
+    end = threading.Event()
+
+    def renew(_refused: Bearer | None) -> None:
+        end.wait(60)
+
+    auth = BearerAuth(Memory(bearer="old"), renew)
+    auth.find()  # the clock does not wait for a thread
+    client = LoopClient("https://zones.example", RefusingTransport(Trust(None)), auth)
+    calls = Requests(client, Connectivity(), connections=1)
+    try:
+        with pytest.raises(TimedOut):
+            await calls.change(Request("DELETE", "/api/groups/g"), doing="deleting a group")
+    finally:
+        end.set()

@@ -206,7 +206,9 @@ def test_an_unreachable_service(logged_on: Machine, deployment: Deployment) -> N
     assert bad == {"service": "run 'zonedrive doctor' without --profile"}
 
 
-def test_a_logon_that_has_ended(proxy: FaultProxy, machine: Machine, deployment: Deployment) -> None:
+def test_a_logon_that_has_ended(
+    proxy: FaultProxy, machine: Machine, deployment: Deployment
+) -> None:
     """It is not reported as a service that cannot be reached."""
     machine.log_on(proxy, profile="published", options=["--session-only"])
     deployment.tell({"expire_sessions": True})

@@ -100,8 +100,7 @@ def _mount(
             config.load(config_file(), paths.account, found.settings, tell=complain), found
         )
         if given := found.settings.get("profile"):  # the daemon has another working directory
-            profile = config.profile_at(given, Path()).replace(",", "\\,")
-            texts = (*texts, f"profile={profile}")
+            texts = (*texts, f"profile={options.escaped(config.profile_at(given, Path()))}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
         daemonize.start(paths, where, serve_there)

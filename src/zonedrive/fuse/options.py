@@ -84,9 +84,19 @@ def _split(text: str) -> list[str]:
     return [re.sub(r"\\(.)", r"\1", part) for part in parts]
 
 
+def escaped(value: str) -> str:
+    """Return the value of an option in the form that `parse` and libfuse read."""
+    return value.replace("\\", "\\\\").replace(",", "\\,")
+
+
 def for_session(options: Options, source: str) -> set[str]:
     """Return the options for libfuse; mount(8) shows `source` as the mounted device."""
     # With `default_permissions`, the kernel checks permissions, and sends no access request.
-    escaped = source.replace("\\", "\\\\").replace(",", "\\,")
-    fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
+    fixed = {
+        f"fsname={escaped(source)}",
+        "subtype=zonedrive",
+        "nosuid",
+        "nodev",
+        "default_permissions",
+    }
     return fixed | set(options.kernel)

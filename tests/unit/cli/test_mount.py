@@ -3,6 +3,7 @@
 import errno
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ from zonedrive.formatting import local_time
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
+from zonedrive.remote import profiles
 from zonedrive.state.pause import PauseSwitch
 
 
@@ -102,6 +104,15 @@ def test_a_profile_that_was_moved_is_one_line(home: Path) -> None:
     assert f"the profile {old} does not exist" in failed.stderr
     assert f"run 'zonedrive logon {URL} --username alice --profile FILE'" in failed.stderr
     assert "-o profile=FILE" in failed.stderr
+
+
+def test_the_path_of_a_profile_may_have_any_character(home: Path) -> None:
+    """A comma and a backslash are special in options, for the daemon as for the command."""
+    log_on()
+    (home / "Z").mkdir()
+    shutil.copy(Path(profiles.__path__[0]) / "sandbox.toml", home / "a,b\\c.toml")
+    assert run("mount", "Z", "-o", r"profile=a\,b\\c.toml").stderr == ""
+    assert run("unmount", "--now", "Z").returncode == 0
 
 
 def test_a_failed_mount_does_not_change_when_the_last_daemon_died(home: Path) -> None:

@@ -354,15 +354,27 @@ class Commands:
         return await self._sync(request, say, first=True)
 
     async def _wait_for_uploads(
-        self, roots: list[int], timeout: float | None, say: Say, *, first: bool = False
+        self,
+        roots: list[int],
+        timeout: float | None,
+        say: Say,
+        *,
+        first: bool = False,
+        is_unmount: bool = False,
     ) -> Message:
+        """Wait for the uploads below `roots`; return the answer of `sync`.
+
+        Without a `timeout`, do not wait until an unreachable service is back. With `is_unmount`, or
+        without a `timeout`, do not wait for a logon.
+        """
         link = self._parts.service.link
         result: dict[str, Any] = {}
         before = self._heard(roots)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_progress, roots, say)
-            if timeout is None:
-                nursery.start_soon(self._give_up_offline, nursery.cancel_scope)
+            if timeout is None or is_unmount:
+                away = AWAY_SECONDS if timeout is None else float("inf")
+                nursery.start_soon(self._give_up_offline, nursery.cancel_scope, away)
             result = await self._report.sync(roots, timeout, first=first)
             nursery.cancel_scope.cancel()
         if not result:  # given up
@@ -432,14 +444,14 @@ class Commands:
             held = [os.fspath(folder / path) for path in paths]
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
-    async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
-        """Cancel the scope `waiting` when the service has been unreachable for AWAY_SECONDS.
+    async def _give_up_offline(self, waiting: trio.CancelScope, seconds: float) -> None:
+        """Cancel the scope `waiting` when the service has been unreachable for `seconds`.
 
         If a logon is required, cancel the scope at once.
         """
         link = self._parts.service.link
         while True:
-            with trio.move_on_after(AWAY_SECONDS) as patience:
+            with trio.move_on_after(seconds) as patience:
                 while (state := link.state) != "online":
                     if state == "logon-required":
                         waiting.cancel()
@@ -461,7 +473,9 @@ class Commands:
         with trio.move_on_after(request.timeout or 0.0) as waiting:
             if not request.now:
                 try:
-                    await self._wait_for_uploads([ROOT], None, say)
+                    await self._wait_for_uploads(
+                        [ROOT], request.timeout or 0.0, say, is_unmount=True
+                    )
                 except Exception as wrong:  # the unmount continues; the next mount uploads the rest
                     log.warning("waiting for uploads failed: %s", described(first_of(wrong)))
         await self._parts.data_key.keep()

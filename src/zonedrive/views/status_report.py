@@ -37,7 +37,7 @@ from zonedrive.vfs.xattrs import state_of
 from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import Node, VirtualLayer
 
-VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
+VAIN = 7  # failed attempts in a row; with the pauses between them about ten seconds
 WRITTEN = 0  # sequence number of bytes without an intent
 NOT_YET = marked("it is not there yet")
 

@@ -73,6 +73,7 @@ class Report:
         self.taken_back: list[dict[str, str]] = []
         self.done = trio.Event()
         self.roots: list[list[int]] = []
+        self.timeouts: list[float | None] = []
 
     def status(self, under: list[int] | None = None, most: int | None = None) -> dict[str, Any]:
         return {"state": "online", "uploads": self.uploads[:most]}
@@ -97,6 +98,7 @@ class Report:
         self, under: list[int], timeout: float | None, *, first: bool = False
     ) -> dict[str, Any]:
         self.roots.append(under)
+        self.timeouts.append(timeout)
         self.first = first
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             await self.done.wait()
@@ -503,6 +505,32 @@ async def test_unmount_ends_after_its_timeout(
     answer = await daemon.ask("unmount", timeout=30)
     assert trio.current_time() == 30
     assert answer["left"] == {"files": 1, "changes": 0, "bytes": 5}
+
+
+async def test_unmount_waits_for_a_service_that_is_away(
+    daemon: Daemon,
+    autojump_clock: trio.testing.MockClock,
+    detach: Callable[[list[bool]], None],
+) -> None:
+    """It waits up to the timeout, and does not give up after a number of failed attempts."""
+    detach([])
+    daemon.report.uploads = [_upload("pending")]
+    daemon.service.link.become("offline")
+    await daemon.ask("unmount", timeout=5 * AWAY_SECONDS)
+    assert trio.current_time() == 5 * AWAY_SECONDS
+    assert daemon.report.timeouts == [5 * AWAY_SECONDS]
+
+
+async def test_unmount_does_not_wait_for_a_logon(
+    daemon: Daemon, detach: Callable[[list[bool]], None]
+) -> None:
+    """Nothing is sent before the user logs on."""
+    detach([True])
+    daemon.report.uploads = [_upload("pending")]
+    daemon.service.link.become("logon-required")
+    with trio.fail_after(60):
+        await daemon.ask("unmount", timeout=3600)
+    assert daemon.stopped == 1
 
 
 async def test_unmount_waits_for_programs_that_use_the_mount(

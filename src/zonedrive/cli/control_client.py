@@ -340,7 +340,7 @@ def unknown_daemon(mount: Mount) -> MountError:
     return MountError(
         f"the daemon of {mount.path} is unknown: its state folder was moved or removed, or cannot"
         " be read",
-        remedy="bring the folder back, or run"
+        remedy="bring the folder back, set XDG_STATE_HOME as for the mount, or run"
         f" 'zonedrive unmount --now {quoted(mount.path)}' to detach the mount",
     )
 

@@ -42,6 +42,7 @@ class LogonMonitor:
         self._woken = trio.Event()
         self._told_at = float("-inf")
         self._reminded_of = ""  # kind and expiry of the bearer token in the last reminder
+        self._is_reminder_due = False  # True until a desktop has shown this reminder
 
     def logged_on(self) -> None:
         """Use the new logon and check the service again; call this when the user has logged on."""
@@ -63,25 +64,31 @@ class LogonMonitor:
         state: State = "online"
         while True:
             state = await link.wait_other(state)
-            if state == "logon-required":
-                with trio.move_on_after(CALM_SECONDS):  # a renewal takes less time
+            pause = CALM_SECONDS  # a renewal takes less time
+            while state == "logon-required":
+                with trio.move_on_after(pause):
                     state = await link.wait_other(state)
-                    continue
-                await self._notify_logged_out()
-            elif state == "online":
+                    break
+                if pause == CALM_SECONDS:
+                    log.info("the logon has ended: run %s", logon_command(self._parts))
+                pause = float("inf") if await self._notify_logged_out() else RESAY_SECONDS
+            if state == "online":
                 await self._notification.withdraw()
 
-    async def _notify_logged_out(self) -> None:
-        command = logon_command(self._parts)
-        why = self._parts.service.link.last_error
-        log.info("the logon has ended: run %s", command)
+    async def _notify_logged_out(self) -> bool:
+        """Show the notification; return False if no desktop shows it, as before a login."""
         if trio.current_time() - self._told_at < RESAY_SECONDS:
-            return
-        self._told_at = trio.current_time()
+            return True
         safe = translated(
             "Your changes are safe on this computer. They are uploaded after you log on."
         )
-        await self._show(translated("Log on to {name} again"), f"{_reason(why)} {safe}", command)
+        text = f"{_reason(self._parts.service.link.last_error)} {safe}"
+        is_shown = await self._show(
+            translated("Log on to {name} again"), text, logon_command(self._parts)
+        )
+        if is_shown:
+            self._told_at = trio.current_time()
+        return is_shown
 
     # ---- a logon that will end ----
 
@@ -127,22 +134,27 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
+        If no desktop shows the notification, as before a login, the next call tries again.
         `refused` is the error of a rejected renewal. If the bearer token is a session id, which is
         short-lived, notify the user only if `refused` is given.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
-        if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
+        if bearer.kind == "session" and refused is None:
             return
-        self._reminded_of = ends
         command = logon_command(self._parts)
-        log.info("the logon ends on %s: run %s", bearer.until, command)
+        if self._reminded_of != ends:
+            self._reminded_of, self._is_reminder_due = ends, True
+            log.info("the logon ends on %s: run %s", bearer.until, command)
+        if not self._is_reminder_due:
+            return
         why = f"{_reason(refused)} " if refused else ""
         text = translated("It is valid until {time}. After that, changes wait on this computer.")
         text = why + text.format(time=bearer.until)
-        await self._show(translated("Your logon to {name} ends soon"), text, command)
+        title = translated("Your logon to {name} ends soon")
+        self._is_reminder_due = not await self._show(title, text, command)
 
-    async def _show(self, title: str, text: str, command: str) -> None:
-        await self._notification.show(
+    async def _show(self, title: str, text: str, command: str) -> bool:
+        return await self._notification.show(
             title.format(name=self._parts.account.service_name),
             text,
             (Button(translated("Log on"), self._actions.open_window("logon")),),

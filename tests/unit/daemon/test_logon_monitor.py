@@ -32,9 +32,12 @@ class Shown:
     def __init__(self) -> None:
         self.said: list[tuple[float, str]] = []  # when, in days, and what
         self.open = False
+        self.is_there = True
 
     async def show(self, title: str, text: str, buttons: Sequence[Button], without: str) -> bool:
         """Record a notification."""
+        if not self.is_there:
+            return False
         assert [each.label for each in buttons] == ["Log on"]
         self.said.append((trio.current_time() / DAY, f"{title}: {text} {without}"))
         self.open = True
@@ -259,4 +262,31 @@ async def test_an_ended_logon_is_notified_once(
         watched.link.note_failure(refused)
         await trio.sleep(30)
         assert len(watched.desktop.said) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_notifications_wait_for_a_desktop(
+    clock: trio.testing.MockClock, paths: AccountPaths
+) -> None:
+    """A mount at login or at boot begins before there is a desktop to show anything."""
+    watched = Watched(paths, "token", 1, Renewing())
+    watched.desktop.is_there = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watched.vigil.watch_clock)
+        nursery.start_soon(watched.vigil.watch_state)
+        await trio.sleep(0.9 * DAY)
+        watched.desktop.is_there = True
+        await trio.sleep(0.05 * DAY)
+        ((_, text),) = watched.desktop.said
+        assert text.startswith("Your logon to zones.example ends soon: ")
+        watched.desktop.is_there = False
+        watched.link.note_failure(NotLoggedOn("it has ended"))
+        await trio.sleep(0.5 * DAY)
+        watched.desktop.is_there = True
+        await trio.sleep(0.5 * DAY)
+        assert len(watched.desktop.said) == 2
+        assert watched.desktop.said[1][1].startswith("Log on to zones.example again: ")
+        watched.link.note_answer()
+        await trio.sleep(10)
+        assert not watched.desktop.open
         nursery.cancel_scope.cancel()

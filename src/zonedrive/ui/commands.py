@@ -43,10 +43,10 @@ class Outcome:
         return self.error or ZonedriveError(said or translated("It failed."))
 
 
-def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcome:
+def run(*words: str, seconds: float | None = CHANGE_SECONDS, given: str = "") -> Outcome:
     """Run `zonedrive WORDS` with `given` as standard input, and return the result.
 
-    After `seconds`, the command is killed, and the result has the error DaemonTimeout.
+    After `seconds`, unless None, the command is killed, and the result has the error DaemonTimeout.
     """
     # A file in memory, because the temporary folder may be full or read-only.
     with os.fdopen(os.memfd_create("error"), "w+b") as passed_on:

@@ -495,7 +495,7 @@ class Window:
     def _bring_back(self, request: Request, form: FormData) -> Response:
         account, path = self._view(request), _text(form, "path", strip=False)
         target, version = os.fspath(accounts.inside(account, path)), _text(form, "version")
-        done = commands.run("versions", target, "--get", version, "-o", target)
+        done = _fetched(target, version, target)
         text = translated("The file has the content of version {} now, and is uploaded.").format(
             version
         )
@@ -507,8 +507,7 @@ class Window:
         version = given.get("version", "")
         with tempfile.TemporaryDirectory(prefix="zonedrive-", ignore_cleanup_errors=True) as folder:
             copy = Path(folder) / path.name
-            words = "--get", version, "-o", os.fspath(copy)
-            done = commands.run("versions", os.fspath(path), *words)
+            done = _fetched(os.fspath(path), version, os.fspath(copy))
             if not done.ok:
                 raise done.failure
             opened = copy.open("rb")  # keeps the bytes until `_pieces` closes it
@@ -818,6 +817,11 @@ def _restarted(name: str) -> commands.Outcome:
         if not done.ok:
             return done
     return _mounted(name, folder or accounts.mount_folder(name))
+
+
+def _fetched(path: str, version: str, target: str) -> commands.Outcome:
+    """Write the content of a version of the file `path` to `target`; a large one may take long."""
+    return commands.run("versions", path, "--get", version, "-o", target, seconds=None)
 
 
 def _fresh(known: list[str]) -> str:

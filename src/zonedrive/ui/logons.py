@@ -82,6 +82,7 @@ class Dialogue(CredentialPrompt, Person):
     question: Question | None = None
     error: Problem | None = None
     done: str = ""
+    shown: bool = False  # the user has seen `done`
     notes: list[str] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)

@@ -380,6 +380,9 @@ class Window:
             return self._to(f"/logon?from={dialogue.id}")
         if not dialogue.done:
             return self._page(request, "dialogue.html", dialogue=dialogue)
+        if dialogue.shown:  # the browser went back; the account may be unmounted since
+            return self._to("/")
+        dialogue.shown = True
         said = [dialogue.done, *dialogue.notes]
         if not (account := accounts.view(dialogue.account)).mountpoint:
             done = _mounted(account.name, accounts.default_folder(account.name))

@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -269,10 +270,82 @@ def test_a_page_does_not_leave_the_mount(path: str) -> None:
     assert accounts.inside(view, "a/./b") == Path("/home/me/Zones/a/b")
 
 
+@pytest.fixture
+def conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], Any]:
+    """Return a function that makes a conflict between two names, and sends a decision about it."""
+    view = AccountView("work", "", "", "", "", {"mountpoint": str(tmp_path)})
+    monkeypatch.setattr(accounts, "names", lambda: ["work"])
+    monkeypatch.setattr(accounts, "view", lambda name: view)
+
+    async def decide(decision: str, copy: str, original: str) -> httpx.Response:
+        paths = {"path": copy, "other": original}
+        (tmp_path / copy).write_text("mine")
+        (tmp_path / original).write_text("theirs")
+        stamp = pages._stamp(tmp_path / copy, tmp_path / original)
+        monkeypatch.setattr(
+            commands, "listed", lambda *words: [{"path": copy, "original": original}]
+        )
+        form = {**paths, "stamp": stamp, "decision": decision}
+        window = pages.Window(nullcontext)
+        response = await answered(window, "/a/work/decide", form)
+        assert response.status_code == 303
+        return response
+
+    return decide
+
+
+@pytest.mark.parametrize("saved", ["a (conflict).txt", "a.txt"])
+async def test_a_file_that_changes_during_the_copying_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conflict: Callable[..., Any], saved: str
+) -> None:
+    """The copy of a large file takes long; what is saved meanwhile is not replaced or removed."""
+    copy = shutil.copyfile
+
+    def slowly(source: Path, target: Path) -> None:
+        copy(source, target)
+        (tmp_path / saved).write_text("saved meanwhile")
+
+    monkeypatch.setattr(shutil, "copyfile", slowly)
+    await conflict("mine", "a (conflict).txt", "a.txt")
+    assert (tmp_path / saved).read_text() == "saved meanwhile"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a (conflict).txt", "a.txt"]
+
+
+@pytest.mark.parametrize("original", ["ä" * 125 + ".txt", "." + "ä" * 127, "a." + "b" * 253])
+async def test_both_versions_with_long_names_are_kept(
+    tmp_path: Path, conflict: Callable[..., Any], original: str
+) -> None:
+    """A name that would be too long is shortened."""
+    await conflict("both", "a (conflict).txt", original)
+    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert kept.pop(original) == "theirs"
+    assert [*kept.values()] == ["mine"] and "(mine)" in str(kept)
+
+
+@pytest.mark.usefixtures("work")
+async def test_going_back_to_a_logon_does_not_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a logon mounts once, although the browser may load it again later."""
+    mounted = list[str]()
+
+    def mount(name: str, folder: Path) -> commands.Outcome:
+        mounted.append(name)
+        return commands.Outcome(0, "", "")
+
+    monkeypatch.setattr(pages, "_mounted", mount)
+    monkeypatch.setattr(Dialogue, "_log_on", lambda dialogue: "logged on")
+    window = pages.Window(nullcontext)
+    given = {"again": "1", "account": "work"}
+    place = (await answered(window, "/logon", given)).headers["location"]
+    for _ in range(2):
+        assert (await answered(window, place)).headers["location"].startswith("/")
+    assert mounted == ["work"]
+
+
 async def test_a_download_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The temporary file is gone even if the browser ends before it reads the first byte."""
 
-    def fetch(*words: str) -> commands.Outcome:
+    def fetch(*words: str, seconds: float | None) -> commands.Outcome:
+        assert seconds is None  # a large version takes long
         Path(words[-1]).write_bytes(b"old")
         return commands.Outcome(0, "", "")
 

@@ -273,6 +273,21 @@ def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window
 
 
 @pytest.mark.shared_mount
+def test_a_double_click_sends_a_form_once(mounted: Mounted, window: Window) -> None:
+    """Two clicks make one link; the user would not see the other one."""
+    path = mounted.root / "notes.txt"
+    window.go(f"/a/default/share?path={quote(f'{mounted.root.name}/notes.txt')}")
+    window.chromium.run(
+        "const button = document.querySelector('main form button.main')\n"
+        "for (const click of [1, 2]) setTimeout(() => button.click(), 100 * click)"
+    )
+    window.chromium.until("Copy it now")
+    events = [one["event"] for one in json.loads(mounted.machine.done("log", "--json", path))]
+    assert events.count("Shared") == 1
+    mounted.machine.done("unshare", path)
+
+
+@pytest.mark.shared_mount
 def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
     """Each zone links to its members, except for a zone that the API does not open."""
     window.go("/a/default/zones")

@@ -35,6 +35,15 @@ events.addEventListener("open", () => {
   document.getElementById("away").hidden = true;
 });
 
+// A double click or a held key sends a form once. The page would show the answer to the last request,
+// mostly an error, because the first one has already done it.
+const PAUSE_MILLISECONDS = 1000;
+let tried = -PAUSE_MILLISECONDS;
+addEventListener("submit", event => {
+  if (event.timeStamp - tried < PAUSE_MILLISECONDS) event.preventDefault();
+  tried = event.timeStamp;
+});
+
 // Reload the page of a logon when the logon has another question or has ended.
 const waiting = document.querySelector("[data-wait]");
 if (waiting) fetch(waiting.dataset.wait).then(() => location.reload(), () => {});

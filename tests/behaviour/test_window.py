@@ -581,6 +581,25 @@ def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     mounted.machine.done("unpin", mounted.root / "docs")
 
 
+@pytest.mark.shared_mount
+def test_an_update_moves_the_focus_to_no_other_entry(mounted: Mounted, window: Window) -> None:
+    """The next key must not press the button of another entry than the one that had the focus."""
+    paths = mounted.root / "docs", mounted.root / "notes.txt"
+    mounted.machine.done("pin", *paths)
+    window.go("/a/default/offline")
+    focused = "return document.activeElement.getAttribute('aria-label')"
+    for path in paths:
+        window.chromium.until(path.name)
+    window.chromium.run("document.querySelector('#live button[aria-label$=\"notes.txt\"]').focus()")
+    before = window.chromium.run(focused)
+    assert "notes.txt" in before
+    mounted.machine.done("unpin", paths[0])
+    buttons = "return document.querySelectorAll('#live button').length"
+    eventually(lambda: window.chromium.run(buttons) == 1, what="the other entry is gone")
+    assert window.chromium.run(focused) == before
+    mounted.machine.done("unpin", paths[1])
+
+
 @pytest.mark.mount("cache_size=2M")
 def test_files_that_cannot_be_kept_are_named(mounted: Mounted, window: Window) -> None:
     """A zone is chosen on the page of what is kept offline, which follows the download, and names

@@ -9,11 +9,26 @@ from gi.repository import GLib
 
 PYTHON = "/usr/bin/python3"
 ACTION = Path(__file__).with_name("__main__.py")
+MOST_BYTES = (
+    512 * 1024
+)  # of the paths of one process; the kernel refuses 2 MiB with the environment
+POINTER = 9  # bytes that an argument takes beside its text
 
 
 def start(action: str, paths: list[str]) -> None:
-    """Start an action for these paths in a separate process."""
-    GLib.spawn_async([PYTHON, os.fspath(ACTION), action, *paths], flags=GLib.SpawnFlags.DEFAULT)
+    """Start an action for these paths in a separate process, or in several for very many paths."""
+    batch, size = list[str](), 0
+    for path in paths:
+        size += len(os.fsencode(path)) + POINTER
+        if size > MOST_BYTES and batch:
+            _spawn([action, *batch])
+            batch, size = [], len(os.fsencode(path)) + POINTER
+        batch.append(path)
+    _spawn([action, *batch])
+
+
+def _spawn(words: list[str]) -> None:
+    GLib.spawn_async([PYTHON, os.fspath(ACTION), *words], flags=GLib.SpawnFlags.DEFAULT)
 
 
 class GLibLoop:

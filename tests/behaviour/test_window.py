@@ -710,6 +710,16 @@ def test_sending_without_the_service_is_answered_at_once(mounted: Mounted, windo
     mounted.sync()
 
 
+def test_an_account_that_logs_off_elsewhere_disappears(mounted: Mounted, window: Window) -> None:
+    """An open overview does not go on to show the last account as connected."""
+    window.go("/")
+    window.chromium.until("Connected")
+    mounted.machine.done("logoff")
+    sections = "return document.querySelectorAll('section').length"
+    eventually(lambda: window.chromium.run(sections) == 0, what="the overview is empty")
+    assert "Add an account" in window.chromium.text
+
+
 @pytest.mark.shared_mount
 def test_a_refused_logoff_has_its_remedies(mounted: Mounted, window: Window) -> None:
     """If changes are only on this computer, the page says why, has a button that continues the

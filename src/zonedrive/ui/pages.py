@@ -218,7 +218,8 @@ class Window:
                     text = await anyio.to_thread.run_sync(live, abandon_on_cancel=True)
                 if text != former:
                     former = text
-                    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+                    # A browser ignores an event without a line of data.
+                    lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
                     yield f"event: live\n{lines}\n"
                 else:
                     yield ":\n\n"  # a comment, whose sending detects a closed connection

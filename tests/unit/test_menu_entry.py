@@ -81,11 +81,12 @@ def test_zones_are_mounted_first(desktop: Desktop) -> None:
     assert desktop.click() == [unit, mount, "xdg-open /home/me/Zones/default"]
 
 
-def test_zones_are_mounted_where_each_login_mounts_them(desktop: Desktop) -> None:
+@pytest.mark.parametrize("name", ["Acme & Co", "100% Acme"])
+def test_zones_are_mounted_where_each_login_mounts_them(desktop: Desktop, name: str) -> None:
     """The window has written this folder to the autostart folder of the desktop."""
     entry = Path(desktop.home, ".config/autostart/zonedrive-default.desktop")
     entry.parent.mkdir(parents=True)
-    folder = Path(desktop.home, "Zones/Acme & Co")
+    folder = Path(desktop.home, "Zones", name)
     entry.write_text(session_start.text("default", folder))
     mounted = next(call for call in desktop.click() if call.startswith("zonedrive mount"))
     assert mounted == f"zonedrive mount {folder}"

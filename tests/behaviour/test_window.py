@@ -455,6 +455,21 @@ def test_a_conflict_is_decided(
 
 
 @pytest.mark.shared_mount
+def test_the_conflict_of_a_copy_is_shown_at_once(mounted: Mounted, window: Window) -> None:
+    """The menu of a file manager opens both versions of the selected copy."""
+    clash(mounted, "notes.txt")
+    (copy,) = mounted.conflicts()
+    path = mounted.path / copy["path"]
+    said = mounted.machine.done("ui", "--no-browser", "--page", "conflicts", path)
+    found = re.search(r"http://\S+", said)
+    assert found is not None
+    window.chromium.go(found[0])
+    assert "theirs" in window.chromium.until("Keep mine")
+    window.chromium.click('button[value="both"]')
+    window.chromium.until("There are no conflicts.")
+
+
+@pytest.mark.shared_mount
 def test_a_conflict_whose_other_version_was_removed(mounted: Mounted, window: Window) -> None:
     """There is nothing to compare; another name ends the conflict."""
     clash(mounted, "notes.txt")

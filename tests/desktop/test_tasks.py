@@ -317,7 +317,6 @@ def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -
     person.reload()
     person.choose(Path(conflict["path"]).name, "Decide the conflict…")
     person.window()
-    person.page.click("main a.button")
     shown = person.page.until("Keep mine")
     assert "mine" in shown and "theirs" in shown
     person.picture("conflict")

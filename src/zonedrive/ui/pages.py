@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import anyio
 from cachetools import FIFOCache
@@ -422,8 +422,13 @@ class Window:
     # ---- conflicts ----
 
     def _conflicts(self, request: Request) -> Response:
-        account = self._mounted_view(request)
+        """Show the conflicts, or both versions of the conflict whose copy is at the path."""
+        account, path = self._mounted_view(request), request.query_params.get("path", "")
         found = commands.listed("conflicts", "--account", account.name)
+        for one in found:
+            if one["path"] == path and one["original"] not in ("", path):
+                place = urlencode({"path": path, "other": one["original"]})
+                return self._to(f"/a/{account.name}/compare?{place}")
         return self._page(request, "conflicts.html", account=account, conflicts=found)
 
     def _compare(self, request: Request) -> Response:

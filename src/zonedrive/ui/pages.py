@@ -148,7 +148,12 @@ class Window:
         values = {"account": None, "said": said, "again": "", **values}
         name = values["account"].name if values["account"] else request.path_params.get("name")
         values["place"] = name if name in names else names[0] if len(names) == 1 else ""
-        return HTMLResponse(self._environment.get_template(template).render(values), status)
+        return HTMLResponse(self._rendered(template, values), status)
+
+    def _rendered(self, template: str, values: dict[str, Any]) -> str:
+        """Return a page or a part of it; bytes of paths that are not UTF-8 are question marks."""
+        text = self._environment.get_template(template).render(values)
+        return text.encode("utf-8", "replace").decode()
 
     def _to(self, path: str, said: str | Problem = "") -> Response:
         """Return a redirect to the page at `path`, which shows the message `said` once."""
@@ -235,8 +240,8 @@ class Window:
             self._streams.remove(this)
 
     def _live(self) -> str:
-        template = self._environment.get_template("accounts.html")
-        return template.render({"views": accounts.views(), "at_login": self._at_login})
+        values = {"views": accounts.views(), "at_login": self._at_login}
+        return self._rendered("accounts.html", values)
 
     def _do(self, request: Request, form: FormData) -> Response:
         account, what = self._view(request), request.path_params["what"]
@@ -621,7 +626,7 @@ class Window:
         account.require_mount()
         values = {"account": account, "pins": accounts.pins(account)}
         room = accounts.room(account)
-        return self._environment.get_template("pins.html").render(values | {"room": room})
+        return self._rendered("pins.html", values | {"room": room})
 
     def _keep_offline(self, request: Request, form: FormData) -> Response:
         account = self._view(request)

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -78,6 +79,20 @@ async def test_a_mount_that_died_has_its_reason() -> None:
     run.died("it has no memory left.")
     shown = (await answered(pages.Window(nullcontext), "/")).text
     assert re.search(r"zonedrive ended unexpectedly at .*: it has no memory left\.<", shown)
+
+
+@pytest.mark.usefixtures("work")
+async def test_a_mount_point_that_is_not_utf_8_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overview and its updates show the other bytes of the path."""
+    view = replace(accounts.view("work"), failure=None)
+    view.status.update(
+        mountpoint=os.fsdecode(b"/home/me/caf\xe9"), state="online", pid=1,
+        outbox={"conflicts": 0, "bytes": 0},
+    )  # fmt: skip
+    monkeypatch.setattr(accounts, "view", lambda name: view)
+    window = pages.Window(nullcontext)
+    assert "/home/me/caf?" in (await answered(window, "/")).text
+    assert "/home/me/caf?" in window._live()
 
 
 @pytest.mark.usefixtures("work")

@@ -338,7 +338,24 @@ class Merge:
             if last:
                 if len(answer.ids) <= SORTED:
                     self._unmark()
+                self._note_times(appeared=bool(self.result.appeared))
                 inodes.update(folder, listed=True)
+
+    def _note_times(self, *, appeared: bool) -> None:
+        """Set the times of the folders whose names have changed, as for a change by a program.
+
+        Programs that keep the names of a folder read them again only if its times change. The first
+        listing of a folder changes no times. `appeared` tells whether the listed folder has new
+        names.
+        """
+        inodes, result, now = self._inodes, self.result, time.time_ns()
+        folders = {parent for parent, *_ in (*result.gone, *result.moved)}
+        if appeared and self._folder.listed:
+            folders.add(self._folder.ino)
+        for each in inodes.get_all(folders):
+            if each.parent != NOWHERE:
+                inodes.update(each, mtime_ns=now, ctime_ns=now)
+                result.attributes.append(each.ino)
 
     def _look(
         self, answer: RawListing, numbers: Sequence[int], *, empty: bool
@@ -745,9 +762,10 @@ class Merge:
             inodes.update(inode, remote_name=zone.name)
             if inode.remote_id != zone.root_id:
                 inodes.update(inode, remote_id=zone.root_id, listed=False)
-        for zone in shown:
-            if zone.id not in known:
-                self._add_zone(zone)
+        added = [zone for zone in shown if zone.id not in known]
+        for zone in added:
+            self._add_zone(zone)
+        self._note_times(appeared=bool(added))
         inodes.update(root, listed=True)
 
     def _add_zone(self, zone: Zone) -> None:

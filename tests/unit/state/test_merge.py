@@ -177,6 +177,53 @@ def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder)
     assert folder.inode("b").mtime_ns == 42
 
 
+@pytest.mark.parametrize(
+    ("listed", "is_changed"),
+    [
+        ([entry("1", "a")], False), ([entry("1", "a", revision="22")], False),
+        ([entry("1", "a"), entry("2", "b")], True), ([entry("1", "b")], True), ([], True),
+    ],
+)  # fmt: skip
+def test_other_names_change_the_times_of_the_folder(
+    folder: Folder, listed: list[Entry], is_changed: bool
+) -> None:
+    """Programs read a folder again if its times have changed; the first listing changes none."""
+    with folder.tree.transaction():
+        folder.tree.update(folder.zone, mtime_ns=42, ctime_ns=42)
+    folder.list(entry("1", "a"))
+    assert (folder.zone.mtime_ns, folder.zone.ctime_ns) == (42, 42)
+    merged = folder.list(*listed)
+    assert (folder.zone.mtime_ns != 42, folder.zone.ctime_ns != 42) == (is_changed, is_changed)
+    assert (folder.zone.ino in merged.attributes) == is_changed
+
+
+def test_a_move_changes_the_times_of_both_folders(folder: Folder) -> None:
+    """The former folder has one name less before its own listing."""
+    folder.list(entry("1", "a"), entry("2", "sub", folder=True))
+    sub = folder.inode("sub")
+    folder.list(into=sub)
+    with folder.tree.transaction():
+        for each in (folder.zone, sub):
+            folder.tree.update(each, mtime_ns=42)
+    folder.list(entry("1", "a"), into=sub)
+    assert folder.zone.mtime_ns != 42
+    assert sub.mtime_ns != 42
+
+
+def test_another_zone_changes_the_times_of_the_top(folder: Folder) -> None:
+    """The first list of zones changes no times."""
+    root, board = folder.tree.get(ROOT), Zone(id="b", name="Board", root_id="board")
+    both = [Zone(id="z", name="Zone", root_id="root"), board]
+    times = []
+    for zones in (both[:1], both, both, both[:1]):
+        with folder.tree.transaction():
+            folder.tree.update(root, mtime_ns=42)
+        for _ in Merge(folder.tree, root, time.monotonic_ns(), folder.ours).zones(zones):
+            pass
+        times.append(root.mtime_ns != 42)
+    assert times == [False, True, False, True]
+
+
 def test_a_local_edit_keeps_its_bytes_and_its_base(folder: Folder) -> None:
     """A coworker's version does not affect a local edit; the outbox handles it later."""
     folder.list(entry("1", "a"))

@@ -349,7 +349,7 @@ class Merge:
         names.
         """
         inodes, result, now = self._inodes, self.result, time.time_ns()
-        folders = {parent for parent, *_ in (*result.gone, *result.moved)}
+        folders = {parent for parent, _, _ in result.gone} | {parent for parent, _ in result.moved}
         if appeared and self._folder.listed:
             folders.add(self._folder.ino)
         for each in inodes.get_all(folders):

@@ -450,7 +450,7 @@ class WriteSessions:
                 raise Unreachable("uploads are paused; the version stays in the outbox")
             raise Unreachable("the service cannot be reached; the version stays in the outbox")
         if not rounds:
-            raise Changed("other programs go on saving the file; the version stays in the outbox")
+            raise Changed("other programs keep saving the file; the version stays in the outbox")
         if opened.session is not None:
             await self.save(opened)
         await self.delivered(opened, rounds - 1)

@@ -975,7 +975,11 @@ class Run:
         is_undone = machine.power_cuts > 0
         if not (is_undone or any(map(self._stays, here))):
             return dict(here)
-        tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
+        try:
+            tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
+        except OSError:  # a request of the time before has just ended without an answer
+            await trio.sleep(LOOK_S)
+            tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
         staying = [path for path in tree if self._stays(path)]
         # A coworker may have moved the folder of such a file.
         local = {head(tree[path] or b"") for path in staying if await self._is_local(machine, path)}

@@ -492,7 +492,8 @@ class Uploader:
         The folder is listed again unless a recent listing was requested after the step became due.
         A step becomes due after the newest local change, and again after an attempt whose outcome
         is unknown. One listing serves all waiting files. Raises Changed if the service does not
-        have the folder, and a rename of the folder or of one above is pending, which finds out why.
+        have the folder, and a rename of the folder or of one above is pending, which finds out why,
+        or has just ended.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)
@@ -500,18 +501,24 @@ class Uploader:
         since_due_ns = time.time_ns() - intent.due_ns
         recent_ns = int(max(RECENT_S, CALM * self._folders.took_s(folder.ino)) * 1e9)
         age_ns = max(0, min(since_due_ns, recent_ns))
+        moving = self._renames_above(folder)
         try:
             await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
         except NotFound as missing:
             await require_deletion(self._service, folder.zone, missing)
-            above = (state.intents.get(each.ino) for each in state.inodes.and_above(folder))
-            waiting = [each for each in above if each is not None and each.place]
+            waiting = moving or self._renames_above(folder)
             if waiting and not any(each.failed for each in waiting):
                 raise Changed("the parent folder is gone, and its rename comes first") from missing
             raise
         folder_id = self._folders.require_remote_id(folder)
         found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
         return folder_id, name, found
+
+    def _renames_above(self, folder: Inode) -> list[Intent]:
+        """Return the pending renames of a folder and of those above it."""
+        state = self._state
+        above = (state.intents.get(each.ino) for each in state.inodes.and_above(folder))
+        return [each for each in above if each is not None and each.place]
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
         """Return the remote entry `name` if its inode has another local name, or None."""

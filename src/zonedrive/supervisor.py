@@ -66,6 +66,7 @@ class Task(StrEnum):
     UPLOAD = "upload"
     LISTING = "folder listing"
     LISTING_AHEAD = "zone listing ahead"
+    LEVELS = "access levels"
     FREED_MEMORY = "freed memory"
     DOWNLOAD = "download"
     CACHE_REMOVAL = "cache removal"

@@ -41,7 +41,6 @@ WAITED_FOR = {
     ("remote/client.py", "stop_when_cancelled"): "in whoever waits",
     ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
     ("pins/poll.py", "self._list_one"): "in the task of the rounds",
-    ("sync/directory_cache.py", "self._fetch_levels"): "in the task of the listing",
     ("views/stack.py", "self._folders.run"): "its children are supervised",
     ("views/stack.py", "self._state.cache.run"): "its children are supervised",
     ("views/stack.py", "self._siblings.run"): "its children are supervised",

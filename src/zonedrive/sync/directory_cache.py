@@ -414,7 +414,7 @@ class DirectoryCache:
         if not is_asked and self._nursery is not None:  # both requests run at the same time
             self._levels.begin(ROOT, Flight())
             job = self._state.supervisor.job
-            self._nursery.start_soon(job, Task.LISTING, self._fetch_levels)
+            self._nursery.start_soon(job, Task.LEVELS, self._fetch_levels)
         until = trio.current_time() + LEVELS_S
         listed = await self._service.listed_zones()
         with trio.move_on_at(until):

@@ -36,8 +36,8 @@ def test_files_that_are_read_again_must_be_regular(
     *words, last = command.split()
     given = [*words, last + name] if last.endswith("=") else [*words, last, name]
     failed = run(*given)
-    option = {"logon": f"{last}: ", "mount": "-o profile: "}.get(words[0], "")
-    assert failed.returncode == (2 if option else 1)
+    option = "-o profile: " if words[0] == "mount" else f"{last}: "
+    assert failed.returncode == 2
     said = f"{name} is a pipe or a device; name a file, because it is read repeatedly"
     assert failed.stderr == f"zonedrive: {option}{said}\n"
 

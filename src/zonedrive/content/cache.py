@@ -153,8 +153,8 @@ class Cache:
         row = self._index.row(ino, stamp)
         if row is None or not row.complete:
             return False
-        # Programs that delete old files may have deleted this one alone.
-        return row.in_index or (self._directory / row.name).exists()
+        # Programs that delete old files may have deleted this one alone. False after a disk error.
+        return row.in_index or os.path.exists(self._directory / row.name)  # noqa: PTH110
 
     # -- reading
 

@@ -505,6 +505,22 @@ async def test_a_file_that_is_deleted_alone_is_fetched_again(
         assert cache.is_complete(7, "r")
 
 
+async def test_a_file_on_a_failing_disk_is_not_complete(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that ask for the state of a file get no disk error of the cache."""
+
+    def fail(*_: object, **_fields: object) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    async with running(tmp_path, key) as cache:
+        await cache.complete(7, "r", MIB, Script(content(MIB)))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", fail)
+            assert not cache.is_complete(7, "r")
+        assert cache.is_complete(7, "r")
+
+
 async def test_the_folder_is_locked_while_the_cache_is_open(tmp_path: Path) -> None:
     """Of a folder that is locked, systemd-tmpfiles deletes no old files."""
     folder = tmp_path / "cache"

@@ -205,6 +205,7 @@ class Merge:
         self._asked_ns = asked_ns
         self._ours = ours
         self._seen: set[int] = set()
+        self._is_first = False  # the first listing of the folder
         self.result = Merged()
         self._above_ours: set[int] | None = None  # inodes with local changes below them, per step
 
@@ -218,6 +219,7 @@ class Merge:
         """
         inodes, folder = self._inodes, self._folder
         known = inodes.numbers_in(folder.ino)
+        self._is_first = not (known or folder.listed)
         for stranger in answer.strangers:
             self._hide(stranger)
         changed, elsewhere, fresh = list[int](), list[int](), list[int]()
@@ -350,7 +352,8 @@ class Merge:
         """
         inodes, result, now = self._inodes, self.result, time.time_ns()
         folders = {parent for parent, _, _ in result.gone} | {parent for parent, _ in result.moved}
-        if appeared and self._folder.listed:
+        folders.difference_update(ino for _, _, ino in result.gone)  # possibly very many
+        if appeared and not self._is_first:
             folders.add(self._folder.ino)
         for each in inodes.get_all(folders):
             if each.parent != NOWHERE:
@@ -753,6 +756,7 @@ class Merge:
     def _show_zones(self, shown: Sequence[Zone]) -> None:
         inodes, root = self._inodes, self._folder
         known = {child.zone: child for child in self._zones_here()}
+        self._is_first = not (known or root.listed)
         met = [(known[zone.id], zone) for zone in shown if zone.id in known]
         renames = [
             (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name

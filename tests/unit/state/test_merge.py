@@ -197,6 +197,22 @@ def test_other_names_change_the_times_of_the_folder(
     assert (folder.zone.ino in merged.attributes) == is_changed
 
 
+def test_other_names_after_a_restart_change_the_times_of_the_folder(folder: Folder) -> None:
+    """Programs may keep the names for longer than a mount lasts."""
+    root, zone = folder.tree.get(ROOT), Zone(id="z", name="Zone", root_id="root")
+    folder.list(entry("1", "a"))
+    folder.tree.delete_unreachable()
+    with folder.tree.transaction():
+        for each in (root, folder.zone):
+            folder.tree.update(each, mtime_ns=42)
+    folder.list(entry("1", "a"), entry("2", "b"))
+    assert folder.zone.mtime_ns != 42
+    other = Zone(id="b", name="Board", root_id="board")
+    for _ in Merge(folder.tree, root, time.monotonic_ns(), folder.ours).zones([zone, other]):
+        pass
+    assert root.mtime_ns != 42
+
+
 def test_a_move_changes_the_times_of_both_folders(folder: Folder) -> None:
     """The former folder has one name less before its own listing."""
     folder.list(entry("1", "a"), entry("2", "sub", folder=True))

@@ -319,11 +319,14 @@ def record_move(
                 state.intents.set_base(inode.ino, revision)
                 state.inodes.update(inode, revision=revision)
         elif before == inode.revision != revision and inode.size == entry.size:
+            # A coworker may have saved a version since the request of `before`.
+            is_own = state.is_own(entry.modified_by)
             if not inode.generation:
-                state.same_bytes(inode, revision)
+                state.same_bytes(inode, revision, keep_reader=is_own)
             state.inodes.update(inode, revision=revision)
-            same = (inode.ino, before, revision, inode.size, state.source(inode))
-            state.database.after_commit(lambda: state.cache.relabel(*same))
+            if is_own:
+                same = (inode.ino, before, revision, inode.size, state.source(inode))
+                state.database.after_commit(lambda: state.cache.relabel(*same))
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)

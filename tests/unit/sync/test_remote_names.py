@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import trio
 import trio.testing
 
 from tests.harness.fake_service import Node
+from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account
 from zonedrive.content.small_contents import LARGEST
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
@@ -240,7 +242,7 @@ async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_versi
 
         def count(*request: Any) -> Node:
             node = counted(*request)
-            node.modified_us = account.world.now_us()
+            node.modified_us, node.modified_by = account.world.now_us(), ALICE
             return node
 
         monkeypatch.setattr(account.world, "move", count)
@@ -256,6 +258,30 @@ async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_versi
         reader.close()
         assert state.is_readable_offline(inode)
         assert cache.inos() == [inode.ino]
+
+
+async def test_a_coworker_saves_a_cached_file_just_before_its_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cached content is not taken for a version of the same size that arrives meanwhile."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    state, cache = account.state, account.state.cache
+    async with account.running():
+        inode = account.at("a")
+        cache.put(inode.ino, inode.revision, b"old")
+        account.rename("a", "b")
+        moved = account.world.move
+
+        def save(*request: Any) -> Node:
+            account.bob.write("a", b"new")
+            return moved(*request)
+
+        monkeypatch.setattr(account.world, "move", save)
+        await move(account, inode)
+        assert inode.revision == (await account.entry(inode)).revision
+        with closing(cache.open(inode.ino, inode.revision, 3, state.source(inode))) as reader:
+            assert bytes(await reader.read(0, 3)) == b"new"
 
 
 async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:

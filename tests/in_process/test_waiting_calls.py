@@ -442,3 +442,47 @@ def test_a_program_that_keeps_saving_does_not_keep_another_one_waiting(desk: Mou
         mount.loop.run(trio.sleep, 20)
     mount.sync()
     assert mount.zone.read("notes.txt") == path.read_bytes()
+
+
+@pytest.mark.parametrize("call", WAITING)
+@pytest.mark.parametrize("saves", [12, 60])
+def test_a_version_that_arrives_while_another_program_keeps_saving(
+    desk: Mounted, call: str, saves: int
+) -> None:
+    """The call returns as soon as its version is on the service, whatever is saved meanwhile."""
+    mount, path = virtual(desk), desk.root / "notes.txt"
+    kernel = mount.client.kernel
+    wait = kernel.fsync if call == "fsync" else kernel.close
+    with path.open("r+b", buffering=0) as first, path.open("r+b", buffering=0) as second:
+        first.write(b"FIRST\n")
+        waiting = mount.system.dup(first.fileno())
+        others = [mount.system.dup(second.fileno()) for _ in range(saves)]
+        mount.deployment.fault(latency_ms=2000, **UPLOAD)
+        closed: list[int] = []
+        failed: list[OSError] = []
+
+        async def save() -> None:
+            await trio.sleep(1.1)
+            for _ in range(saves):
+                await trio.sleep(0.1)
+                await kernel.pwrite(second.fileno(), b"SECOND", 6)
+                mount.loop.nursery.start_soon(finish, others.pop())
+
+        async def finish(each: int) -> None:
+            try:
+                await wait(each)
+            except OSError as wrong:
+                failed.append(wrong)
+            closed.append(each)
+
+        async def begin() -> None:
+            mount.loop.nursery.start_soon(save)
+
+        mount.loop.run(begin)
+        mount.loop.run(limited, wait, waiting)
+        assert b"FIRST\n" in mount.zone.read("notes.txt")
+        mount.loop.run(trio.sleep, 60)
+        assert (len(closed), failed) == (saves, [])
+        mount.deployment.heal()
+    mount.sync()
+    assert mount.zone.read("notes.txt") == path.read_bytes()

@@ -125,6 +125,7 @@ class OpenFile:
         self.pages = False  # True if the kernel may have pages of `content`
         self.told = told  # attributes of `content` as last sent to the kernel
         self.superseded = False  # the file has newer bytes, under another inode number
+        self.sent = 0  # the last generation that the service has stored
         self.removed_here = False  # a local program has removed the name
         self.session: Session | None = None
         self.local: tuple[int, ContentFile] | None = None  # a closed generation, open for reading

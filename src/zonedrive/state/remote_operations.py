@@ -56,6 +56,8 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
     reached(Place.ARRIVED)
     if (session := state.session(inode.ino)) is not None:
         session.base = entry.revision
+    if (opened := state.opened.get(inode.ino)) is not None and request.bytes_ino == inode.ino:
+        opened.sent = request.generation
     if request.remote_id is None and state.rules.are_against(inode):
         state.invalidations.put(InodeChanged(inode.ino, attr_only=True))  # read-only from now on
     return bytes_go

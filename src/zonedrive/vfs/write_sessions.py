@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 KEEP_S = 30.0  # seconds between commits of files that are appended to
 SYNCS = 3  # attempts to sync a file in a thread, if programs write to the file meanwhile
 CHANGES = 7  # failed attempts because of changes on the service before a waiting close fails
+SAVING_S = 15.0  # seconds after which a waiting close fails if other programs go on saving
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
@@ -389,17 +390,37 @@ class WriteSessions:
             state.content_changed(inode)
         state.drop_bytes(opened.ino, session.generation)
 
-    async def delivered(self, opened: OpenFile, rounds: int = CHANGES) -> None:
+    async def delivered(self, opened: OpenFile) -> None:
         """Wait until the committed version is on the service.
 
-        If another program saves meanwhile, wait for its version, which contains the committed one.
-        Raises the upload's error, NotLoggedOn or Unreachable if the version stays in the outbox,
-        and Changed if other programs save more than `rounds` times.
+        If another program saves meanwhile, its version is sufficient, too, because it contains the
+        committed one. Raises the upload's error, NotLoggedOn or Unreachable if the version stays in
+        the outbox, and Changed if other programs go on saving for SAVING_S seconds and neither
+        version reaches the service.
+        """
+        intent = self._state.intents.get(opened.ino)
+        if intent is None or not intent.generation:
+            return
+        end = trio.current_time() + SAVING_S
+        committed = max(intent.generation, opened.sent + 1)  # the same bytes may be sent again
+        while await self._is_replaced(opened, committed):
+            if trio.current_time() > end:
+                raise Changed(
+                    "other programs keep saving the file; the version stays in the outbox"
+                )
+            if opened.session is not None:
+                await self.save(opened)
+
+    async def _is_replaced(self, opened: OpenFile, committed: int) -> bool:
+        """Wait until the newest committed version or an upload of `committed` ends.
+
+        Return True if another program has saved meanwhile, and the service has neither the
+        generation `committed` nor a newer one.
         """
         state, session = self._state, opened.session
         intent = state.intents.get(opened.ino)
         if intent is None or not intent.generation:
-            return
+            return False
         if session is not None:
             session.frozen = True
         state.intents.let_go(opened.ino, due_in(0))
@@ -408,7 +429,7 @@ class WriteSessions:
         self._dispatcher.expedite(step.ino for step in blocking)
 
         def failure() -> Exception | None:
-            """Return the error of the last attempt since the call of `delivered`, or None.
+            """Return the error of the last attempt since the call of `_is_replaced`, or None.
 
             The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
             rejection of a step that must come first, such as the creation of the parent folder, is
@@ -431,6 +452,7 @@ class WriteSessions:
             return (
                 now is None
                 or now.generation != intent.generation
+                or opened.sent >= committed
                 or failure() is not None
                 or self._service.link.state != "online"
                 or self._dispatcher.is_held_back(opened.ino)
@@ -439,8 +461,8 @@ class WriteSessions:
         with self._dispatcher.waited_for():
             await self._dispatcher.wait_until(over)
         now = state.intents.get(opened.ino)
-        if now is None or not now.generation or opened.superseded:
-            return
+        if now is None or not now.generation or opened.sent >= committed or opened.superseded:
+            return False
         if now.generation == intent.generation:
             if self._service.link.state == "logon-required":
                 raise NotLoggedOn("the logon has ended; the version stays in the outbox")
@@ -449,8 +471,4 @@ class WriteSessions:
             if self._dispatcher.is_held_back(opened.ino):
                 raise Unreachable("uploads are paused; the version stays in the outbox")
             raise Unreachable("the service cannot be reached; the version stays in the outbox")
-        if not rounds:
-            raise Changed("other programs keep saving the file; the version stays in the outbox")
-        if opened.session is not None:
-            await self.save(opened)
-        await self.delivered(opened, rounds - 1)
+        return True

@@ -209,7 +209,7 @@ def test_an_unreachable_service(logged_on: Machine, deployment: Deployment) -> N
 def test_a_logon_that_has_ended(
     proxy: FaultProxy, machine: Machine, deployment: Deployment
 ) -> None:
-    """It is not reported as a service that cannot be reached."""
+    """The report names the logon, and not a service that cannot be reached."""
     machine.log_on(proxy, profile="published", options=["--session-only"])
     deployment.tell({"expire_sessions": True})
     found = examine(machine, '[deleted]\npath = "/api/v9/{zone}/trash"\n')

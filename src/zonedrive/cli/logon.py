@@ -73,10 +73,9 @@ class LogonOptions:
         """Return the options with a normalized base URL.
 
         Print a line for each problem in the organization's settings that does not prevent the
-        logon.
-        Raises UsageError for options that exclude each other, BadOption for an invalid base URL,
-        --ca-file or --profile, and ConfigError if the organization's policy forbids an option or
-        the organization's base URL is invalid.
+        logon. Raises UsageError for options that exclude each other, BadOption for an invalid base
+        URL, --ca-file or --profile, and ConfigError if the organization's policy forbids an option
+        or the organization's base URL is invalid.
         """
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")

@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 NAME = ".versions"
 DIGITS = 5  # digits of the number in a name, so that names sort in version order
 EXTENSION = 20  # bytes; a longer suffix is not an extension
-PATIENCE_S = 3.0  # doubled after each wait without a response
+PATIENCE_S = 3.0  # seconds of the first wait; doubled after each wait without a response
 READ_ONLY_FOLDER = stat.S_IFDIR | 0o500
 KEPT = 50_000  # versions of recently requested histories
 
@@ -185,10 +185,10 @@ class Versions:
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
-        While the service is unreachable, or if its response takes longer than PATIENCE_S seconds,
-        return the last history. The next call waits twice as long, so that the history of a slow
-        service is renewed, too. Raises NotSupported if the profile cannot list versions, and the
-        service's errors.
+        While the service is unreachable, or if its response takes longer than `patience_s` of the
+        last history, return that history. The next call waits twice as long, so that the history of
+        a slow service is renewed, too. Raises NotSupported if the profile cannot list versions, and
+        the service's errors.
         """
         past = self.known(file.zone, file.remote_id or "")
         if past is not None and (

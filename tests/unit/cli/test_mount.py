@@ -513,7 +513,7 @@ def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
 def test_a_mount_whose_state_folder_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can be detached."""
+    """`unmount --now` detaches the mount."""
     (tmp_path / "mnt").mkdir()
     served, folder, iterdir = MemoryMount(tmp_path / "mnt"), paths.state_dir(), Path.iterdir
 

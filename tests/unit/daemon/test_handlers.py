@@ -512,7 +512,7 @@ async def test_unmount_waits_for_a_service_that_is_away(
     autojump_clock: trio.testing.MockClock,
     detach: Callable[[list[bool]], None],
 ) -> None:
-    """It waits up to the timeout, and does not give up after a number of failed attempts."""
+    """The wait lasts until the timeout, however many attempts fail."""
     detach([])
     daemon.report.uploads = [_upload("pending")]
     daemon.service.link.become("offline")

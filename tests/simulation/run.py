@@ -246,10 +246,11 @@ class SimulatedProgram(Program):
                 self._replaced(path, token)
                 self._rename(draft, self.folder / path)
                 self._stored.add(token)  # also if the close fails
+                number = self.system.fstat(output).st_ino  # a coworker may move the file
                 _sleep(padding % 5)
             finally:
                 self.system.close(output)
-            self._saved(path, token)
+            self._saved(path, token, number)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink()

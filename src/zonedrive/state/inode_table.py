@@ -76,7 +76,21 @@ class _Name(msgspec.Struct, eq=False, array_like=True):
     name: str
 
 
+class _Plain(msgspec.Struct, eq=False):
+    """Part of a row that is not encrypted."""
+
+    parent: int
+    kind: Kind
+    zone: str
+    remote_id: str | None
+    generation: int
+    local: int
+    listed: int
+    seen: int
+
+
 _decode_name = msgspec.msgpack.Decoder(_Name).decode
+_decode_sealed = msgspec.msgpack.Decoder(_Sealed).decode
 
 
 def decoded_name(box: Box, ino: int, sealed: bytes) -> str:
@@ -133,12 +147,8 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 def check_row(row: Mapping[str, Any], box: Box) -> None:
     """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
-    msgspec.msgpack.decode(box.open(row["sealed"], b"inode %d" % row["ino"]), type=_Sealed)
-    Kind(row["kind"])
-    numbers = [row[name] for name in ("parent", "generation", "local", "listed", "seen")]
-    texts = row["zone"], row["remote_id"] or ""
-    if not all(isinstance(each, int) for each in numbers) or set(map(type, texts)) != {str}:
-        raise TypeError("a column of another type")
+    _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
+    msgspec.convert(row, _Plain)
 
 
 def unreadable(inode: Inode) -> bool:
@@ -153,7 +163,6 @@ class InodeTable:
         self._database = database
         self._box = box
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(_Sealed).decode
 
     def next_ino(self) -> int:
         """Return the number for the next new inode, greater than all numbers ever used."""
@@ -447,7 +456,7 @@ class InodeTable:
         if kind not in _KINDS:
             raise Damaged(f"the row of inode {ino} is damaged")
         try:
-            sealed = self._decode(self._box.open(blob, b"inode %d" % ino))
+            sealed = _decode_sealed(self._box.open(blob, b"inode %d" % ino))
         except (Damaged, msgspec.MsgspecError):
             if remote_id is None or generation:
                 raise

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import islice
 from typing import Self
 
@@ -356,8 +355,8 @@ class Inodes:
         inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
         self._changed(parent)
         self._forget_names(parent, only_back=True)
+        self._database.on_rollback(lambda: [self._cache.drop(inode.ino) for inode in inodes])
         for inode in inodes:
-            self._database.on_rollback(partial(self._cache.drop, inode.ino))
             self._dirents.link(parent, inode.name, inode.ino)
             self._cache.put(inode)
         self.rows.write_new(inodes)

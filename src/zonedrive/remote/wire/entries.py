@@ -132,7 +132,7 @@ def _attributes(value: object) -> Attributes:
     if not isinstance(value, dict):
         return _NO_ATTRIBUTES
     # There are 32 combinations, and a listing has thousands of entries.
-    return _ATTRIBUTES[tuple(value.get(name) is True for name in _FLAGS)]
+    return _ATTRIBUTES[tuple([value.get(name) is True for name in _FLAGS])]
 
 
 _FLAGS = ("executable", "hidden", "readProtected", "synchronize", "writeProtected")

@@ -150,6 +150,8 @@ def known(value: object) -> int | None:
 
     The service writes -1 for an unknown number.
     """
+    if type(value) is int and 0 <= value <= _LARGEST:  # a listing has thousands of them
+        return value
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, float) and value >= 0 and math.isfinite(value):
@@ -173,8 +175,10 @@ def moment(value: object) -> int:
         return 0
     # fromisoformat drops the digits after the sixth, and rejects leap seconds and zone names.
     if not value[26:27].isdigit():
-        with contextlib.suppress(ValueError):
+        try:
             return _nanoseconds(datetime.fromisoformat(value), 0)
+        except ValueError:
+            pass  # another form
     value = value.strip().partition("[")[0].upper()
     beyond = 0
     if digits := _FRACTION.search(value):

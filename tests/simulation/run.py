@@ -172,7 +172,8 @@ class SimulatedProgram(Program):
             first = token
             token, line = self._begin(NOT_READ, padding)
             file.write(line)
-        self._saved(path, token)
+            number = self._inode(file.fileno())  # a coworker may move the file
+        self._saved(path, token, number)
         self.continued.append((first, token))
 
     def save_slowly(self, path: str, other: str, padding: int) -> None:
@@ -333,6 +334,29 @@ class SimulatedProgram(Program):
         for name in names:
             if name.rpartition(" ")[0] == PurePosixPath(path).name:
                 (self.wastebasket / name).rename(self.folder / path)
+
+    def resolve(self, path: str, other: str, padding: int) -> None:
+        """Do with a conflict copy in the folder what a person does with it."""
+        folder = PurePosixPath(path).parent
+        names = sorted(filter(COPY.search, self.system.listdir(self.folder / folder)))
+        if not names:
+            return
+        copy = str(folder / names[padding % len(names)])
+        original = COPY.sub("", copy)
+        match padding % 5:
+            case 0:
+                self.do("unlink", copy)
+            case 1:
+                self.do("look", copy)
+                self.do("rename", copy, original)
+            case 2:
+                self.do("save_within", copy, padding=padding)
+            case 3:
+                self.do("rename", copy, other)
+            case 4:
+                self.do("look", copy)
+                self.do("save_over", original, padding=padding)
+                self.do("unlink", copy)
 
     def rename(self, path: str, other: str, padding: int) -> None:
         """Rename a file; if its id is not known before, because the service refuses, ask again."""
@@ -894,7 +918,7 @@ class Run:
             freed = {Path(step.arguments[0]).name for step in steps
                      if step.verb in ("unlink", "trash")}  # fmt: skip
             freed |= {Path(path).name for step in steps if step.verb in ("swap", "rename")
-                      for path in step.arguments[:2]}  # fmt: skip
+                      or step.verb == "resolve" for path in step.arguments[:2]}  # fmt: skip
             self.findings += checker.emptied(self.world, freed)
         for system in self._systems.values():
             if not self._programs[system.who].waits:
@@ -912,7 +936,10 @@ class Run:
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
         self.findings += checker.uncalled(self.world, calls, self.claims)
-        is_forgotten = bool({"log_off", "bring_back"} & {step.verb for step in steps})
+        verbs = {step.verb for step in steps}
+        is_forgotten = bool({"log_off", "bring_back"} & verbs)
+        # A copy that a person has removed and then restored is a file like any other.
+        is_forgotten |= "resolve" in verbs and not {"restore", "untrash"}.isdisjoint(verbs)
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 

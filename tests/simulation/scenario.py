@@ -36,6 +36,7 @@ TRASH_SHARE = 1 / 10  # of the seeds have people who use the trash of a file man
 PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
 KERNEL_SHARE = 1 / 6  # of the seeds have machines whose kernels have caches
+RESOLVE_SHARE = 1 / 5  # of the seeds with others have people who resolve conflicts
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -146,6 +147,7 @@ def draw(seed: int) -> Scenario:
         "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
         "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
         "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
+        "conflicts": _with_resolved_conflicts,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -326,6 +328,25 @@ def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
             at_s = round(step.at_s + numbers.choice((0, 0, numbers.expovariate(1 / 20))), 3)
             to = numbers.choice((path, path, path, other))
             steps.append(Step(step.who, "untrash", at_s, (to, other, padding)))
+    return replace(scenario, steps=tuple(steps))
+
+
+def _with_resolved_conflicts(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let people do something with conflict copies, in a share of the seeds that may have some."""
+    is_alone = len(scenario.users) == 1 and all(step.who != WEB for step in scenario.steps)
+    if numbers.random() >= RESOLVE_SHARE or is_alone:
+        return scenario
+    found: list[Step] = []
+    for step in scenario.steps:
+        found.append(step)
+        if step.who in MACHINES and step.verb in (*VERBS, *SAVES) and numbers.random() < 0.5:
+            at_s = round(step.at_s + numbers.choice((2, 10, numbers.expovariate(1 / 40))), 3)
+            path, other, _ = step.arguments
+            arguments = (path, other, str(numbers.randrange(300)))
+            found.append(Step(step.who, "resolve", at_s, arguments))
+    steps = [step for step in found if step.who not in MACHINES]
+    for who in MACHINES:
+        steps += sorted((step for step in found if step.who == who), key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps))
 
 

@@ -355,7 +355,12 @@ class Inodes:
         inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
         self._changed(parent)
         self._forget_names(parent, only_back=True)
-        self._database.on_rollback(lambda: [self._cache.drop(inode.ino) for inode in inodes])
+
+        def drop() -> None:
+            for inode in inodes:
+                self._cache.drop(inode.ino)
+
+        self._database.on_rollback(drop)
         for inode in inodes:
             self._dirents.link(parent, inode.name, inode.ino)
             self._cache.put(inode)

@@ -207,8 +207,6 @@ class SimulatedProgram(Program):
         """Read the file, truncate it to nothing through the same descriptor, and write."""
         with (self.folder / path).open("r+b", buffering=0) as file:
             saw = self._read(path, file.read())
-            # An earlier save of this machine may have emptied it, before the machine died.
-            saw = NOT_READ if saw == NOTHING else saw
             number = self.system.fstat(file.fileno()).st_ino
             token, line = self._begin(saw, padding)
             file.seek(0)
@@ -236,8 +234,6 @@ class SimulatedProgram(Program):
         saw = NOTHING
         with contextlib.suppress(FileNotFoundError):
             saw = self._read(path, (self.folder / path).read_bytes())
-            # An earlier save of this machine may have emptied it, before the machine died.
-            saw = NOT_READ if saw == NOTHING else saw
         token, line = self._begin(saw, padding)
         draft = self.folder / PurePosixPath(path).parent / self.draft
         try:
@@ -272,7 +268,7 @@ class SimulatedProgram(Program):
         """Read the file, and save the same bytes again, in place or with a temporary file."""
         content = (self.folder / path).read_bytes()
         token = self._read(path, content)
-        if token == NOTHING:
+        if token == NOT_READ:
             return
         self._claims.copied.add(token)  # the file may have another version by now
         self._last, self._begun_s = token, trio.current_time()
@@ -380,6 +376,11 @@ class SimulatedProgram(Program):
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.
             self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
+
+    def _read(self, path: str, content: bytes) -> str:
+        saw = super()._read(path, content)
+        # An earlier save of this machine may have emptied it, before the machine died.
+        return NOT_READ if saw == NOTHING else saw
 
     def _inode(self, descriptor: int) -> int:
         return int(self.system.fstat(descriptor).st_ino)

@@ -70,11 +70,12 @@ class Content:
     modified_us: int
     modified_by: str
 
-    def wire(self) -> dict[str, Any]:
-        """Return the item of a list of versions."""
+    def wire(self, unit_us: int = 1) -> dict[str, Any]:
+        """Return the item of a list of versions, with the time in units of `unit_us`."""
+        modified = iso(self.modified_us // unit_us * unit_us)
         return {
             "version": self.number, "id": self.id, "size": len(self.data),
-            "lastModified": iso(self.modified_us), "lastModifiedBy": self.modified_by,
+            "lastModified": modified, "lastModifiedBy": self.modified_by,
         }  # fmt: skip
 
 
@@ -615,7 +616,8 @@ class FakeService(Service):
 
         def work() -> list[dict[str, Any]]:
             self.world.enter(zone_id, self.user, Level.ADD)
-            return [each.wire() for each in reversed(self.world.file(zone_id, file_id).versions)]
+            found = reversed(self.world.file(zone_id, file_id).versions)
+            return [each.wire(self.world.listing_unit_us) for each in found]
 
         path = f"/api/sandbox/zones/{zone_id}/files/{file_id}/versions"
         found = await self._read(path, doing, work)

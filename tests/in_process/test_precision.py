@@ -190,3 +190,16 @@ def test_the_version_cannot_be_read_to_compare_it(desk: Mounted, change: str) ->
     mount.sync()
     assert mount.zone.read("notes.txt") == path.read_bytes() == before
     assert (b"saved" in mount.zone.tree().values()) == (change == "save")
+
+
+def test_former_versions_of_one_second_and_size(desk: Mounted) -> None:
+    """Each version has its own content, although their times, sizes and authors are equal."""
+    world = virtual(desk).deployment.world
+    world.answer_unit_us = world.listing_unit_us = world.entry_unit_us = 1_000_000
+    path = desk.root / "new.txt"
+    for text in ("one", "two", "ten"):
+        path.write_text(text)
+        desk.sync()
+    assert path.read_text() == "ten"
+    found = sorted((desk.root / ".versions/new.txt").iterdir())
+    assert [version.read_text() for version in found] == ["one", "two", "ten"]

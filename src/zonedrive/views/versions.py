@@ -127,6 +127,13 @@ class VersionList:
         age_ns = since_boot_ns() - self._asked_ns
         return revision == self.revision and age_ns < max(refresh_s * 1e9, 2 * self._took_ns)
 
+    def identifies(self, revision: str) -> bool:
+        """Return True if exactly one version has `revision`.
+
+        Versions of one size and author can have one time, if the service's times are imprecise.
+        """
+        return sum(version.revision == revision for version in self.versions) == 1
+
     def named(self, extension: str) -> Mapping[str, Version]:
         """Return the versions by file name, oldest first; each name ends with `extension`."""
         if not self._named or extension != self._extension:
@@ -419,8 +426,10 @@ class _FormerVersion(Node):
 
     def _whole_file(self) -> Inode | None:
         """Return the file's inode if its cached content is this complete version, else None."""
-        file = self._history.file
+        file, known = self._history.file, self._history.known
         if file is None or not file.revision or file.revision != self._version.revision:
+            return None
+        if known is None or not known.identifies(file.revision):
             return None
         return file if self._state.cache.is_complete(file.ino, file.revision) else None
 

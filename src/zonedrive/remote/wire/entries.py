@@ -300,9 +300,17 @@ def versions(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str)
         size, author, modified = count(told["size"]), text(told["modified_by"]), told["modified"]
         when = moment(modified)
         stamp = _revision(when or text(modified), size, author)
-        kept = Version(number or version_id, version_id or number, size, when, author, stamp)
-        found.append(kept if kept.id else None)
-    return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
+        version = Version(number or version_id, version_id or number, size, when, author, stamp)
+        found.append(version if version.id else None)
+    kept = _kept(found, "id", doing)
+    if kept and _rank(kept[0]) < _rank(kept[-1]):
+        kept.reverse()  # the oldest comes first; the sort keeps the order of versions with one time
+    return sorted(kept, key=lambda version: version.modified_ns, reverse=True)
+
+
+def _rank(version: Version) -> tuple[int, int]:
+    """Return a key that is greater for a newer version; versions may have one time."""
+    return version.modified_ns, known(version.version) or 0
 
 
 def deletions(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -214,6 +215,22 @@ def test_versions_are_given_newest_first() -> None:
         ("2", "2", 0),
         ("1", "a", 1),
     ]
+
+
+@pytest.mark.parametrize("seconds", [(1, 1, 1, 1), (1, 1, 2, 2), (1, 2, 2, 3), (0, 0, 0, 0)])
+@pytest.mark.parametrize("newest_is_first", [True, False])
+def test_versions_with_one_time_are_given_newest_first(
+    seconds: tuple[int, ...], newest_is_first: bool
+) -> None:
+    """The numbers of the versions tell which is newer, whatever the service's order."""
+    items: list[dict[str, Any]] = [
+        {"version": number, "lastModified": f"2020-01-01T00:00:0{second}Z" if second else None}
+        for number, second in enumerate(seconds, 8)
+    ]
+    if newest_is_first:
+        items.reverse()
+    found = wire.versions(items, VERSION_FIELDS, "x")
+    assert [version.version for version in found] == ["11", "10", "9", "8"]
 
 
 @pytest.mark.parametrize("value", [None, [], "text", {}, {"id": ""}, {"name": "n"}])

@@ -33,6 +33,9 @@ MOST_LISTINGS = 8  # maximum number of zones whose trash is requested at the sam
 DEEPEST = 200  # maximum depth of nested folders
 
 
+Key = tuple[str, str]  # ids of a zone and of an entry in it
+
+
 @dataclass(frozen=True)
 class Deletion:
     """Entry in the trash of a zone."""
@@ -40,6 +43,11 @@ class Deletion:
     zone: Zone
     entry: Entry
     at_ns: int  # time of the deletion; 0: not reported by the service
+
+    @property
+    def key(self) -> Key:
+        """Key of the entry; several zones may use the same entry id."""
+        return self.zone.id, self.entry.id
 
     @property
     def since_ns(self) -> int:
@@ -65,7 +73,7 @@ class Trash:
     def __post_init__(self) -> None:
         self._deleted: list[Deletion] = []  # as of the last listing
         self._unseen: list[str] = []  # names of the zones whose trash cannot be listed
-        self._folders: dict[str, Entry | None] = {}  # by id; None: unknown folder
+        self._folders: dict[Key, Entry | None] = {}  # None: unknown folder
         self._asked = 0  # folders requested from the service
         self._command = f"zonedrive trash{self._option}"
         self.total = self.finished = 0  # entries to restore or delete, and those that are done
@@ -106,7 +114,7 @@ class Trash:
         Return an object for each restored entry: its `path`, and in `left` the number of entries
         inside it that stay in the trash because they were deleted separately.
         """
-        done: dict[str, str] = {}
+        done: dict[Key, str] = {}
         found: list[Entry] = []
 
         async def restore(one: Deletion) -> str:
@@ -120,12 +128,12 @@ class Trash:
                 taken.message, taken.remedy = f"{taken.message}; {there}", ""
                 raise
             except RemoteError as refused:
-                if any(each.entry.id == entry.parent_id for each in self._deleted):
+                if any(each.key == (one.zone.id, entry.parent_id) for each in self._deleted):
                     first = marked(f"its folder is deleted, too: restore {entry.parent_id} first")
                     refused.message, refused.remedy = f"{refused.message}; {first}", ""
                 raise
             found.append(back)
-            done[entry.id] = path
+            done[one.key] = path
             return path
 
         chosen = await self._choose(wanted)
@@ -136,7 +144,7 @@ class Trash:
                 done |= await self._mount.show(found)
         self._asked = MOST_FOLDERS  # no more requests for the paths of other entries
         left = await self._inside(chosen)
-        return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
+        return [{"path": path, "left": left[key]} for key, path in done.items()]
 
     async def _purge(self, wanted: list[str]) -> dict[str, Any]:
         """Delete the entries `wanted` permanently, given by id, name or path.
@@ -156,33 +164,34 @@ class Trash:
         inside = (await self._inside(chosen)).total()
         done = await self._each(inner_first, purge, "removed")
         if inside:
-            before = {one.entry.id for one in self._deleted} - {one.entry.id for one in chosen}
+            before = {one.key for one in self._deleted} - {one.key for one in chosen}
             with suppress(ZonedriveError):  # then the number remains an upper limit
                 await self._look()
-                inside = len(before - {one.entry.id for one in self._deleted})
+                inside = len(before - {one.key for one in self._deleted})
         return {"purged": done, "inside": inside}
 
-    async def _inside(self, chosen: list[Deletion]) -> Counter[str]:
-        """Return the number of other trash entries inside each chosen folder, by the folder's id.
+    async def _inside(self, chosen: list[Deletion]) -> Counter[Key]:
+        """Return the number of other trash entries inside each chosen folder.
 
-        A trash entry whose original folder is unknown may be inside any of the chosen folders, and
-        is counted under the key "".
+        A trash entry whose original folder is unknown may be inside any of the chosen folders of
+        its zone, and is counted under a key without a folder.
         """
-        folders = {one.entry.id for one in chosen if one.entry.folder}
+        folders = {one.key for one in chosen if one.entry.folder}
         zones = {one.zone.id for one in chosen if one.entry.folder}
-        ids = {one.entry.id for one in chosen}
-        found: Counter[str] = Counter()
+        keys = {one.key for one in chosen}
+        found: Counter[Key] = Counter()
         for one in self._deleted:
-            if one.entry.id in ids or one.zone.id not in zones:
+            if one.key in keys or one.zone.id not in zones:
                 continue
             above = one.entry.parent_id
             for _ in range(DEEPEST):
-                if above in {"", one.zone.root_id, *folders}:
+                if above in ("", one.zone.root_id) or (one.zone.id, above) in folders:
                     break
                 folder = await self._folder_entry(one.zone, above)
                 above = "" if folder is None else folder.parent_id
             if above != one.zone.root_id:
-                found[above if above in folders else ""] += 1
+                key = one.zone.id, above
+                found[key if key in folders else (one.zone.id, "")] += 1
         return found
 
     async def _choose(self, wanted: list[str]) -> list[Deletion]:
@@ -263,7 +272,7 @@ class Trash:
                 raise result
             else:
                 self._unseen.append(zone.name)
-        self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
+        self._folders |= {one.key: one.entry for one in self._deleted}  # need no request
 
     def _may_miss(self, wrong: ZonedriveError) -> bool:
         """Return True if the answer may lack the trash of the zone with this error."""
@@ -327,8 +336,8 @@ class Trash:
         return "/".join([one.zone.name, *above, one.entry.name])
 
     async def _folder_entry(self, zone: Zone, folder_id: str) -> Entry | None:
-        if folder_id in self._folders:
-            return self._folders[folder_id]
+        if (zone.id, folder_id) in self._folders:
+            return self._folders[zone.id, folder_id]
         found = None if self._mount is None else self._mount.known_folder(zone.id, folder_id)
         if found is None:
             if not folder_id or self._asked == MOST_FOLDERS:
@@ -336,13 +345,13 @@ class Trash:
             self._asked += 1
             with suppress(ZonedriveError):
                 found = await self._service.entry(zone.id, folder_id)
-        self._folders[folder_id] = found
+        self._folders[zone.id, folder_id] = found
         return found
 
 
 def _folders_first(chosen: Iterable[Deletion]) -> list[Deletion]:
     """Return the entries without duplicates, each folder before the entries inside it."""
-    left = {(one.zone.id, one.entry.id): one for one in chosen}
+    left = {one.key: one for one in chosen}
     found: list[Deletion] = []
     while left:
         ready = [key for key, one in left.items() if (key[0], one.entry.parent_id) not in left]

@@ -292,14 +292,14 @@ class TrashOperations:
             return None
         return _entry(inode)
 
-    async def show(self, entries: Iterable[Entry]) -> dict[str, str]:
+    async def show(self, entries: Iterable[Entry]) -> dict[tuple[str, str], str]:
         """Refresh the listings of the folders of restored entries, so that the mount shows them.
 
-        Each folder is listed once. Return the paths in the mount by the entries' ids. Leave out
-        entries whose folder was never listed, or cannot be listed now.
+        Each folder is listed once. Return the paths in the mount by the ids of zone and entry.
+        Leave out entries whose folder was never listed, or cannot be listed now.
         """
         inodes, now_ns = self._state.inodes, time.monotonic_ns()
-        paths: dict[str, str] = {}
+        paths: dict[tuple[str, str], str] = {}
         refreshed: set[int] = set()
         for entry in entries:
             folder = inodes.by_remote(entry.zone_id, entry.parent_id)
@@ -310,7 +310,7 @@ class TrashOperations:
                 with suppress(ZonedriveError, OSError):  # the next listing shows the entry
                     await self._folders.refresh(folder, now_ns)
             if (inode := self._present(entry)) is not None:
-                paths[entry.id] = inodes.path(inode.ino)
+                paths[entry.zone_id, entry.id] = inodes.path(inode.ino)
         return paths
 
 

@@ -141,8 +141,8 @@ class TrashOperations:
     def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:
         return None
 
-    async def show(self, entries: Iterable[Entry]) -> dict[str, str]:
-        return {entry.id: f"shown/{entry.name}" for entry in entries}
+    async def show(self, entries: Iterable[Entry]) -> dict[tuple[str, str], str]:
+        return {(entry.zone_id, entry.id): f"shown/{entry.name}" for entry in entries}
 
 
 class Service:
@@ -663,3 +663,38 @@ async def test_the_trash_of_many_zones_is_listed_together(autojump_clock: MockCl
     with pytest.raises(Unreachable, match="no route") as caught:
         await trash.do("trash", [])
     assert caught.value.message == "no route (zone 'Zone 3')"
+
+
+class EqualIds(Service):
+    """Fake service with two zones in which the same ids mean different entries."""
+
+    async def zones(self) -> list[Zone]:
+        return [Zone(zone, f"Zone {zone}", "r") for zone in "AB"]
+
+    async def entry(self, zone_id: str, entry_id: str) -> Entry:
+        return Entry(entry_id, zone_id, "r", f"folder of {zone_id}", True)
+
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        folder = Entry("2", zone_id, "r", "drafts", True)
+        return [(Entry("1", zone_id, "2", "a", False), 0), (folder, 0)][
+            : 2 if zone_id == "A" else 1
+        ]
+
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
+        self.restored.append(f"{zone_id}/{entry_id}")
+        return Entry(entry_id, zone_id, "2", "a", False)
+
+
+async def test_entry_ids_are_those_of_a_zone() -> None:
+    """A path finds the entry of its zone, and each entry is shown in its own folder."""
+    service = EqualIds()
+    trash = Trash(cast(Any, service), "")
+    found = (await trash.do("trash", []))["entries"]
+    assert {(one["zone"], one["parent"]) for one in found if one["name"] == "a"} == {
+        ("Zone A", "drafts"),
+        ("Zone B", "folder of B"),
+    }
+    paths = ["Zone B/folder of B/a", "Zone A/drafts/a"]
+    answer = await trash.do("restore", paths)
+    assert service.restored == ["B/1", "A/1"]
+    assert [one["path"] for one in answer["restored"]] == paths

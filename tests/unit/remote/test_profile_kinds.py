@@ -233,7 +233,7 @@ async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> No
 
     Without pages, each request gets all items.
     """
-    stage, numbers = Stage(), [str(number) for number in range(count)]
+    stage, numbers = Stage(), [str(number) for number in range(count, 0, -1)]
 
     def answer(request: httpx.Request) -> httpx.Response:
         found, query = numbers, request.url.params

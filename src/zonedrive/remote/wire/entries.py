@@ -354,7 +354,10 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
 
 
 def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list[LogMessage]:
-    """Return zone log messages; `fields` maps the fields in the profile to their dotted paths."""
+    """Return zone log messages, newest first if the service sorts them by time.
+
+    `fields` maps the fields in the profile to their dotted paths.
+    """
     found = []
     for item in items:
         told = dict.fromkeys(("time", "user", "event", "entry", "path", "message"))
@@ -362,6 +365,8 @@ def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list
         user, event, message = (text(told[field]) for field in ("user", "event", "message"))
         when, entry_id, path = moment(told["time"]), identifier(told["entry"]), told["path"]
         found.append(LogMessage(when, user, event, entry_id, called(path), message))
+    if found and found[0].time_ns < found[-1].time_ns:
+        found.reverse()  # several messages may have one time, so a sort by time is not enough
     return found
 
 

@@ -233,6 +233,17 @@ def test_versions_with_one_time_are_given_newest_first(
     assert [version.version for version in found] == ["11", "10", "9", "8"]
 
 
+@pytest.mark.parametrize("newest_is_first", [True, False])
+def test_messages_with_one_time_are_given_newest_first(newest_is_first: bool) -> None:
+    """The order of the whole log tells which of several messages with one time is the newer."""
+    times = [f"2020-01-01T00:00:0{second}Z" for second in (1, 1, 2, 2)]
+    items: list[dict[str, Any]] = [{"t": at, "m": str(n)} for n, at in enumerate(times)]
+    if newest_is_first:
+        items.reverse()
+    found = wire.log_messages(items, {"time": "t", "message": "m"})
+    assert [each.message for each in found] == ["3", "2", "1", "0"]
+
+
 @pytest.mark.parametrize("value", [None, [], "text", {}, {"id": ""}, {"name": "n"}])
 def test_an_answer_that_is_no_entry_is_an_error(value: object) -> None:
     """A malformed entry raises BadAnswer."""

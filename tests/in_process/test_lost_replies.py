@@ -126,6 +126,32 @@ def test_a_lost_reply_to_a_file_that_was_renamed_over_another(desk: Mounted) -> 
     assert len(desk.zone.versions("notes.txt")) == 2
 
 
+@pytest.mark.mount("settle=0", profile="published")
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("other", ["nothing", "new file", "exchange"])
+def test_a_lost_reply_to_a_file_that_cannot_be_renamed(
+    desk: Mounted, other: str, killed: bool
+) -> None:
+    """The file is sent again under its new name. The sent one stays, unless it gets a version."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        if other != "nothing":
+            (desk.root / "renamed.txt").write_bytes(b"other\n")
+        if other == "exchange":
+            desk.exchange(desk.root / "new.txt", desk.root / "renamed.txt")
+        else:
+            (desk.root / "new.txt").rename(desk.root / "renamed.txt")
+        if killed:
+            desk.kill()
+            desk.mount()
+        desk.deployment.heal()
+        told = desk.command("sync", timeout=60.0)
+    stays = {f"{desk.root.name}/new.txt"} if other != "exchange" else set()
+    assert {each["path"] for each in told["taken_back"]} == stays
+    there = both(desk)
+    assert there["renamed.txt"] == b"one\n"
+    assert there["new.txt"] == (b"other\n" if other == "exchange" else b"one\n")
+
+
 def test_a_lost_reply_with_a_temporary_name(
     desk: Mounted,
 ) -> None:

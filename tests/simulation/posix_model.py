@@ -253,11 +253,13 @@ class Model:
         file, former = moved.get(""), replaced.get("")
         if self._taken_over(new) and file is not None:
             file.id = EITHER  # it may continue the history of the file that left the place
+        is_sent = file is not None and (
+            file.id or trio.current_time() > file.made_s + self._settle_s
+        )
+        # An upload that had begun leaves the former name, which the client cannot remove.
+        self._given_up |= {old} if self._strays and is_sent else set()
         if file is not None and former is not None:  # only one of two histories continues
-            is_sent = file.id or trio.current_time() > file.made_s + self._settle_s
             file.id = former.id if former.is_known and not is_sent else EITHER
-            # An upload that had begun leaves the former name, which the client cannot remove.
-            self._given_up |= {old} if self._strays and is_sent else set()
             self._left |= {one: file for one, node in self._left.items() if node is former}
         if file is not None:
             self._left[old] = file

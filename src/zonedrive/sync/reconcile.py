@@ -54,6 +54,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import folded, is_aside
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ COMPARED = 1 << 20
 LATE_S = 1.0
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
+STAYS_THERE = marked("uploaded before it was renamed or removed here; it stays on the service")
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -663,6 +665,9 @@ class Reconciler:
         """Remove an inode that needs no further request to the service."""
         if inode.remote_id is not None:
             log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
+            self._state.refusals.add(
+                inode.zone, inode.remote_id, self._state.path(inode.ino), STAYS_THERE
+            )
             self._folders.forget()
         local_operations.forget(self._state, inode)
 

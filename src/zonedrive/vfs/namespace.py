@@ -22,7 +22,7 @@ from cachetools import LRUCache
 from zonedrive.errors import NotSupported
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import local_operations
+from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import InodeChanged
@@ -379,6 +379,8 @@ class Namespace:
                     await self._files.save_new(each)
             if not names.is_current:
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+            self._leave_lost_upload(inode, new_folder, wanted)
+            self._leave_lost_upload(target, old_folder, source)
             local_operations.exchange(state, inode, target)
         elif target is not inode:
             await self.cancel_upload(inode, operation)
@@ -397,7 +399,23 @@ class Namespace:
             if not names.is_current:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+            self._leave_lost_upload(inode, new_folder, wanted)
             local_operations.rename(state, inode, new_folder, wanted, target)
+
+    def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
+        """Before a rename of a new entry, end its link to a request that may have created it.
+
+        The answer of the request was lost. If the profile can bring the entry to `name` in
+        `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the one that the
+        request has created, if any, is removed if possible.
+        """
+        state, request = self._state, self._state.requests.get(inode.ino)
+        if request is None or not inode.is_new:
+            return
+        renamed, moved = name != request.name, folder.remote_id != request.folder
+        if not self._service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):
+            with state.transaction():
+                remote_binding.orphan_pending_request(state, inode)
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:

@@ -328,9 +328,29 @@ def uncalled(
     for who, node in world.deletions:
         tokens = {head(each.data) for each in node.versions if world.made_by.get(each.id) != who}
         others = {token for token in tokens if token and claims.saves[token].who != who}
+        if _is_united(world, who, node, calls[who]):
+            continue
         if others and not _is_called_for(node, calls[who]):
             found.append(f"{node.name}: {who} deleted {sorted(others)}, which no program removed")
     return found
+
+
+def _is_united(world: RecordedWorld, who: str, node: Node, calls: Sequence[NameCall]) -> bool:
+    """Return True if a new file of this machine became a version of the file in a race.
+
+    The machine did not get the answer before a program renamed its file over another one. Then it
+    deletes what its upload has made, and the service has added it to a file that came after the
+    look at the name.
+    """
+    first, newest = node.versions[0], node.versions[-1]
+    is_race = world.made_s[newest.id] < world.made_s[first.id] + RACE_S
+    if world.made_by.get(newest.id) != who or not is_race:
+        return False
+    return head(newest.data) in world.unanswered and any(
+        call.verb == "rename" and call.old_id == "" and call.new_id is not None
+        for call in calls
+        if call.old.rpartition("/")[2] == node.name
+    )
 
 
 def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:

@@ -277,3 +277,25 @@ def test_a_new_folder_or_a_rename_beside_the_other_name(
     assert len(copies) == (not is_united)
     if is_united:
         assert desk.zone.read("x/new") == ALICE
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize("last", ["ONE", "one"])
+def test_an_exchange_of_names_with_other_spellings(
+    desk: Mounted, is_folder: bool, last: str
+) -> None:
+    """Each entry gets its name: for the service, each of both is in the other's way."""
+    fold(desk)
+    ids = {}
+    for name in ("one", "two"):
+        if is_folder:
+            (desk.root / name).mkdir()
+        else:
+            (desk.root / name).write_bytes(name.encode())
+        desk.sync()
+        ids[name] = desk.zone.entry_id(name)
+    (desk.root / "one").rename(desk.root / "TWO")
+    (desk.root / "two").rename(desk.root / last)
+    desk.sync()
+    assert (desk.zone.entry_id("TWO"), desk.zone.entry_id(last)) == (ids["one"], ids["two"])
+    assert {last, "TWO"} <= set(desk.names(desk.root)) == set(desk.zone.listing())

@@ -166,7 +166,13 @@ class RemoteNamespace:
                 if planned.is_current:
                     await self._step_aside(intent, inode)
                 return  # the next step is planned again
-            entry = await self._in_the_way(inode, name, taken)
+            try:
+                entry = await self._in_the_way(inode, name, taken)
+            except Changed:
+                if not (planned.is_current and self._is_place_wanted(inode)):
+                    raise
+                await self._step_aside(intent, inode)
+                return  # the next step is planned again
             if not planned.is_current:
                 return
             if entry.id != inode.remote_id:
@@ -199,6 +205,20 @@ class RemoteNamespace:
             return False
         here = await self._service.listing(inode.zone, above)
         return any(folded(each.name) == folded(name) for each in here)
+
+    def _is_place_wanted(self, inode: Inode) -> bool:
+        """Return True if another entry is to be moved to the place that this entry has.
+
+        Names that differ only in case or Unicode normalization count as equal. The other entry may
+        be the one that this entry waits for, and the planner does not see that cycle.
+        """
+        state, former = self._state, folded(inode.remote_name or "")
+        folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        moving = state.inodes.get_all({each.ino for each in state.intents.names() if each.place})
+        return folder is not None and any(
+            each.parent == folder.ino and each is not inode and folded(each.name) == former
+            for each in moving
+        )
 
     async def _step_aside(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)

@@ -57,10 +57,11 @@ def test_a_message_has_the_path_of_its_time(zone: Zone, folder: str) -> None:
     zone.person.put(url, json={"name": "b.txt", "parentId": inner})
     zone.person.delete(url)
     zone.person.delete(url + "/purge")
-    zone.person.put(f"{zone.own}/members/erin@acme.example", params={"accesslevel": "Add"})
-    newest = log(zone, pageSize=7)
+    for level in ("Add", "None"):
+        zone.person.put(f"{zone.own}/members/erin@acme.example", params={"accesslevel": level})
+    newest = log(zone, pageSize=8)
     assert [message.get("path") for message in reversed(newest)] == [
-        f"{name}/a.txt", f"{name}/inner", *[f"{name}/inner/b.txt"] * 4, None,
+        f"{name}/a.txt", f"{name}/inner", *[f"{name}/inner/b.txt"] * 4, None, None,
     ]  # fmt: skip
 
 

@@ -292,7 +292,8 @@ def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     device or pipe is written directly. Raises ZonedriveError if the file cannot be written.
     """
     target = Path(name).resolve()
-    new = target.with_name(f".zonedrive-{os.getpid()}")
+    # In a mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.
+    new = target.with_name(f".zonedrive-{os.getpid()}~")
     try:
         if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
             with target.open("wb") as file:

@@ -154,8 +154,9 @@ class Client:
         `target` is therefore replaced only after a complete download.
         """
         path = Path(target)
-        # A short random name fits any name limit and cannot be a link placed by another user.
-        part = path.parent / f".zonedrive-{secrets.token_hex(8)}.part"
+        # A short random name fits any name limit and cannot be a link placed by another user. In a
+        # mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.
+        part = path.parent / f".zonedrive-{secrets.token_hex(8)}~"
         count = 0
         try:
             async with (

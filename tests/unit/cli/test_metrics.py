@@ -10,10 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.cli.stand_in import StandIn, log_on, run
 from zonedrive import paths
-from zonedrive.cli import metrics
+from zonedrive.cli import metrics, text_output
 from zonedrive.cli.metrics import Metrics
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.request_times import BOUNDS, RequestTimes
+from zonedrive.state.names import BESIDE, stays
 
 UNITS = ("_seconds", "_bytes")
 
@@ -155,6 +156,16 @@ def test_output_replaces_a_file(measured: StandIn, home: Path) -> None:
         assert before.read() == "old"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert [*folder.iterdir()] == [file]
+
+
+def test_an_unfinished_output_stays_on_this_machine(tmp_path: Path) -> None:
+    """In a mount, the temporary file of a command that is killed is not uploaded."""
+    folder = tmp_path / "textfiles"
+    folder.mkdir()
+    with text_output.replaced(str(folder / "zonedrive.prom")):
+        (unfinished,) = folder.iterdir()
+        assert stays(unfinished.name) == BESIDE
+    assert [one.name for one in folder.iterdir()] == ["zonedrive.prom"]
 
 
 def test_an_output_that_cannot_be_written(home: Path) -> None:

@@ -6,6 +6,7 @@ Each user has at most one such process. A second `zonedrive ui` requests a one-t
 
 import asyncio
 import contextlib
+import html
 import os
 import shutil
 import signal
@@ -232,6 +233,6 @@ def _notify(text: str) -> None:
     if shutil.which("notify-send") and not sys.stdout.isatty():
         subprocess.run(  # noqa: S603
             [str(shutil.which("notify-send")), "--app-name=zonedrive", "--icon=zonedrive", "Zones",
-             text],
+             html.escape(text, quote=False)],
             check=False,
         )  # fmt: skip

@@ -5,6 +5,7 @@ account is mounted elsewhere, or if there is no service manager or no unit, a fi
 autostart folder is used.
 """
 
+import errno
 import os
 import subprocess
 import sys
@@ -27,9 +28,11 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 
     `mountpoint` is the folder to mount on; "" means the default folder. The unit is enabled or the
     autostart file exists, never both, because an account has one mount. Raises OSError if a file or
-    folder cannot be written.
+    folder cannot be written, or if no such file can name `mountpoint`.
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
+    if start:
+        _word(folder)
     is_unit = has_unit(name)
     by_unit = start and is_unit and folder == accounts.default_folder(name)
     if is_unit:
@@ -85,7 +88,7 @@ def _set_up_unit(name: str) -> None:
     if folder == home() / "Zones" / name:
         file.unlink(missing_ok=True)
     else:
-        place = _escaped(os.fspath(folder), '\\"').replace("%", "%%")
+        place = _escaped(_word(folder), '\\"').replace("%", "%%")
         _replace(file, f'[Service]\nEnvironment="MOUNTPOINT={place}"\n')
     _systemctl("daemon-reload")
 
@@ -142,6 +145,17 @@ def _escaped(word: str, special: str) -> str:
     return word
 
 
+def _word(folder: Path) -> str:
+    """Return the path of a folder for a file of systemd or a desktop.
+
+    Raises OSError if the path is not UTF-8 or has several lines, which such a file cannot contain.
+    """
+    word = os.fspath(folder)
+    if os.fsencode(word).decode("utf-8", "replace") != word or "\n" in word:
+        raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), word)
+    return word
+
+
 def _quoted(word: str) -> str:
     """Return the word as the Desktop Entry Specification requires it in the line Exec."""
     escaped = _escaped(word, '\\"`$').replace("\\", "\\\\")  # escaped as a string of the file, too
@@ -161,5 +175,5 @@ def text(name: str, folder: Path) -> str:
     program = " ".join(map(_quoted, _program()))
     return (
         "[Desktop Entry]\nType=Application\nName=Zones\nIcon=zonedrive\nNoDisplay=true\n"
-        f"Exec={program} mount {_quoted(os.fspath(folder))} --account {name}\n"
+        f"Exec={program} mount {_quoted(_word(folder))} --account {name}\n"
     )

@@ -106,3 +106,16 @@ def test_a_window_that_is_being_closed_is_not_silent(
                 serve.run("/", browser=browser)
     assert len(notified) == 1
     assert notified[0].endswith("; close it, wait some seconds and try again.")
+
+
+def test_a_notification_shows_markup_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error may name a file whose name contains markup."""
+    command = tmp_path / "notify-send"
+    command.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.given"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    serve._notify("/home/me/<b>R&D cannot be read.")
+    given = (tmp_path / "notify-send.given").read_text().splitlines()
+    assert given[-2:] == ["Zones", "/home/me/&lt;b&gt;R&amp;D cannot be read."]

@@ -50,3 +50,13 @@ def test_a_linked_entry_stays_a_link(config: Path, tmp_path: Path) -> None:
     session_start.choose("work", str(tmp_path / "first"), start=True)
     assert entry.is_symlink()
     assert f'mount "{tmp_path}/first"' in kept.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"two\nlines"])
+def test_a_folder_that_the_entry_cannot_name(config: Path, tmp_path: Path, name: bytes) -> None:
+    """The error names the reason, and what is set up stays."""
+    session_start.choose("work", str(tmp_path / "first"), start=True)
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.EILSEQ):
+        session_start.choose("work", str(tmp_path / os.fsdecode(name)), start=True)
+    entry = config / "autostart" / "zonedrive-work.desktop"
+    assert f'mount "{tmp_path}/first"' in entry.read_text("utf-8")

@@ -17,6 +17,7 @@ from zonedrive import config
 from zonedrive.content.cache_index import usable_bytes
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
+from zonedrive.db import DOCTOR
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import ConfigError, ForeignFolder, NoHomeDirectory, StoreError
 from zonedrive.formatting import amount, count
@@ -258,9 +259,10 @@ def database(facts: DoctorFacts) -> CheckResult | None:
         with local_data.reader(facts.paths) as state:
             state.require_sound()
     except StoreError as wrong:
+        repaired = f"{mount}, which repairs a damaged one; pending changes are kept"
         return bad(
             "it cannot be read",
-            f"{mount}, which repairs a damaged one; pending changes are kept",
+            repaired if wrong.remedy in (REPAIR, DOCTOR) else wrong.remedy,
             here="" if wrong.remedy == REPAIR else wrong.line(),
         )
     aside = path.parent.glob(f"{path.name}.damaged-*")

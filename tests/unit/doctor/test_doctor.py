@@ -266,6 +266,17 @@ def test_every_table_of_the_database_is_checked(home: Any) -> None:
     assert found is not None and found.remedy.startswith("run 'zonedrive mount DIR'")
 
 
+def test_a_database_of_a_newer_version_is_not_repaired(home: Any) -> None:
+    """Also the public remedy says what helps: a mount fails."""
+    Database.open(home.paths.database, SCHEMAS).close()
+    with sqlite3.connect(home.paths.database) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    found = folders.database(home)
+    assert found is not None and (found.ok, found.remedy) == (False, "upgrade zonedrive")
+    assert "newer zonedrive" in found.here
+
+
 def test_an_earlier_damaged_database_is_reported(home: Any) -> None:
     """The current one is sound; the user may still need data from the damaged one."""
     home.paths.database.touch(0o600)

@@ -289,6 +289,12 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
     reached(Place.EXCHANGED)
 
 
+def leave_request(state: LocalState, inode: Inode) -> None:
+    """End the link of a new entry to its pending request; see `orphan_pending_request`."""
+    with state.transaction():
+        orphan_pending_request(state, inode)
+
+
 def becomes_local(
     state: LocalState, inode: Inode | None, folder: Inode, name: str, target: Inode | None = None
 ) -> bool:

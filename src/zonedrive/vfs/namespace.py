@@ -22,7 +22,7 @@ from cachetools import LRUCache
 from zonedrive.errors import NotSupported
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import local_operations, remote_binding
+from zonedrive.state import local_operations
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import InodeChanged
@@ -414,8 +414,7 @@ class Namespace:
             return
         renamed, moved = name != request.name, folder.remote_id != request.folder
         if not self._service.can_place(folder=inode.is_folder, renamed=renamed, moved=moved):
-            with state.transaction():
-                remote_binding.orphan_pending_request(state, inode)
+            local_operations.leave_request(state, inode)
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:

@@ -11,8 +11,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.harness.fake_service import Node
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
 LOG = ("offline", "reach", "reply", "answer", "upload", "stays on the service")
@@ -255,6 +257,37 @@ def test_a_rename_and_an_edit_around_a_lost_answer(desk: Mounted) -> None:
     assert both(desk)["final.txt"] == b"edited\n"
     assert desk.zone.entry_id("final.txt") == before
     assert len(desk.zone.versions("final.txt")) == 2
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("change", ["edit before", "edit", "edit of equal size", "remove"])
+def test_a_change_after_a_lost_answer_of_a_service_that_counts_renames(
+    desk: Mounted, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename has changed the time of the version, but its bytes are known."""
+    world = virtual(desk).deployment.world
+    move, before = world.move, desk.zone.read("notes.txt")
+
+    def counted(zone_id: str, entry_id: str, parent_id: str, name: str, user: str) -> Node:
+        node = move(zone_id, entry_id, parent_id, name, user)
+        node.modified_us, node.modified_by = world.now_us(), user
+        return node
+
+    monkeypatch.setattr(world, "move", counted)
+    path, edited = desk.root / "final.txt", before.upper() if "equal" in change else b"edited\n"
+    assert (desk.root / "notes.txt").read_bytes() == before
+    with unanswered(desk, lambda: desk.zone.find("final.txt"), method="PUT"):
+        (desk.root / "notes.txt").rename(path)
+        if change == "edit before":
+            path.write_bytes(edited)
+    if change == "remove":
+        path.unlink()
+    elif change != "edit before":
+        path.write_bytes(edited)
+    desk.deployment.heal()
+    desk.sync()
+    expected = {} if change == "remove" else {"final.txt": edited}
+    assert {name: data for name, data in both(desk).items() if "final" in name} == expected
 
 
 def test_a_rename_without_an_answer_that_is_taken_back(desk: Mounted) -> None:

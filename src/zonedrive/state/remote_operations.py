@@ -266,10 +266,13 @@ def record_place(state: LocalState, inode: Inode, *, created: PendingRequest | N
         state.intents.place(inode.ino, due_in(0))
 
 
-def record_location(state: LocalState, request: PendingRequest, entry: Entry | None) -> None:
+def record_location(
+    state: LocalState, request: PendingRequest, entry: Entry | None, before: Revision | None = None
+) -> None:
     """Record the place of an entry on the service after a move whose response was lost.
 
     If `entry` is None, the service does not have the entry, and only the request is deleted.
+    `before` is the entry's revision before the move if the entry still has the same bytes.
     """
     inode = state.inodes.find(request.ino)
     with state.transaction():
@@ -279,6 +282,7 @@ def record_location(state: LocalState, request: PendingRequest, entry: Entry | N
         above = request.folder if entry.name == request.name else inode.remote_parent
         state.inodes.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
         state.inodes.recent_writes.add(inode.zone, entry.id)
+        _follow_revision(state, inode, entry, before, entry.revision)
         intent = state.intents.get(inode.ino)
         if intent is None or not (intent.place or intent.gone):
             record_place(state, inode)
@@ -314,26 +318,36 @@ def record_move(
         state.inodes.recent_writes.add(inode.zone, entry.id)
         state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
         state.uploaded_names.pop(entry.id, None)
-        intent = state.intents.get(inode.ino)
-        # A move may count as a modification.
-        if intent is not None and intent.generation:
-            if before is not None and before == intent.base:
-                state.intents.set_base(inode.ino, revision)
-                state.inodes.update(inode, revision=revision)
-        elif before == inode.revision != revision and inode.size == entry.size:
-            # A coworker may have saved a version since the request of `before`.
-            is_own = state.is_own(entry.modified_by)
-            if not inode.generation:
-                state.same_bytes(inode, revision, keep_reader=is_own)
-            state.inodes.update(inode, revision=revision)
-            if is_own:
-                same = (inode.ino, before, revision, inode.size, state.source(inode))
-                state.database.after_commit(lambda: state.cache.relabel(*same))
+        _follow_revision(state, inode, entry, before, revision)
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)
             if request is not None:
                 _take_name(state, inode, request)
+
+
+def _follow_revision(
+    state: LocalState, inode: Inode, entry: Entry, before: Revision | None, revision: Revision
+) -> None:
+    """Record the revision of an entry after a move, which may count as a modification.
+
+    `before` is the entry's revision before the move, or None if it is unknown. Call within a
+    transaction.
+    """
+    intent = state.intents.get(inode.ino)
+    if intent is not None and intent.generation:
+        if before is not None and before == intent.base:
+            state.intents.set_base(inode.ino, revision)
+            state.inodes.update(inode, revision=revision)
+    elif before == inode.revision != revision and inode.size == entry.size:
+        # A coworker may have saved a version since the request of `before`.
+        is_own = state.is_own(entry.modified_by)
+        if not inode.generation:
+            state.same_bytes(inode, revision, keep_reader=is_own)
+        state.inodes.update(inode, revision=revision)
+        if is_own:
+            same = (inode.ino, before, revision, inode.size, state.source(inode))
+            state.database.after_commit(lambda: state.cache.relabel(*same))
 
 
 def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:

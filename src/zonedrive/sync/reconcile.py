@@ -237,8 +237,11 @@ class Reconciler:
         state = self._state
         if request.is_move:
             entry = await self._entry(request)
+            before = await self._revision_before_move(inode, entry)
+            if before is not None and await self._entry(request) != entry:
+                raise Changed("the entry has changed on the service meanwhile")
             if pending.is_current:
-                remote_operations.record_location(state, request, entry)
+                remote_operations.record_location(state, request, entry, before)
             return True
         found = None if inode is None else await self._find(inode, request)
         other = None
@@ -384,12 +387,25 @@ class Reconciler:
         if the bytes cannot be read. Raises Changed, and temporary errors of the service; see
         `is_unreadable`.
         """
-        state, size = self._state, found.size
         if known is None or found.folder or not differ_in_precision(known, found.revision):
             return False
-        if not size or size > COMPARED or not state.cache.is_complete(inode.ino, known):
+        if not self._is_comparable(inode, known, found):
             return True
+        return await self._has_cached_bytes(intent, inode, known, found)
+
+    def _is_comparable(self, inode: Inode, known: Revision, found: Entry) -> bool:
+        """Return True if `found` is small, and the bytes of the revision `known` are cached."""
+        is_small = 0 < found.size <= COMPARED
+        return is_small and self._state.cache.is_complete(inode.ino, known)
+
+    async def _has_cached_bytes(
+        self, intent: Intent, inode: Inode, known: Revision, found: Entry
+    ) -> bool:
+        """Return True if `found` has the bytes of the cached revision `known`; see `is_known`."""
+        state, size = self._state, found.size
         with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
+            if not reader.complete:
+                return False  # the cached bytes have another size
             try:
                 cached = bytes(await reader.read(0, size))
                 return cached == await self._service.content(inode.zone, found.id, size)
@@ -397,6 +413,22 @@ class Reconciler:
                 if not await self.is_unreadable(intent, found, wrong):
                     raise
                 return False
+
+    async def _revision_before_move(
+        self, inode: Inode | None, found: Entry | None
+    ) -> Revision | None:
+        """Return the last known revision of a moved file if `found` still has its bytes, else None.
+
+        Some services count a move as a change. The bytes are compared, because somebody may have
+        saved a version since. Raises the errors of `is_known`.
+        """
+        intent = None if inode is None else self._state.intents.get(inode.ino)
+        if inode is None or intent is None or found is None or found.folder:
+            return None
+        known = intent.base if intent.generation else inode.revision
+        if known is None or known == found.revision or not self._is_comparable(inode, known, found):
+            return None
+        return known if await self._has_cached_bytes(intent, inode, known, found) else None
 
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.

@@ -395,6 +395,19 @@ class CacheIndex:
         self._put_back(used_ns)
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
+    def correct_last_uses(self) -> None:
+        """Move times of last use in the future to before the last minute; keep their order.
+
+        They were stored while the clock was wrong. Their rows would be evicted after all others.
+        """
+        now_ns, most = time.time_ns(), (1 << 63) - 1  # a damaged value sorts after all integers
+        self._write(
+            "UPDATE entries SET used_ns = ? + used_ns"
+            " - (SELECT max(used_ns) FROM entries WHERE used_ns <= ?)"
+            " WHERE used_ns BETWEEN ? AND ?",
+            (now_ns - 60 * 10**9, most, now_ns + 1, most),
+        )
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete the rows with these names, and all rows whose deletion has failed before."""
         # 0 for content in a file, because the caller deletes the file.

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
 # Seconds after which rows that could not be evicted are examined again, because entries may have
-# been moved out of a pinned folder.
+# been moved out of a pinned folder, or the clock may have been set back.
 EXAMINE_S = 60.0
 AT_ONCE = 8  # batches that `claim_at_once` examines
 _BATCH = 64  # rows that are evicted in one transaction
@@ -53,6 +53,7 @@ class Quota:
 
     def examine_again(self) -> None:
         """Make the next claim examine all rows, even those that could not be evicted before."""
+        self._index.correct_last_uses()
         self._index.passed, self._examined_s = FIRST, time.monotonic()
 
     @property

@@ -1,9 +1,11 @@
 """Small contents, many in one file: as private and as well protected as single files."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -484,6 +486,22 @@ def test_contents_that_can_be_evicted_now_are_found(
         assert cache.put(11, "r", small(11))
     assert cache.quota.claim_at_once(count * each) == (count * each, [])
     assert len(cache.inos()) == (10 if count == 2 else 9)
+
+
+def test_contents_from_a_time_with_a_wrong_clock_are_evicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not stay for years at the expense of what is used after the clock was corrected."""
+    cache = Cache(tmp_path, KEY, 10 * cost(4 * KIB + 28)).start()
+    with monkeypatch.context() as wrong:
+        ahead = itertools.count(time.time_ns() + 365 * 86_400 * 10**9)
+        wrong.setattr("time.time_ns", lambda: next(ahead))
+        for ino in range(1, 11):
+            assert cache.put(ino, "r", small(ino))
+    cache.quota._examined_s -= EXAMINE_S
+    for ino in range(11, 15):
+        assert cache.put(ino, "r", small(ino))
+    assert sorted(cache.inos()) == list(range(5, 15))
 
 
 async def test_the_room_that_is_told_is_granted(tmp_path: Path) -> None:

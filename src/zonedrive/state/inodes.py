@@ -468,6 +468,7 @@ class Inodes:
         inode = self._cache.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
             self._cache.drop(ino)
+            self._changes.pop(ino, None)
 
     # ---- internal ----
 

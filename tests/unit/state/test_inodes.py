@@ -147,6 +147,18 @@ def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Databa
     assert tree.find(file.ino) is None
 
 
+def test_a_released_folder_takes_no_memory(database: Database) -> None:
+    """A mount that is up for months sees millions of temporary folders."""
+    tree = Inodes.open(database, Clear())
+    with tree.transaction():
+        folder = tree.add(ROOT, "here", Kind.FOLDER)
+        tree.unlink(tree.add(folder.ino, "a", Kind.FILE))
+        tree.unlink(folder)
+    assert tree.changes(folder.ino) == 2
+    tree.release(folder.ino)
+    assert folder.ino not in tree._changes
+
+
 def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None:
     """A change must be inside a transaction, so that it can be rolled back."""
     tree = Inodes.open(database, Clear())

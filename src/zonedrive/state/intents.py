@@ -45,6 +45,7 @@ _USES = {
     "left_name": b"intent left name",
 }  # encrypted columns
 _BY = b"conflict by"
+STALE = 1000  # stale items that `DueQueue` may keep while nothing is sent, for example offline
 _OF_ENTRY = "(SELECT -number FROM moved_conflicts WHERE (zone, remote_id) = (?, ?))"
 
 
@@ -301,6 +302,10 @@ class DueQueue:
             self._due[ino] = intent.due_ns
             self._ripe.pop(ino, None)
             heapq.heappush(self._heap, (intent.due_ns, ino))
+            if len(self._heap) > 2 * len(self._due) + STALE:
+                left = self._due.items()
+                self._heap = [(due, each) for each, due in left if each not in self._ripe]
+                heapq.heapify(self._heap)
 
     def due_items(self, now_ns: int) -> Mapping[int, None]:
         """Return the inode numbers of the due content intents as keys, earliest due time first.

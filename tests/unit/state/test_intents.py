@@ -11,6 +11,7 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.intents import (
+    STALE,
     Conflict,
     Intent,
     IntentTable,
@@ -61,6 +62,20 @@ def test_a_second_edit_keeps_the_version_the_first_began_from(journal: IntentTab
     intent = journal.get(5)
     assert intent is not None
     assert (intent.generation, intent.base) == (2, R1)
+
+
+def test_files_saved_many_times_before_a_plan_take_little_memory(journal: IntentTable) -> None:
+    """Nothing is planned offline and in a pause; then each file is due at its last due time."""
+    with journal.transaction():
+        for number in range(1, 3 * STALE):
+            for ino in (5, 6, 7):
+                due = number * 10 + ino
+                journal.content(ino, number, 10, base=None, held=False, due_ns=due)
+            if number == STALE:
+                assert list(journal.agenda.due_items(due)) == [5, 6, 7]
+    assert len(journal.agenda._heap) < 2 * STALE
+    assert list(journal.agenda.due_items(due - 1)) == [5, 6]
+    assert journal.agenda.next_due() == due
 
 
 def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> None:

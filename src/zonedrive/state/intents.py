@@ -45,7 +45,7 @@ _USES = {
     "left_name": b"intent left name",
 }  # encrypted columns
 _BY = b"conflict by"
-STALE = 1000  # stale items that `DueQueue` may keep while nothing is sent, for example offline
+STALE = 1000  # items that `DueQueue` may keep needlessly while nothing is sent, such as offline
 _OF_ENTRY = "(SELECT -number FROM moved_conflicts WHERE (zone, remote_id) = (?, ?))"
 
 
@@ -291,6 +291,8 @@ class DueQueue:
         if named or ino in self.names:
             if (before and before.plan) != (intent and intent.plan):
                 self.changed.add(ino)
+                if len(self.changed) > STALE:
+                    self.changed = {0}  # not an inode, so that the set is not empty until cleared
             self.unindexed.add(ino)
             (self.names.add if named else self.names.discard)(ino)
             is_parked = intent is not None and intent.parked

@@ -78,6 +78,16 @@ def test_files_saved_many_times_before_a_plan_take_little_memory(journal: Intent
     assert journal.agenda.next_due() == due
 
 
+def test_names_changed_before_a_plan_take_little_memory(journal: IntentTable) -> None:
+    """A program may create and remove folders offline for weeks."""
+    with journal.transaction():
+        for ino in range(1, 3 * STALE):
+            journal.place(ino, 0)
+            journal.drop(ino)
+            assert journal.agenda.changed
+    assert len(journal.agenda.changed) <= STALE
+
+
 def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> None:
     """The end of an upload completes the sent bytes, not those written meanwhile."""
     write(journal, 1)

@@ -7,6 +7,7 @@ checked in a thread.
 import trio
 
 from zonedrive.state import repair
+from zonedrive.state.inode_table import batches
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import VIRTUAL
 
@@ -25,8 +26,10 @@ async def upkeep(state: LocalState) -> None:
 async def _drop_dangling(state: LocalState) -> None:
     # Virtual entries, such as former versions, have no inode in the tree.
     inos = [ino for ino in state.cache.inos() if ino < VIRTUAL]
-    known = state.inodes.rows.known(inos)
-    for ino in inos:
-        if ino not in known and ino not in state.opened:
-            state.cache.drop(ino)
-            await trio.sleep(PAUSE_S)
+    for batch in batches(inos):
+        known = state.inodes.rows.known(batch)
+        for ino in batch:
+            if ino not in known and ino not in state.opened:
+                state.cache.drop(ino)
+                await trio.sleep(PAUSE_S)
+        await trio.lowlevel.checkpoint()

@@ -1,10 +1,12 @@
 """Maintenance after the start: the cached content that it deletes."""
 
+import pytest
 import trio
 
 from tests.unit.state.disk import zone_of
 from zonedrive.model import Revision
 from zonedrive.state.inode import Kind
+from zonedrive.state.inode_table import BATCH
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import VIRTUAL
 from zonedrive.vfs.maintenance import upkeep
@@ -26,3 +28,29 @@ async def test_only_content_without_an_inode_is_deleted(
     await upkeep(state)
     kept = [state.cache.is_complete(ino, version) for ino in inos]
     assert kept == [True, False, True]
+
+
+async def test_programs_go_on_while_much_cached_content_is_examined(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache may have the content of a million small files."""
+    turns, examined = 0, list[int]()
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    def known(inos: list[int]) -> set[int]:
+        examined.append(turns)
+        return set(inos)
+
+    monkeypatch.setattr("zonedrive.vfs.maintenance.QUIET_S", 0)
+    monkeypatch.setattr(state.cache, "inos", lambda: list(range(1, 3 * BATCH + 1)))
+    monkeypatch.setattr(state.inodes.rows, "known", known)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        await upkeep(state)
+        nursery.cancel_scope.cancel()
+    assert len(examined) == len(set(examined)) == 3

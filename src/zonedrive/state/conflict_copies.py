@@ -54,7 +54,9 @@ def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str
 
 def is_copy_name(name: str, original: str) -> bool:
     """Return True if `name` is the conflict-copy name of a file with the name `original`."""
-    return any(with_mark(original, mark[0]) == name for mark in CONFLICT_MARK.finditer(name))
+    return fits(name) and any(
+        with_mark(original, mark[0]) == name for mark in CONFLICT_MARK.finditer(name)
+    )
 
 
 def rename_to_copy(state: LocalState, inode: Inode, parent: int) -> None:

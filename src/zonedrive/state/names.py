@@ -228,8 +228,11 @@ def composed(name: str) -> str:
 def folded(name: str) -> str:
     """Return a form that names have in common if they differ only in case or Unicode normalization.
 
-    Some services take such names for one name.
+    Some services take such names for one name. A name that is too long to differ from one that fits
+    only in this way is returned unchanged: normalization could take minutes.
     """
+    if len(name) > 4 * MAX_BYTES:
+        return name
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

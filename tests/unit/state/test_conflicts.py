@@ -113,9 +113,10 @@ def test_a_long_name_of_the_service_is_examined_at_once(state: LocalState) -> No
     """A hostile name does not block the loop; it ends the conflict, as no copy has it."""
     copy = saved(state, "copy", b"")
     conflict_copies.record_conflict(state, copy.ino, copy.ino, "bob")
-    before = time.process_time()
+    before, hostile = time.process_time(), " " * 256 + " (conflict, " * 50_000
+    assert not conflict_copies.is_copy_name(hostile, "copy")
     with state.transaction():
-        conflict_copies.end_conflict_if_renamed(state, copy, " " * 256 + " (conflict, " * 50_000)
+        conflict_copies.end_conflict_if_renamed(state, copy, hostile)
     assert time.process_time() < before + 10
     assert state.intents.conflicts.all() == []
 

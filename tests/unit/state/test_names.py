@@ -1,11 +1,14 @@
 """Local names: a folder can show any name of the service."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.state.names import (
     MAX_BYTES,
+    folded,
     is_respelled,
     local_name,
     may_show,
@@ -92,6 +95,14 @@ def test_an_entry_with_a_long_name_is_found_by_the_beginning_of_its_name() -> No
         shown = local_name(name, "1", ())
         assert not shown.startswith(name.partition(".")[0])
         assert may_show(name)(shown)
+
+
+def test_a_long_name_of_the_service_is_compared_at_once() -> None:
+    """A hostile name, whose accents take minutes to sort, does not block the loop."""
+    before, hostile = time.process_time(), "a" + "\u0315" * 500_000 + "\u0300" * 500_000
+    assert folded(hostile) == folded(hostile)
+    assert folded(hostile) != folded("a")
+    assert time.process_time() < before + 10
 
 
 def test_a_name_with_a_similar_beginning_needs_no_comparison() -> None:

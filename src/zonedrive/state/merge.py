@@ -393,6 +393,8 @@ class Merge:
                 if inode is None:
                     self._hide(entry)
                 continue
+            if inode is not None and inode.is_folder and inodes.is_below(folder, inode):
+                continue  # the listing further up has not been read yet
             if inode is not None and inode.is_folder != entry.folder:
                 if self._busy(inode):
                     continue  # kept until its local changes are sent or dropped
@@ -404,8 +406,6 @@ class Merge:
                 inode = kept.pop(local_name(entry.name, entry.id, ()), None)
             if inode is not None and inode.is_new:
                 self._bind(inode, entry)
-            if inode is not None and inode.is_folder and inodes.is_below(folder, inode):
-                continue  # the listing further up has not been read yet
             if inode is not None:
                 met.append((number, inode, entry))
             elif entry.name in ours or entry.name in pending_names:

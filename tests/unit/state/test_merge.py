@@ -724,6 +724,18 @@ def test_an_id_of_another_kind_is_another_entry(
         assert former.parent == NOWHERE
 
 
+@pytest.mark.parametrize("entry_id", ["root", "3", "4"])
+def test_a_folder_above_a_listing_is_no_file_in_it(folder: Folder, entry_id: str) -> None:
+    """A hostile listing removes neither its own folder nor one above it."""
+    folder.list(entry("3", "outer", folder=True))
+    outer = folder.inode("outer")
+    folder.list(entry("4", "inner", folder=True), into=outer)
+    (inner,) = folder.tree.inodes_in(outer.ino)
+    folder.list(entry(entry_id, "new"), entry("5", "x"), into=inner)
+    assert folder.tree.path(inner.ino) == "Zone/outer/inner"
+    assert set(folder.tree.children(inner.ino)) == {"x"}
+
+
 @pytest.mark.parametrize("more", [0, SORTED])
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "renamed"])
 def test_a_kept_folder_gives_its_name_up(folder: Folder, more: int, is_known: bool) -> None:

@@ -235,8 +235,9 @@ class Connectivity:
     def _become(self, state: State) -> None:
         if state == self._state:
             return
-        wrong = self.last_error
-        reason = wrong.line() if state != "online" and wrong is not None else "it answers"
+        wrong, reason = self.last_error, "it answers"
+        if state != "online" and wrong is not None:
+            reason = "; ".join(filter(None, (wrong.logged, wrong.remedy)))
         logger.info("the service is %s, was %s: %s", state, self._state, reason)
         self._state = state
         if state == "online":

@@ -1,5 +1,6 @@
 """State of the connection to the service."""
 
+import logging
 import threading
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,6 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from zonedrive import errors
 from zonedrive.remote.connectivity import SPACING, Connectivity, State
+from zonedrive.remote.wire import error_mapping
 
 REFUSED = errors.Unreachable("refused")
 SLOW = errors.TimedOut("slow")
@@ -66,6 +68,18 @@ def test_of_a_burst_of_gateway_failures_one_counts(error: errors.RemoteError) ->
         assert link.state == "online", burst
     link.note_failure(error, now + SPACING)
     assert link.state == "offline"
+
+
+def test_no_text_of_the_service_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The text may contain names of files, which are nowhere else on the disk in clear."""
+    body = b'{"error": "NOT_AVAILABLE", "message": "merger plan.txt is locked"}'
+    link = Connectivity()
+    with caplog.at_level(logging.INFO):
+        link.note_failure(error_mapping.refusal(401, body, "reading a file"))
+    assert "merger plan" in link.reason
+    (record,) = caplog.records
+    assert "merger plan" not in record.getMessage()
+    assert "run zonedrive logon" in record.getMessage()
 
 
 def test_an_answer_ends_everything() -> None:

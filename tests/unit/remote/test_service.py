@@ -221,8 +221,9 @@ async def test_a_redirect_is_not_followed(stage: Stage, status: int) -> None:
     """The token is sent neither over plain HTTP nor to another host."""
     service = stage.service(lambda request: said(status, Location="http://evil.example/"))
     for verb in VERBS.values():
-        with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
+        with pytest.raises(errors.BadAnswer) as refused:
             await verb(service)
+        assert "evil.example" in refused.value.line()
     assert {request.url.host for request in stage.requests} == {"zones.example"}
     assert len(stage.requests) == len(VERBS)
 

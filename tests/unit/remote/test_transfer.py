@@ -244,8 +244,9 @@ def test_a_download_comes_up_after_a_moment_of_trouble(stage: Stage) -> None:
 def test_a_redirected_download_is_refused(stage: Stage) -> None:
     """Content from another host is not accepted."""
     transfer = stage.transfer(lambda request: content(status=302, Location="https://evil.example"))
-    with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
+    with pytest.raises(errors.BadAnswer) as refused:
         transfer.download("z", "f")
+    assert "evil.example" in refused.value.line()
     assert len(stage.requests) == 1
 
 

@@ -181,11 +181,14 @@ def failed(
     `published`, see `refusal`.
     """
     if status < 400:
-        target = plain_text(headers.get("Location", ""), 120) or "nowhere"
+        # The rest of the URL may be a secret, for example a signature that gives access to a file.
+        target = re.split("[?#]", plain_text(headers.get("Location", ""), 120))[0] or "nowhere"
+        logged = f"{doing}: {base} redirects, which is not followed (HTTP {status})"
         return BadAnswer(
             during(doing, f"{base} redirects to {target}, which is not followed (HTTP {status})"),
             remedy="check the base URL",
             status=status,
+            logged=logged.removeprefix(": "),
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)

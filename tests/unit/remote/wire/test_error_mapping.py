@@ -157,6 +157,16 @@ def test_a_redirect_is_never_followed_but_named() -> None:
     error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
     assert type(error) is errors.BadAnswer
     assert "http://evil.example/ x" in error.line()
+    assert "evil" not in str(error)
+
+
+@pytest.mark.parametrize("mark", "?#")
+def test_a_redirect_is_named_without_its_secrets(mark: str) -> None:
+    """A query may be a signature that gives access to a file."""
+    headers = {"Location": f"https://store.example/f{mark}signature=s3cret"}
+    error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
+    assert "https://store.example/f, which is not followed" in error.line()
+    assert "s3cret" not in error.line()
 
 
 def chained(outer: Exception, inner: BaseException) -> Exception:

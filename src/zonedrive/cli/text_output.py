@@ -288,8 +288,9 @@ def _console() -> "Console":
 def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield an open file that replaces the file `name` atomically at the end of the `with` block.
 
-    The new file gets `mode`, or the mode of the old file. On failure, the old file is unchanged. A
-    device or pipe is written directly. Raises ZonedriveError if the file cannot be written.
+    The new file gets `mode`, or the mode of the old file, or else 0600. On failure, the old file is
+    unchanged. A device or pipe is written directly. Raises ZonedriveError if the file cannot be
+    written.
     """
     target = Path(name).resolve()
     # In a mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.
@@ -300,7 +301,8 @@ def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
                 yield file
             return
         try:
-            with new.open("xb") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
                 if mode is None and target.exists():
                     mode = target.stat().st_mode & 0o777
                 if mode is not None:

@@ -68,6 +68,28 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> No
     assert shown.startswith("  as ")
 
 
+@pytest.mark.parametrize("before", [None, 0o600, 0o644])
+def test_a_written_file_is_private_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None
+) -> None:
+    """A version is as private as in the mount, unless the file had another mode."""
+    target, modes = tmp_path / "out", list[int]()
+    change = Path.chmod
+
+    def chmod(path: Path, mode: int) -> None:
+        modes.append(path.stat().st_mode & 0o777)
+        change(path, mode)
+
+    if before is not None:
+        target.touch()
+        target.chmod(before)
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with text_output.replaced(str(target)) as file:
+        file.write(b"x")
+    assert set(modes) <= {0o600}
+    assert target.stat().st_mode & 0o777 == (before or 0o600)
+
+
 def test_a_name_cannot_fill_the_terminal() -> None:
     """A long name is shortened."""
     assert text_output.word("alice@acme.example") == "alice@acme.example"

@@ -551,11 +551,15 @@ def _copy_folders() -> Iterator[Path]:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Delete the temporary copies that killed processes have left in the folder `place`."""
+    """Delete the temporary copies that this user's killed processes left in the folder `place`.
+
+    Other users may also write in the folder, and could keep this process busy forever.
+    """
     for each in place.glob(f"{_COPY}*"):
         process = each.name.removeprefix(_COPY).partition("-")[0]
-        if not Path("/proc", process).exists():
-            shutil.rmtree(each, ignore_errors=True)
+        with suppress(OSError):
+            if each.lstat().st_uid == os.geteuid() and not Path("/proc", process).exists():
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def sibling(path: Path, suffix: str) -> Path:

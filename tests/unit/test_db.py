@@ -176,6 +176,16 @@ def test_copies_that_a_killed_reader_left_are_deleted(
     assert list(place.iterdir()) == [used]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_copies_of_other_users_stay(tmp_path: Path) -> None:
+    """Another user may put folders there without end, which would be deleted without end."""
+    theirs = tmp_path / "zonedrive-state-999999999-x"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    db._remove_leftovers(tmp_path)
+    assert theirs.exists()
+
+
 def test_a_copy_needs_no_temporary_folder(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -874,12 +874,15 @@ def _stamp(*paths: Path) -> str:
 def _replace(source: Path, target: Path, stamp: str) -> bool:
     """Replace the content of `target` with a copy of `source`, by renaming a temporary file.
 
-    Return False, and replace nothing, if the files do not have the stamp `stamp` after the copying,
-    which may take long. Raises the errors of `require_replaceable`.
+    The mode of `target` does not change. Return False, and replace nothing, if the files do not
+    have the stamp `stamp` after the copying, which may take long. Raises the errors of
+    `require_replaceable`.
     """
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
+        temporary.touch(0o600, exist_ok=False)
         shutil.copyfile(source, temporary)
+        shutil.copymode(target, temporary)
         require_replaceable(os.fspath(source), is_copied=True)
         require_replaceable(os.fspath(target))
         if stamp != _stamp(source, target):

@@ -309,6 +309,17 @@ def conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
     return decide
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o700])
+async def test_a_decided_conflict_keeps_the_mode_of_the_file(
+    tmp_path: Path, conflict: Callable[..., Any], mode: int
+) -> None:
+    """With the option allow_other, a file of another mode could be read by other users."""
+    (tmp_path / "a.txt").touch(mode)
+    await conflict("mine", "a (conflict).txt", "a.txt")
+    assert (tmp_path / "a.txt").read_text() == "mine"
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == mode
+
+
 @pytest.mark.parametrize("saved", ["a (conflict).txt", "a.txt"])
 async def test_a_file_that_changes_during_the_copying_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conflict: Callable[..., Any], saved: str

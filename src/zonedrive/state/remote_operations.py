@@ -426,12 +426,12 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
     """Add a chain of nested remote folders to the tree; return the innermost one.
 
     The first of `entries` is in `top`, and each other entry is in the entry before it. If one of
-    the folders was removed locally, return that folder.
+    the folders was removed locally, or is a file, return that inode.
     """
     folder = top
     with state.transaction():
         for entry in entries:
-            if folder.parent == NOWHERE:
+            if folder.parent == NOWHERE or not folder.is_folder:
                 break
             present = state.inodes.by_remote(top.zone, entry.id)
             if present is None:

@@ -104,8 +104,8 @@ class MovedFiles:
     async def folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.
 
-        Return None if the folder or a folder above is deleted, removed locally, or nested too
-        deeply.
+        Return None if the folder or a folder above is deleted, removed locally, nested too deeply,
+        or no folder.
         """
         state, above = self._state, remote_id
         unknown: list[Entry] = []
@@ -117,7 +117,5 @@ class MovedFiles:
                 return None
             unknown.append(found)
             above = found.parent_id
-        if known.parent == NOWHERE:
-            return None
         known = remote_operations.add_folders(state, known, unknown[::-1])
-        return known if known.parent != NOWHERE else None
+        return known if known.is_folder and known.parent != NOWHERE else None

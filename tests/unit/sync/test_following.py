@@ -148,3 +148,22 @@ async def test_a_chain_of_folders_has_an_end(tmp_path: Path) -> None:
         await account.list()
         assert inode.name == "a"
         assert len(account.world.requests) < 70
+
+
+@pytest.mark.parametrize("path", ["a", "b", "f/c"])
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_no_file_follows_into_a_file(tmp_path: Path, path: str, is_known: bool) -> None:
+    """An edited file stays in a folder, where programs find it, whatever the service answers."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    for name in ("a", "b", "f/c"):
+        account.bob.write(name, b"old")
+    async with account.running():
+        await account.list("f" if is_known else "")
+        inode = account.at("a")
+        account.save("a", b"edited")
+        moved, target = account.bob.node("a"), account.bob.node(path)
+        assert moved is not None and target is not None
+        moved.parent_id = target.id
+        await account.list()
+        assert account.state.path(inode.ino) == "Zone/a"

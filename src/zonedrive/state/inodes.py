@@ -312,7 +312,7 @@ class Inodes:
         """Create an inode under a free name, write its row and return the inode.
 
         `fields` gives values for other fields of the inode. Raises FileNotFoundError if the parent
-        folder is unlinked.
+        folder is unlinked or a file.
         """
         inode = self._new(parent, name, kind, fields)
         if parent != NOWHERE:
@@ -394,7 +394,7 @@ class Inodes:
     def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
         """Move an inode to a free name in a folder, and set the other fields in `changes`.
 
-        Raises FileNotFoundError if the folder is unlinked.
+        Raises FileNotFoundError if the folder is unlinked or a file.
         """
         self._drop_link(inode)
         self.moves += inode.is_folder and inode.parent != parent
@@ -548,8 +548,9 @@ class Inodes:
 
     def _link(self, inode: Inode) -> None:
         parent = inode.parent
-        if self.get(parent).parent == NOWHERE:
-            raise FileNotFoundError(f"inode {parent} has no name any more")
+        folder = self.get(parent)
+        if folder.parent == NOWHERE or not folder.is_folder:
+            raise FileNotFoundError(f"inode {parent} is not a folder, or has no name any more")
         if self.has_name(parent, inode.name):
             raise AssertionError(f"a second {inode.name!r} in one folder")
         self._changed(parent)

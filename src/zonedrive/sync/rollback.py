@@ -152,7 +152,7 @@ class Rollback:
             name = safe(each.remote_name or "")
             if is_aside(each.remote_name):
                 folder, name = inodes.find(inode.parent), inode.name
-            if folder is None or not name or not fits(name):
+            if folder is None or not folder.is_folder or not name or not fits(name):
                 return None
             way[each.ino] = each, folder, name
             other = inodes.child(folder.ino, name)

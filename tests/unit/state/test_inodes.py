@@ -71,6 +71,18 @@ def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener)
     assert tree.path(file.ino) == "Zone/a.txt"
 
 
+def test_a_file_contains_nothing(database: Database) -> None:
+    """A hostile answer may name a file as a folder."""
+    tree = Inodes.open(database, Clear())
+    zone, file = planted(tree)
+    with pytest.raises(FileNotFoundError), tree.transaction():
+        tree.add(file.ino, "b.txt", Kind.FILE)
+    with pytest.raises(FileNotFoundError), tree.transaction():
+        tree.move(file, file.ino, "b.txt")
+    assert tree.children(zone.ino) == {"a.txt": file.ino}
+    assert tree.path(file.ino) == "Zone/a.txt"
+
+
 def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
     """The number of a deleted file is not used again, even after a restart."""
     tree = Inodes.open(database, Clear())

@@ -408,6 +408,23 @@ async def test_a_refused_move_is_taken_back(tmp_path: Path, situation: str) -> N
         assert len(refusals(account)) == (situation in ("plain", "other place"))
 
 
+async def test_a_refused_move_is_not_taken_back_into_a_file(tmp_path: Path) -> None:
+    """The entry stays in a folder, although a hostile service names a file as its folder."""
+    account = Account(tmp_path)
+    for name in ("a", "file"):
+        account.bob.write(name, b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        deny(account, "PUT")
+        moved, target = account.bob.node("a"), account.bob.node("file")
+        assert moved is not None and target is not None
+        moved.parent_id = target.id
+        with pytest.raises(ZonedriveError):
+            await move(account, inode)
+        assert account.state.path(inode.ino) == "Zone/b"
+
+
 @pytest.mark.parametrize("listing", [True, False])
 async def test_a_refused_move_out_of_a_removed_folder(tmp_path: Path, listing: bool) -> None:
     """The folder is shown again with the file, if the service tells what is in it."""

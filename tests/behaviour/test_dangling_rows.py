@@ -131,7 +131,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
     secrets = FileStore(mounted.machine.state / "secrets.json")
     cached = CacheIndex(index, data_box(secrets, True)[1] if encrypted else None, lambda: None)
     cached.open()
-    row = cached.all_rows()[0]
+    row = next(cached.all_rows())
     row.ino, row.name = GONE, f"{GONE}-0123456789ab"
     assert cached.put(row)
     row.ino, row.name = GONE + 1, name_in_index(GONE + 1)

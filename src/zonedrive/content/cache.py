@@ -600,30 +600,34 @@ class Cache:
             self._index.clear()
         if not self._index.is_open:
             return
+        epoch = self._index.epoch
+        files, kept, gone, idle = self._files(), set[str](), list[str](), 0
         active = {entry.path.name for entry in self.quota.entries}
         newer = {entry.ino for entry in self.quota.entries}.union(self._small.inos())
         given, self._given = self._given, range(0)
-        rows = self._index.all_rows()
-        kept = [
-            row for row in rows if row.name in active or not (row.ino in newer or row.ino in given)
-        ]
-        there = self._sweep(active | self._adding | {row.name for row in kept})
-        kept = [row for row in kept if row.in_index or row.name in there]
-        names = {row.name for row in kept}
-        self._index.delete(row.name for row in rows if row.name not in names)
-        kept = [row for row in kept if row.name not in active]
-        if not clean:
-            for row in kept:
-                self._measure(row)
-        self.quota.idle = sum(row.taken for row in kept)
+        for row in self._index.all_rows():
+            if row.name in active:
+                continue
+            is_new = row.ino in newer or row.ino in given
+            if is_new or not (row.in_index or files is None or row.name in files):
+                gone.append(row.name)
+                continue
+            if not row.in_index:
+                kept.add(row.name)
+                if not clean:
+                    self._measure(row)
+            idle += row.taken
+        if self._index.epoch != epoch:
+            return  # damaged: another call has checked the new index
+        self._sweep((files or set()) - kept)
+        self._index.delete(gone)
+        self.quota.idle = idle
         # The next start checks these facts.
         for name, value in (("identity", identity), ("boot", boot), ("clean", "0")):
             self._index.set_fact(name, value)
 
     def _measure(self, row: Row) -> None:
         """Correct a row's disk usage after a crash, because the row's file may have grown."""
-        if row.in_index:
-            return
         try:
             taken = (self._directory / row.name).stat().st_blocks * 512
         except OSError:
@@ -632,25 +636,28 @@ class Cache:
             row.taken = taken
             self._index.put(row)
 
-    def _sweep(self, known: set[str]) -> set[str]:
-        """Remove cache files with names not in `known`; return the names of all files found.
-
-        Return `known` if the folder cannot be read.
-        """
+    def _files(self) -> set[str] | None:
+        """Return the names of all files in the cache folder, or None if it cannot be read."""
         try:
-            names = {path.name for path in self._directory.iterdir()}
+            return {path.name for path in self._directory.iterdir()}
         except OSError:
-            return known
-        unknown = [name for name in names - known if _NAME.fullmatch(name)]
-        remove(self._directory / name for name in unknown)
-        return names
+            return None
+
+    def _sweep(self, names: set[str]) -> None:
+        """Remove those cache files among `names` that are not in use, and will not have a row."""
+        names -= self._adding.union(entry.path.name for entry in self.quota.entries)
+        remove(self._directory / name for name in names if _NAME.fullmatch(name))
 
     def _rows_lost(self) -> None:
         """Remove files whose index rows were lost, and restore the disk usage."""
-        rows = self._index.all_rows()
+        epoch, files, idle = self._index.epoch, self._files() or set(), 0
         active = {entry.path.name for entry in self.quota.entries}
-        self.quota.idle = sum(row.taken for row in rows if row.name not in active)
-        self._sweep(active | self._adding | {row.name for row in rows})
+        for row in self._index.all_rows():
+            files.discard(row.name)
+            idle += 0 if row.name in active else row.taken
+        if self._index.epoch == epoch:  # else checked by another call
+            self.quota.idle = idle
+            self._sweep(files)
 
 
 def _row(entry: CacheEntry) -> Row:

@@ -20,7 +20,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hmac import compare_digest
 from pathlib import Path
 
@@ -122,6 +122,7 @@ _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was wr
 HASH_BYTES = 16
 RESERVE = 0.05  # fraction of the disk that stays free
 AGAIN_S = 5.0  # seconds between two attempts to create an index on a failing disk
+PAGE = 10_000  # rows that are read together; SQLite allows 32,766 parameters
 FIRST = (-1, "")  # before the (used_ns, name) of all rows
 
 
@@ -318,9 +319,12 @@ class CacheIndex:
         )
         return [int(str(ino)) for (ino,) in found]
 
-    def all_rows(self) -> list[Row]:
-        """Return all rows."""
-        return self._rows("")
+    def all_rows(self) -> Iterator[Row]:
+        """Yield all rows; only some of them are in memory at a time."""
+        inos = self.inos()
+        for start in range(0, len(inos), PAGE):
+            page = inos[start : start + PAGE]
+            yield from self._rows(f"WHERE ino IN ({', '.join('?' * len(page))})", page)
 
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
         """Return the rows that follow `after`, least recently used first.

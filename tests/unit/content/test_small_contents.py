@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from tests.unit.content.mounts import small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from tests.unit.content.test_cache import Offline, fetched, fill, running
 from zonedrive.content.cache import Cache
-from zonedrive.content.cache_index import cache_usage
+from zonedrive.content.cache_index import CacheIndex, Row, cache_usage
 from zonedrive.content.quota import AT_ONCE, EXAMINE_S
 from zonedrive.content.small_contents import LARGEST, cost
 from zonedrive.supervisor import Task
@@ -486,6 +487,25 @@ def test_contents_that_can_be_evicted_now_are_found(
         assert cache.put(11, "r", small(11))
     assert cache.quota.claim_at_once(count * each) == (count * each, [])
     assert len(cache.inos()) == (10 if count == 2 else 9)
+
+
+def test_few_rows_are_in_memory_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache may have a million small files; their usage is counted nevertheless."""
+    cache, sizes, read = full_of_pins(tmp_path, 25), list[int](), CacheIndex._rows
+    cache._index.close()
+
+    def rows_read(index: CacheIndex, *query: Any) -> list[Row]:
+        sizes.append(len(found := read(index, *query)))
+        return found
+
+    monkeypatch.setattr(CacheIndex, "_rows", rows_read)
+    monkeypatch.setattr("zonedrive.content.cache_index.PAGE", 10, raising=False)
+    again = Cache(tmp_path, KEY, 1 << 30).start()
+    assert max(sizes) == 10
+    assert again.quota.usage() == cache.quota.usage()
+    assert again.inos() == list(range(1, 26))
 
 
 def test_contents_from_a_time_with_a_wrong_clock_are_evicted(

@@ -278,22 +278,26 @@ class Dispatcher:
 
     def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
         """Return the errors of `blocking_failure` for many inodes, by the blocked inode."""
-        if not self._failures:
+        now = time.time_ns()
+        rejected = {
+            ino: error
+            for ino, error in self._failures.items()
+            if (intent := self._intents.get(ino)) is not None and intent.failed
+            if intent.due_ns > now and ino not in self._running
+        }
+        if not rejected:
             return {}
-        steps, now = self._planner.steps_of(inos), time.time_ns()
+        steps = self._planner.steps_of(inos)
         waiting: dict[int, list[int]] = {}
         for step in steps:
             for other in step.after:
                 waiting.setdefault(other, []).append(step.ino)
         found: dict[int, Exception] = {}
         for step in steps:
-            error = self._failures.get(step.ino) if step.intent.failed else None
-            if error is None or step.intent.due_ns <= now or step.ino in self._running:
-                continue
-            todo = list(waiting.get(step.ino, ()))
+            todo = list(waiting.get(step.ino, ())) if step.ino in rejected else []
             while todo:
                 if (ino := todo.pop()) not in found and ino != step.ino:
-                    found[ino] = error
+                    found[ino] = rejected[step.ino]
                     todo += waiting.get(ino, ())
         return found
 

@@ -26,7 +26,7 @@ from zonedrive.supervisor import Supervisor
 from zonedrive.sync import dispatcher
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
-from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Step
+from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Planner, Step
 from zonedrive.sync.upload import TINY
 
 PATIENCE = 60
@@ -297,6 +297,19 @@ async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) 
     async with running(carrier) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.carried == [2]
+
+
+async def test_a_short_outage_needs_no_plan_of_all_changes(
+    journal: IntentTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open window asks every second for the status of what may be thousands of changes."""
+    carrier = OnlyOneAttempt(journal)
+    carrier.errors[2] = [Unavailable("busy")]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: dispatcher.failure(2) is not None)
+        monkeypatch.setattr(Planner, "steps_of", lambda *_: pytest.fail("planned"))
+        assert dispatcher.blocking_failures({2}) == {}
 
 
 async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable) -> None:

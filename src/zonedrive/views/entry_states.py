@@ -121,12 +121,13 @@ class EntryStates:
                 own[state].append(inode)
         states: dict[int, str] = {}
         for state, inodes in own.items():
-            for inode in inodes:
+            for number, inode in enumerate(inodes):
+                if not number % STEP:
+                    await trio.lowlevel.checkpoint()
                 for each in self._state.inodes.and_above(inode):
                     if each.ino in states:
                         break  # the folders above are at least as urgent
                     states[each.ino] = state
-            await trio.lowlevel.checkpoint()
         found = Unsynced(states, {state: len(inodes) for state, inodes in own.items()})
         if self._version == version:
             self._unsynced = found

@@ -286,6 +286,8 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
         _place(state, inode, *there, local=is_local[inode.ino])
         for ino, place in left.items():
             state.intents.set_left(ino, place)
+        for folder in {old_folder, new_folder}:
+            _touch(state, folder)
     reached(Place.EXCHANGED)
 
 

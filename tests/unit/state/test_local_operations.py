@@ -404,6 +404,18 @@ def test_an_exchange_of_a_new_file_sends_it_under_its_name(machine: Machine) -> 
     assert machine.state.inodes.path(ROOT) == ""
 
 
+def test_an_exchange_changes_the_times_of_both_folders(machine: Machine) -> None:
+    state, zone, other = machine.state, machine.zone, folder(machine, "other")
+    file, moved = closed(machine), closed(machine)
+    local_operations.rename(state, moved, other, "moved", None)
+    with state.transaction():
+        for each in (zone, other):
+            state.inodes.update(each, mtime_ns=1, ctime_ns=1)
+    local_operations.exchange(state, file, moved)
+    assert zone.mtime_ns == zone.ctime_ns > 1
+    assert other.mtime_ns == other.ctime_ns > 1
+
+
 def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> None:
     """A rename to a local-only name does not end the conflict; the user is notified of it once."""
     state, one, other = machine.state, machine.file(), machine.file()

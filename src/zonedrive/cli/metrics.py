@@ -59,7 +59,8 @@ class Metrics:
         try:
             found = control_client.ask(paths, {"command": "metrics"}, timeout=ASK_SECONDS)
         except ZonedriveError:
-            if control_client.running(paths):
+            # Without access to its folder, a daemon of the account cannot be found.
+            if control_client.running(paths) or not os.access(paths.state, os.R_OK | os.X_OK):
                 return {}, "unknown"
             from zonedrive.daemon import last_run
 

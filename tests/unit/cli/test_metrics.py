@@ -123,6 +123,15 @@ def test_a_damaged_database_is_a_value() -> None:
     assert "zonedrive_pending_changes default" not in found
 
 
+def test_an_account_that_cannot_be_read_has_an_unknown_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its daemon may be running, but cannot be found."""
+    state = log_on().state
+    monkeypatch.setattr(os, "access", lambda path, mode: path != state)
+    assert samples(metrics.of_accounts(None))["zonedrive_state default unknown"] == 1
+
+
 def test_a_daemon_with_an_error_counts_as_unknown(stand_in: StandIn) -> None:
     """A daemon of an earlier version, for example, does not know the command."""
     stand_in.answers["metrics"] = ZonedriveError("unknown command")

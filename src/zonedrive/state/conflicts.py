@@ -25,7 +25,7 @@ from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
-from zonedrive.state.names import local_name, safe
+from zonedrive.state.names import local_name
 from zonedrive.state.pending_requests import PendingRequest
 
 log = logging.getLogger(__name__)
@@ -167,14 +167,13 @@ def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> N
 
     Show the entry under this name and record the conflict with the entry that has the former name.
     """
-    name, original = safe(found.name), inode.name
+    original = inode.name
     with state.transaction():
         local_operations.forget(state, inode)
         copy = _show(state, found, folder.ino)
         other = state.inodes.child(folder.ino, original) or copy
         record_conflict(state, copy.ino, other.ino, found.modified_by)
     state.listing_outdated.notify(folder.ino)
-    state.invalidations.put(EntryChanged(folder.ino, name.encode()))
 
 
 def _show(state: LocalState, found: Entry, parent: int) -> Inode:

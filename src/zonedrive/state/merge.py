@@ -94,6 +94,7 @@ class LocalChanges:
         self._can_make_folders = can_make_folders
         self.local = state.local
         self.is_kept = state.is_kept
+        self.may_be_in = state.holds_local_changes  # faster than `Merge._busy`, but less precise
 
     def is_unsaved(self, inode: Inode) -> bool:
         """Return True for a new file without bytes that is not local-only, and that no program has
@@ -588,7 +589,7 @@ class Merge:
             while len(first) == STEP and self._is_left(folder):
                 with self._inodes.transaction():
                     self._above_ours = None
-                    if self._busy(folder):
+                    if self._ours.may_be_in(folder) and self._busy(folder):
                         break
                     for child in first:
                         if self._inodes.is_below(child, folder):  # a program may have moved it out
@@ -669,10 +670,11 @@ class Merge:
         if self._above_ours is None:
             inodes = self._inodes
             self._above_ours = set()
-            for ino in {*inodes.rows.with_bytes(), *self._ours.with_local_changes()}:
-                each = inodes.find(ino)
+            inos = {*inodes.rows.with_bytes(), *self._ours.with_local_changes()}
+            for changed in inodes.get_all(inos):
+                each: Inode | None = changed
                 while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
-                    if each.ino == ino and not self._has_changes(each):
+                    if each is changed and not self._has_changes(each):
                         break
                     self._above_ours.add(each.ino)
                     each = inodes.find(each.parent)

@@ -42,6 +42,7 @@ class LocalView(LocalChanges):
         self.doubtful: set[str] = set()
         self.way: list[tuple[int, bool]] = []
         self.local = lambda ino: self.locals.get(ino, Local.NOTHING)
+        self.may_be_in = lambda _folder: bool(self.locals)
         self.is_kept = lambda inode: (
             inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
         )
@@ -459,6 +460,20 @@ def test_a_large_zone_is_removed_in_steps(folder: Folder) -> None:
     assert left[-1] == 1  # the root
     assert max(before - after for before, after in pairwise(left)) <= STEP + 2
     assert len(merge.result.gone) == len(many) + 2
+
+
+def test_a_large_zone_is_removed_quickly_despite_many_local_changes(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local changes, which are all elsewhere, are not examined again in each step."""
+    tree, examined, changes = folder.tree, list[int](), folder.ours.with_local_changes
+    folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
+    folder.local[99_999] = Local.CONTENT
+    monkeypatch.setattr(folder.ours, "with_local_changes", lambda: examined.append(1) or changes())
+    monkeypatch.setattr(folder.ours, "may_be_in", lambda _: False, raising=False)
+    list(Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones([]))
+    assert tree.rows.counts()[0] == 1
+    assert len(examined) == 1
 
 
 def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:

@@ -248,7 +248,7 @@ class Machine(Client):
                 self.disk.cut_power(self._kept)
             self.power_cuts += 1
             self.lost_power()
-        self.line.is_dead = True
+        self.line.die()
         self._token.run_sync_soon(self._scope.cancel)
 
     def die_now(self) -> None:

@@ -21,6 +21,7 @@ from zonedrive.sandbox.errors import ApiError
 
 ResultT = TypeVar("ResultT")
 LATE_S = 0.5  # in which the service does the work of a request after its connection broke
+RECORDING_S = 0.1  # in which a client records an answer
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,13 @@ class Line:
         self._times: Counter[str] = Counter()  # by request
         self._beyond = nursery  # of requests that outlive their client
         self.is_dead = False
+        self._made, self._answered_s = "", 0.0  # token of the version answered last, and when
+
+    def die(self) -> None:
+        """End with the machine, which may not have recorded the last answer yet."""
+        self.is_dead = True
+        if self._made and trio.current_time() < self._answered_s + RECORDING_S:
+            self.world.unanswered.add(self._made)
 
     async def sent(self, request: Sending, *, is_ending: bool = False) -> Passage:
         """Carry a request to the service. Raises the errors of the request."""
@@ -169,6 +177,8 @@ class Line:
             self.world.unanswered |= {made} - {""}
             raise
         self.world.note_answer(request.what)
+        if made:
+            self._made, self._answered_s = made, trio.current_time()
 
     async def _answer(self, passage: Passage, request: Sending) -> None:
         weather, numbers = passage.weather, passage.numbers

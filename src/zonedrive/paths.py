@@ -504,12 +504,12 @@ def _daemons_state(account: str) -> Path | None:
     if _may_exist(today / "account.json"):
         return None
     for folder in former_state_dirs():
-        if folder != today.parent and _is_locked(folder / account / "daemon.lock"):
+        if folder != today.parent and is_locked(folder / account / "daemon.lock"):
             return folder / account
     return None
 
 
-def _is_locked(lock: Path) -> bool:
+def is_locked(lock: Path) -> bool:
     """Return True if a process, such as the account's daemon, holds the lock exclusively."""
     try:
         with lock.open("rb") as file:

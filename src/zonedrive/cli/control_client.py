@@ -29,6 +29,7 @@ from zonedrive.paths import (
     DEFAULT_ACCOUNT,
     AccountPaths,
     former_state_dirs,
+    is_locked,
     not_logged_on,
     quoted,
     require_folders,
@@ -254,7 +255,7 @@ def running(paths: AccountPaths) -> bool:
 
     Also returns True during a logon or logoff that prevents daemons from starting.
     """
-    return lock.is_held(paths.lock)
+    return is_locked(paths.lock)
 
 
 def accounts() -> list[AccountPaths]:

@@ -20,10 +20,9 @@ from typing import Any
 
 import msgspec
 
-from zonedrive.daemon import lock
 from zonedrive.errors import described, first_of
 from zonedrive.formatting import local_time
-from zonedrive.paths import AccountPaths, quoted, sync_folder, write_private
+from zonedrive.paths import AccountPaths, is_locked, quoted, sync_folder, write_private
 from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
@@ -136,7 +135,7 @@ def death(paths: AccountPaths) -> Death | None:
 
     None means that a daemon is running or that the last daemon ended normally.
     """
-    return None if lock.is_held(paths.lock) else recorded(paths)
+    return None if is_locked(paths.lock) else recorded(paths)
 
 
 def recorded(paths: AccountPaths) -> Death | None:
@@ -176,7 +175,7 @@ def clear(paths: AccountPaths) -> None:
 
     Do nothing while a daemon is running.
     """
-    if not lock.is_held(paths.lock):
+    if not is_locked(paths.lock):
         _remove(paths.run_record)
 
 

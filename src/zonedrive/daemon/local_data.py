@@ -30,7 +30,14 @@ from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
-from zonedrive.paths import NO_ROOM, SYSTEM_FOLDER, AccountPaths, config_file, require_room
+from zonedrive.paths import (
+    NO_ROOM,
+    SYSTEM_FOLDER,
+    AccountPaths,
+    config_file,
+    is_locked,
+    require_room,
+)
 from zonedrive.state import repair
 from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.state.pause import load as load_pause
@@ -281,7 +288,7 @@ def hold(paths: AccountPaths) -> Iterator[None]:
 
 
 QUERIES = LocalDataQueries(
-    only_here, lambda paths: lock.is_held(paths.lock), needs_key, hold, forbidden
+    only_here, lambda paths: is_locked(paths.lock), needs_key, hold, forbidden
 )
 
 

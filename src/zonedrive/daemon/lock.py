@@ -25,7 +25,7 @@ from zonedrive.config import unless_policy
 from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
-from zonedrive.paths import private_dir, quoted
+from zonedrive.paths import is_locked, private_dir, quoted
 
 LEAVING_SECONDS = 20.0  # maximum wait for a daemon without a mount to close its stores
 TEST_SECONDS = 0.5  # maximum wait for a process that only tests the lock
@@ -201,7 +201,7 @@ def holder(path: Path) -> Holder | None:
         found = _content(path)
         control, begun = found.get("control"), found.get("begun")
         # After the end of the process, another mount may have this identity.
-        identity = found.get("identity") if is_held(path) else None
+        identity = found.get("identity") if is_locked(path) else None
         folder = Path(found["mountpoint"])
         mount = mountpoint.find(identity, folder)
         if mount and mount.path != folder and _is_of_another(path, mount):
@@ -235,7 +235,7 @@ def _is_of_another(path: Path, mount: Mount) -> bool:
     wanted = {"mountpoint": os.fspath(mount.path), "identity": mount.identity}.items()
     others = path.parent.parent.glob(f"*/{path.name}")
     return any(
-        each != path and wanted <= _content(each).items() and is_held(each) for each in others
+        each != path and wanted <= _content(each).items() and is_locked(each) for each in others
     )
 
 
@@ -271,11 +271,6 @@ def reading(path: Path) -> Iterator[bool]:
         yield _is_shared(descriptor)
     finally:
         os.close(descriptor)
-
-
-def is_held(path: Path) -> bool:
-    with reading(path) as is_free:
-        return not is_free
 
 
 def _is_shared(descriptor: int) -> bool:
@@ -352,7 +347,7 @@ def end_holder(path: Path, seconds: float) -> None:
     who = holder(path)
     descriptor = _pidfd(path, who)
     if descriptor is None:
-        if is_held(path):
+        if is_locked(path):
             raise ZonedriveError(
                 "the daemon cannot be ended from here",
                 remedy="end it where it runs: on another machine with the same home folder, in"
@@ -381,7 +376,7 @@ def end_holder(path: Path, seconds: float) -> None:
 def wait_until_free(path: Path, seconds: float) -> bool:
     """Wait up to `seconds` until the lock at `path` is free; return True if it is free."""
     end = time.monotonic() + seconds
-    while is_held(path):
+    while is_locked(path):
         if time.monotonic() > end:
             return False
         time.sleep(POLL_SECONDS)
@@ -399,7 +394,7 @@ def _pidfd(path: Path, who: Holder | None) -> int | None:
         descriptor = os.pidfd_open(who.pid)
     except OSError:
         return None
-    if _begun(who.pid) == who.begun and is_held(path):
+    if _begun(who.pid) == who.begun and is_locked(path):
         return descriptor
     os.close(descriptor)
     return None

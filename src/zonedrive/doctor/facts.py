@@ -20,7 +20,7 @@ from zonedrive.logon import bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
-from zonedrive.paths import AccountPaths, config_file, quoted
+from zonedrive.paths import AccountPaths, config_file, is_locked, quoted
 from zonedrive.remote.probe import Probe, ProbeResult
 from zonedrive.translation import marked
 
@@ -125,7 +125,7 @@ class DoctorFacts:
     @cached_property
     def running(self) -> bool:
         """True if the account's daemon is running."""
-        return lock.is_held(self.paths.lock)
+        return is_locked(self.paths.lock)
 
     @cached_property
     def vitals(self) -> Message | None:

@@ -15,11 +15,11 @@ from tests.harness.waiting import eventually
 from zonedrive.daemon import lock as lock_module
 from zonedrive.daemon import serve
 from zonedrive.daemon.compose import Parts
-from zonedrive.daemon.lock import Lock, holder, is_held, reading
+from zonedrive.daemon.lock import Lock, holder, reading
 from zonedrive.errors import AlreadyRunning, NotLoggedOn
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, is_locked
 
 HOLD = """
 import sys, pathlib
@@ -48,7 +48,7 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
             Lock(path, "default").take(tmp_path)
         assert f"process {first.pid}" in refused.value.line()
         assert "zonedrive unmount /proc" in refused.value.remedy
-        assert is_held(path)
+        assert is_locked(path)
         first.kill()
 
 
@@ -57,13 +57,13 @@ def test_a_killed_daemon_releases_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "daemon.lock"
     with _hold(path, "/proc") as first:
         first.kill()
-    assert not is_held(path)
+    assert not is_locked(path)
     lock = Lock(path, "default")
     lock.take(tmp_path)
     found = holder(path)
     assert found is not None and (found.pid, found.mountpoint) == (os.getpid(), tmp_path)
     lock.release()
-    assert not is_held(path)
+    assert not is_locked(path)
     assert holder(path) is None
 
 
@@ -80,7 +80,7 @@ def test_the_lock_is_released_on_a_disk_that_became_read_only(
 
     monkeypatch.setattr(os, "ftruncate", refuse)
     lock.release()
-    assert not is_held(path)
+    assert not is_locked(path)
 
 
 def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_lock_file_that_was_deleted_during_the_wait_is_not_locked(
     monkeypatch.setattr(time, "sleep", log_off)
     lock.take(Path("/proc"))
     monkeypatch.undo()
-    assert is_held(path)
+    assert is_locked(path)
     with pytest.raises(AlreadyRunning):
         Lock(path, "default").take(tmp_path)
     lock.release()
@@ -180,7 +180,7 @@ def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:
     for content in (b"", b"{", b"[]", b'{"pid": "x", "mountpoint": "/"}', b"\xff"):
         path.write_bytes(content)
         assert holder(path) is None
-    assert lock_module.is_held(tmp_path / "missing") is False
+    assert is_locked(tmp_path / "missing") is False
 
 
 def test_the_refusal_distinguishes_ending_and_starting_daemons(
@@ -224,7 +224,7 @@ def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with reading(path) as is_free:
         assert is_free
-        assert not is_held(path), "two may read"
+        assert not is_locked(path), "two may read"
         taking = threading.Thread(target=take)
         taking.start()
         assert tried.wait(30)
@@ -232,7 +232,7 @@ def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (path.stat().st_mtime_ns, path.read_bytes()) == before
     assert taken.wait(30)
     taking.join()
-    assert is_held(path)
+    assert is_locked(path)
     lock.release()
 
 

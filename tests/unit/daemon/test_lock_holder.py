@@ -15,11 +15,11 @@ from zonedrive.daemon.lock import (
     ask_to_listen,
     end_holder,
     holder,
-    is_held,
     is_stopped,
     is_working,
 )
 from zonedrive.errors import ZonedriveError
+from zonedrive.paths import is_locked
 
 HOLD = """
 import pathlib, signal, sys
@@ -77,7 +77,7 @@ def test_ending_the_holder(tmp_path: Path, way: str, number: int) -> None:
         if way == "stopped":
             daemon.process.send_signal(signal.SIGSTOP)
         end_holder(path, 0.5 if way == "deaf" else 60)
-        assert not is_held(path)
+        assert not is_locked(path)
         assert daemon.process.wait(60) == -number
     end_holder(path, 0)  # nobody is there
 

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
-from jeepney import DBusAddress, MessageType, Properties, new_method_call
-from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from zonedrive import causes
 from zonedrive.formatting import amount, count, plain, saved, unsent, verb
+from zonedrive.logon.secrets import ANSWER_SECONDS, is_keyring_locked
 from zonedrive.logon.session_bus import session_bus
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.views.status_report import StatusReport
@@ -31,9 +30,6 @@ log = logging.getLogger(__name__)
 CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less time
 PROGRESS_SECONDS = 2.0  # interval between updates during uploads
 POLL_SECONDS = 5.0  # interval between checks of a locked keyring
-ANSWER_SECONDS = 5.0  # timeout of a call on the bus
-SECRETS = "org.freedesktop.secrets"
-SECRET_SERVICE = DBusAddress("/org/freedesktop/secrets", SECRETS, "org.freedesktop.Secret.Service")
 
 
 class Notifier:
@@ -186,20 +182,10 @@ def is_keyring_unlocked() -> bool:
 
     Return False if the state of the collection cannot be read. Never prompts the user.
     """
-    address = session_bus()
-    if address is None:
-        return False
+    bus = session_bus()
     try:
-        with open_dbus_connection(address) as bus:
-            path = _answer(bus, new_method_call(SECRET_SERVICE, "ReadAlias", "s", ("default",)))
-            place = DBusAddress(str(path), SECRETS, "org.freedesktop.Secret.Collection")
-            return _answer(bus, Properties(place).get("Locked")) == ("b", False)
+        return bus is not None and not is_keyring_locked(bus)
     except Exception as wrong:
         # After any error of the bus, the next check may find a working one.
         log.debug("the keyring cannot be checked: %s", type(wrong).__name__)
         return False
-
-
-def _answer(bus: DBusConnection, message: object) -> object:
-    reply = bus.send_and_get_reply(message, timeout=ANSWER_SECONDS)
-    return reply.body[0] if reply.header.message_type is MessageType.method_return else None

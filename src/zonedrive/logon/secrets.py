@@ -31,6 +31,7 @@ from zonedrive.paths import AccountPaths, quoted, write_private
 Kind = Literal["keyring", "credentials", "file"]
 KEYRING_SERVICE: Final = "zonedrive"
 KEYRING_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 5.0  # timeout of a call on the bus
 PASSWORD: Final = "password"  # noqa: S105  name of a secret, which has a separate file
 REFUSED: Final = "refused"  # record of a password that the service rejected
 GIVEN: Final = ("bearer", PASSWORD)  # secrets that an administrator may set up
@@ -397,23 +398,34 @@ def _backend(may_prompt: bool) -> Keyring:
 
             Raises ConnectionRefusedError if the session bus is gone or is not this user's.
             """
-            if session_bus() is None:
+            bus = session_bus()
+            if bus is None:
                 raise ConnectionRefusedError("the session bus has gone")
-            if not may_prompt:
-                _require_unlocked()
+            if not may_prompt and is_keyring_locked(bus):
+                raise KeyringLocked("the keyring is locked")
             return super().get_preferred_collection()  # type: ignore[no-untyped-call]
 
     backend: Keyring = OwnKeyring()  # type: ignore[no-untyped-call]
     return backend
 
 
-def _require_unlocked() -> None:
-    """Raise KeyringLocked if the keyring is locked, and another error if there is no keyring.
+def is_keyring_locked(bus: str) -> bool:
+    """Return True if the keyring on the session bus `bus` is locked. Never prompts the user.
 
-    The `keyring` library would prompt the user to unlock or to create it.
+    Raises an error if there is no keyring, or if it does not answer within ANSWER_SECONDS. The
+    `keyring` library would prompt the user to unlock or to create it.
     """
-    import secretstorage
+    from jeepney import DBusAddress, Message, Properties, new_method_call
+    from jeepney.io.blocking import open_dbus_connection
+    from jeepney.wrappers import unwrap_msg
 
-    with contextlib.closing(secretstorage.dbus_init()) as bus:
-        if secretstorage.get_collection_by_alias(bus, "default").is_locked():
-            raise KeyringLocked("the keyring is locked")
+    name = "org.freedesktop.secrets"
+    service = DBusAddress("/org/freedesktop/secrets", name, "org.freedesktop.Secret.Service")
+    with open_dbus_connection(bus) as connection:
+
+        def ask(call: Message) -> Any:
+            return unwrap_msg(connection.send_and_get_reply(call, timeout=ANSWER_SECONDS))[0]
+
+        path = ask(new_method_call(service, "ReadAlias", "s", ("default",)))
+        keyring = DBusAddress(path, name, "org.freedesktop.Secret.Collection")
+        return bool(ask(Properties(keyring).get("Locked"))[1])

@@ -81,10 +81,11 @@ def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
 
     answer: dict[str, Any] = {"uploading": 0, "mounted": False}
     try:
-        if request["command"] == "pause":
-            local_data.begin_pause(paths, request["seconds"])
-        else:
-            answer["was_paused"] = local_data.end_pause(paths)
+        with local_data.pause_switch(paths) as switch:
+            if request["command"] == "pause":
+                switch.begin(request["seconds"])
+            else:
+                answer["was_paused"] = switch.end()
     except OSError as wrong:
         raise ZonedriveError(
             f"{paths.pause} cannot be changed: {wrong.strerror}",

@@ -4,7 +4,7 @@ This module works without a daemon, and sends no request to the service. Functio
 contain no file names need neither the data key nor a logon, because the commands `logon` and
 `logoff` call them too.
 
-INVARIANT: only `hold`, `begin_pause` and `end_pause` change files.
+INVARIANT: only `hold` and `pause_switch` change files.
 INVARIANT: the account's lock is never held while the user is asked to unlock a keyring, so that a
 mount does not have to wait for the user.
 """
@@ -300,22 +300,14 @@ def pause(paths: AccountPaths) -> Pause | None:
     return load_pause(paths.pause)
 
 
-def begin_pause(paths: AccountPaths, seconds: float | None) -> None:
-    """Pause the uploads of an unmounted account for `seconds`, or until `end_pause` if None.
+@contextmanager
+def pause_switch(paths: AccountPaths) -> Iterator[PauseSwitch]:
+    """Yield the switch that changes the pause of an unmounted account.
 
-    Raises AlreadyRunning if a daemon is running, and OSError if the pause cannot be stored.
+    Raises AlreadyRunning if a daemon is running.
     """
     with hold(paths):
-        PauseSwitch(paths.pause).begin(seconds)
-
-
-def end_pause(paths: AccountPaths) -> bool:
-    """End the pause of an unmounted account; return False if there was no pause.
-
-    Raises AlreadyRunning if a daemon is running, and OSError if the pause cannot be removed.
-    """
-    with hold(paths):
-        return PauseSwitch(paths.pause).end()
+        yield PauseSwitch(paths.pause)
 
 
 # ---- the disk ----

@@ -546,19 +546,6 @@ def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     )
 
 
-def unmoved_accounts() -> list[AccountPaths]:
-    """Return the accounts whose state folder must be moved, see `not_moved`, sorted by name."""
-    found = []
-    with contextlib.suppress(NoHomeDirectory):
-        files = [file for folder in former_state_dirs() for file in folder.glob("*/account.json")]
-        for name in sorted({file.parent.name for file in files}):
-            with contextlib.suppress(BadOption):  # not a folder of zonedrive
-                paths = AccountPaths(name)
-                if not_moved(paths):
-                    found.append(paths)
-    return found
-
-
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on; its remedy names the other accounts.
 

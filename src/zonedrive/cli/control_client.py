@@ -31,6 +31,7 @@ from zonedrive.paths import (
     former_state_dirs,
     is_locked,
     not_logged_on,
+    not_moved,
     quoted,
     require_folders,
     state_dir,
@@ -260,6 +261,16 @@ def running(paths: AccountPaths) -> bool:
 
 def accounts() -> list[AccountPaths]:
     """Return the accounts with a logon or a lock file on this machine, sorted by name."""
+    return [paths for paths in _named() if paths.is_logged_on or paths.lock.exists()]
+
+
+def unmoved_accounts() -> list[AccountPaths]:
+    """Return the accounts whose state folder must be moved, see `not_moved`, sorted by name."""
+    return [paths for paths in _named() if not_moved(paths)]
+
+
+def _named() -> Iterator[AccountPaths]:
+    """Yield an account for each name in today's and the former state folders, sorted by name."""
     names: set[str] = set()
     try:
         names |= {entry.name for entry in state_dir().iterdir()}
@@ -267,16 +278,12 @@ def accounts() -> list[AccountPaths]:
         pass
     except PermissionError:  # commands that need the data of the account report this
         names.add(DEFAULT_ACCOUNT)
-    for folder in former_state_dirs():  # for daemons from before a change of the policy
+    for folder in former_state_dirs():
         with suppress(OSError):
             names |= {entry.name for entry in folder.iterdir()}
-    found = []
     for name in sorted(names):
         with suppress(ConfigError):  # not a folder of zonedrive
-            paths = AccountPaths(name)
-            if paths.is_logged_on or paths.lock.exists():
-                found.append(paths)
-    return found
+            yield AccountPaths(name)
 
 
 def _daemons() -> Iterator[tuple[lock.Holder, AccountPaths]]:

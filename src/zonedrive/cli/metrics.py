@@ -19,7 +19,6 @@ from zonedrive.paths import (
     DEFAULT_ACCOUNT,
     AccountPaths,
     require_own_folders,
-    unmoved_accounts,
 )
 
 ASK_SECONDS = 5.0
@@ -164,7 +163,7 @@ def of_accounts(account: str | None) -> str:
     if account is not None:
         control_client.require_logon(account)
     metrics = Metrics()
-    unmoved = unmoved_accounts() if account is None else []
+    unmoved = control_client.unmoved_accounts() if account is None else []
     listed = [AccountPaths(account)] if account is not None else control_client.accounts()
     for paths in listed:
         require_own_folders(paths)

@@ -33,7 +33,7 @@ CALM_SECONDS = 3.0  # wait after a change before its result is read
 GATHER_SECONDS = 30.0  # maximum time to collect further events
 RESAY_SECONDS = 300.0
 AGAIN_SECONDS = 600.0  # wait before another attempt if no desktop shows notifications
-NAME = 120  # maximum length of a path in a notification, in characters
+NAME = 120  # maximum length of a path or a user's name in a notification, in characters
 
 
 class Words(NamedTuple):
@@ -169,16 +169,16 @@ class Alerts:
         fresh = copies - self._conflicts.told
         copy = self._report.path(min(fresh))
         found = next((each for each in self._report.conflicts() if each["path"] == copy), {})
-        original = found.get("original", copy)
+        original, by = found.get("original", copy), _short(found.get("by", ""))
         name, folder = _name(original or copy), _short(str(PurePosixPath(copy).parent))
         show = Button(translated("Show both versions"), self._actions.open_window("conflicts"))
         if len(fresh) > 1:
             title = translated("{count} files were also changed by other users")
             title = title.format(count=len(fresh))
             text = translated("Your versions are kept as files of their own, the first as {copy}.")
-        elif original == copy and found.get("by"):
+        elif original == copy and by:
             title = translated("{name} has replaced the version of {user}")
-            title = title.format(name=name, user=found["by"])
+            title = title.format(name=name, user=by)
             text = translated("The service took both names for one. The other is in the history.")
             show = Button(translated("Open window"), self._actions.open_window("conflicts"))
         elif original == copy:
@@ -186,7 +186,7 @@ class Alerts:
             text = translated("Your version was uploaded as a new file, in {folder}.")
             show = Button(translated("Open window"), self._actions.open_window("conflicts"))
         else:
-            user = found.get("by") or translated("another user")
+            user = by or translated("another user")
             title = translated("{name} was also changed by {user}").format(name=name, user=user)
             text = translated("Your version was saved next to it as {copy}, in {folder}.")
         files = self._actions.show_files(copy, original or copy)

@@ -24,6 +24,7 @@ class Outbox:
         self.failing: dict[int, str] = {}
         self.beside: set[int] = set()
         self.replaced = 0  # conflict whose file has replaced the other version
+        self.author = "Bob"  # of the other versions
         self.kept: set[int] = set()  # conflicts that were told, over restarts
 
     def failures(self) -> dict[int, str]:
@@ -48,12 +49,13 @@ class Outbox:
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return the conflicts; the original of an odd number was deleted by the other user."""
-        deleted = {ino: "" if ino != self.replaced else "Bob" for ino in self.beside if ino % 2}
+        by = self.author
+        deleted = {ino: "" if ino != self.replaced else by for ino in self.beside if ino % 2}
         return [
             {
                 "path": self.path(ino),
                 "original": self.path(ino if ino in deleted else 1000),
-                "by": deleted.get(ino, "Bob"),
+                "by": deleted.get(ino, by),
             }
             for ino in self.beside
         ]
@@ -245,6 +247,16 @@ async def test_the_notification_about_a_replaced_version(
         " in the history. To see more, run: zonedrive conflicts"
     ]
     assert told.conflicts.labels == ["Open window", "Open folder"]
+
+
+@pytest.mark.parametrize("replaced", [0, 1])
+async def test_a_long_user_name_is_shortened(clock: trio.testing.MockClock, replaced: int) -> None:
+    """A desktop could take minutes to lay out a hostile name."""
+    told = Told(beside=replaced)
+    told.outbox.replaced, told.outbox.author = replaced, "x" * 1_000_000
+    await told.go_by(60, (1, 0, 1 + replaced, 0))
+    (said,) = told.conflicts.said
+    assert len(said) < 500
 
 
 async def test_the_notification_about_an_edit_of_a_deleted_file(

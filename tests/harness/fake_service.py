@@ -162,6 +162,7 @@ class World:
         self.listing_unit_us = 1  # in listings
         self.entry_unit_us = 1  # in the answer to a request for one entry
         self.step_us = 1000  # between two changes
+        self.marks_content = True  # the content of a deleted folder is deleted as well
         self.is_full = False  # no content can be uploaded
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
@@ -334,7 +335,7 @@ class World:
         self.enter(zone_id, user, Level.MODIFY)
         node = self._changeable(self.find(zone_id, entry_id))
         moment = self.now_us()
-        for each in [node, *self._below(node)]:
+        for each in [node, *(self._below(node) if self.marks_content else ())]:
             if not each.trash_id:
                 each.trash_id, each.deleted_us = node.id, moment
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
@@ -393,3 +395,21 @@ def test_a_new_file_that_is_renamed_while_it_is_sent_and_its_folder_moved(desk: 
     desk.sync()
     assert desk.zone.read("docs/new") == b"new"
     assert "new.part" not in desk.zone.listing("other/moved")
+
+
+@pytest.mark.parametrize("marks_content", [True, False])
+def test_an_edit_in_a_folder_that_a_coworker_deletes(desk: Mounted, marks_content: bool) -> None:
+    """The edit is uploaded in a new folder, also if only the folder itself counts as deleted."""
+    cast(VirtualMount, desk).deployment.world.marks_content = marks_content
+    desk.allow("deleted on the service while edited")
+    desk.names(desk.root / "docs")
+    before = desk.zone.entry_id("docs")
+    with (desk.root / "docs/report.md").open("ab") as file:
+        file.write(b"and more\n")
+        file.flush()
+        desk.zone.delete("docs")
+    desk.sync()
+    assert desk.zone.read("docs/report.md") == world.SEED["docs/report.md"] + b"and more\n"
+    assert desk.zone.entry_id("docs") != before
+    assert [each["path"] for each in desk.conflicts()] == [f"{desk.root.name}/docs/report.md"]
+    assert desk.names(desk.root / "docs") == ["report.md"]

@@ -216,8 +216,7 @@ class Uploader:
             if await self._reconciler.was_sent(inode, intent, request, found):
                 return
         if decision is Decision.LOST:
-            log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
-            conflicts.recreate(state, inode)
+            self._recreate(inode)
         elif decision is Decision.CONFLICT:
             assert found is not None
             self._keep_both(intent, inode, found)
@@ -333,6 +332,7 @@ class Uploader:
                 return
             except NotFound as missing:
                 if await current_entry(self._service, request.zone, request.folder) is None:
+                    await self._release_from_deleted_folder(intent, inode, request)
                     raise Changed("the folder was deleted on the service") from missing
                 raise
             reached(Place.REPLY_CAME)
@@ -341,6 +341,24 @@ class Uploader:
             # If the response cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
             await reconciler.arrived(request, entry, known if file.size == intent.size else None)
+
+    async def _release_from_deleted_folder(
+        self, intent: Intent, inode: Inode, request: PendingRequest
+    ) -> None:
+        """Turn the file into a new file if its entry is still in the request's deleted folder.
+
+        Some services mark only the folder as deleted, and answer as before about its content.
+        """
+        if request.remote_id is None:
+            return
+        planned = self._state.intents.snapshot(intent)
+        found = await self._look_at(inode)
+        if (found is None or found.parent_id in ("", request.folder)) and planned.is_current:
+            self._recreate(inode)
+
+    def _recreate(self, inode: Inode) -> None:
+        log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
+        conflicts.recreate(self._state, inode)
 
     async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
         """Return the entry of an upload's answer with the revision that other answers give.

@@ -239,7 +239,7 @@ class Reconciler:
             entry = await self._entry(request)
             before = await self._revision_before_move(inode, entry)
             if before is not None and await self._entry(request) != entry:
-                raise Changed("the entry has changed on the service meanwhile")
+                raise Changed("the file has changed on the service meanwhile")
             if pending.is_current:
                 remote_operations.record_location(state, request, entry, before)
             return True

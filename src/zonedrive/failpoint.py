@@ -78,9 +78,7 @@ class Place(StrEnum):
     FOLDER_EMPTIED = "folder-emptied"  # some rows below a deleted folder are deleted
     DELETE_NOTED = "delete-noted"  # the intent is deleted; the bytes are unnamed
     # Two versions of one file
-    COPY_LINKED = "copy-linked"  # the state before; the spool has a second link to the bytes
-    COPY_RECORDED = "copy-recorded"  # copy and original; the first link to the bytes is unnamed
-    COPY_ALONE = "copy-alone"  # copy and original, each with its own bytes
+    COPY_RECORDED = "copy-recorded"  # the copy, and a new inode of the coworker's version
     WAY_GIVEN = "way-given"  # the local entry has a copy's name, the coworker's the original name
     MADE_ANEW = "made-anew"  # the local file is a new file, because it was deleted on the service
     # The next start, and the end

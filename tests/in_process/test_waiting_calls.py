@@ -277,14 +277,14 @@ def test_a_death_after_the_file_became_a_conflict_copy(desk: Mounted) -> None:
     mount = virtual(desk)
     mount.allow("a conflict copy", "fsync took longer")
     mount.unmount()
-    mount.mount("fsync=service", kill_at=Place.WAY_GIVEN)
+    mount.mount("fsync=service", kill_at=Place.COPY_RECORDED)
     path, entry = mount.root / "notes.txt", mount.zone.entry_id("notes.txt")
     file = mount.system.open(path, os.O_RDWR)
     mount.system.write(file, b"0\n")
     mount.zone.write("notes.txt", b"Bob's\n")
     with pytest.raises(OSError, match=r"."):
         mount.loop.run(limited, mount.client.kernel.fsync, file)
-    assert mount.died_at(Place.WAY_GIVEN)
+    assert mount.died_at(Place.COPY_RECORDED)
     mount.mount("fsync=service")
     mount.sync()
     (copy,) = [each for each in mount.zone.listing() if "(conflict" in each]

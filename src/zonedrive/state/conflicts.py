@@ -81,85 +81,47 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     state.release_if_unreferenced(inode)
 
 
-def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Turn the local version into a conflict copy; show the coworker's version `found` instead.
+def keep_both_versions(state: LocalState, inode: Inode, found: Entry) -> None:
+    """Turn an edited file into a new file with a conflict-copy name; show `found` instead.
 
-    The coworker's version keeps the original name.
+    `found` is a newer version of the file's entry. A new inode takes over the former name, the
+    entry, and a rename that waits to be sent. A program that has the file open continues with the
+    conflict copy.
     """
     log.warning("inode %d: a coworker saved a version: ours becomes a conflict copy", inode.ino)
-    name, now = copy_name(state, inode), time.time_ns()
+    former, identity, intent = inode.name, inode.identity, state.intents.get(inode.ino)
     with state.transaction():
-        copy = state.inodes.add(
-            inode.parent,
-            name,
-            Kind.FILE,
-            zone=inode.zone,
-            size=intent.size,
-            mtime_ns=inode.mtime_ns,
-            mode=inode.mode,
-            generation=intent.generation,
+        name = copy_name(state, inode)
+        state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        move(state, inode, inode.parent, name)
+        entry = state.inodes.add(
+            inode.parent, former, Kind.FILE, zone=inode.zone, mode=inode.mode, **identity
         )
-        state.spool.link(inode.ino, intent.generation, copy.ino)
-        reached(Place.COPY_LINKED)
-        state.send_content(copy, None, due_ns=now)
-        record_conflict(state, copy.ino, inode.ino, found.modified_by)
-        state.intents.done(intent, content=True)
-        state.follow(inode, found)
+        state.follow(entry, found)
+        state.intents.conflicts.pass_on(inode.ino, entry.ino)
+        if intent is not None and intent.place:
+            state.intents.done(intent, place=True)
+            state.intents.place(entry.ino, intent.due_ns)
+            state.intents.set_left(entry.ino, intent.left)
+            state.intents.conflicts.suspend(entry.ino, entry.zone, entry.entry_id)
+        state.send_content_again(inode, None, due_ns=time.time_ns())
+        record_conflict(state, inode.ino, entry.ino, found.modified_by)
     reached(Place.COPY_RECORDED)
-    state.invalidations.put(EntryChanged(inode.parent, name.encode()))
-    state.content_changed(inode)
-    if (inode.ino, intent.generation) in state.durable:
-        state.durable.add((copy.ino, intent.generation))
-    state.supersede_bytes(inode.ino, intent.generation)
-    reached(Place.COPY_ALONE)
 
 
-def rename_local_aside(
-    state: LocalState, inode: Inode, found: Entry, *, is_same_entry: bool = False
-) -> None:
+def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name.
 
     The service may also take the names of both for one.
-
-    `is_same_entry` means that `found` is a newer version of the inode's own entry, which a new
-    inode takes over. A program that has the file open then continues with the conflict copy.
     """
-    what = "saved a version" if is_same_entry else "uses the name"
-    log.warning("inode %d: a coworker %s: ours becomes a conflict copy", inode.ino, what)
+    log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
     parent = inode.parent
     with state.transaction():
-        if is_same_entry:
-            other = _separate(state, inode, found).ino
-        else:
-            rename_to_copy(state, inode, parent)
-            other = parent if found.unsure else _show(state, found, parent).ino
+        rename_to_copy(state, inode, parent)
+        other = parent if found.unsure else _show(state, found, parent).ino
         record_conflict(state, inode.ino, other, found.modified_by)
     reached(Place.WAY_GIVEN)
     state.listing_outdated.notify(parent)
-
-
-def _separate(state: LocalState, inode: Inode, found: Entry) -> Inode:
-    """Turn an edited file into a new file with a conflict-copy name.
-
-    Return a new inode that takes over the former name, the entry, whose current version is `found`,
-    and a rename that waits to be sent. Call within a transaction.
-    """
-    former, identity, intent = inode.name, inode.identity, state.intents.get(inode.ino)
-    name = copy_name(state, inode)
-    state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
-    move(state, inode, inode.parent, name)
-    entry = state.inodes.add(
-        inode.parent, former, Kind.FILE, zone=inode.zone, mode=inode.mode, **identity
-    )
-    state.follow(entry, found)
-    state.intents.conflicts.pass_on(inode.ino, entry.ino)
-    if intent is not None and intent.place:
-        state.intents.done(intent, place=True)
-        state.intents.place(entry.ino, intent.due_ns)
-        state.intents.set_left(entry.ino, intent.left)
-        state.intents.conflicts.suspend(entry.ino, entry.zone, entry.entry_id)
-    state.send_content_again(inode, None, due_ns=time.time_ns())
-    return entry
 
 
 def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:

@@ -219,7 +219,7 @@ class Uploader:
             self._recreate(inode)
         elif decision is Decision.CONFLICT:
             assert found is not None
-            self._keep_both(intent, inode, found)
+            self._keep_both(inode, found)
             await self._reconciler.make_durable()
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
@@ -267,12 +267,11 @@ class Uploader:
             raise Changed("the file has changed on the service meanwhile")
         return same
 
-    def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
+    def _keep_both(self, inode: Inode, found: Entry) -> None:
         """Keep both versions: turn the local version into a conflict copy.
 
         The coworker's version `found` keeps the original name. Raises Changed while a program is
         writing or about to write to the file, or while a local rename of the file is in progress.
-        A program that has written and waits for the upload continues with the conflict copy.
         """
         session, now = self._state.session(inode.ino), self._state.intents.get(inode.ino)
         is_opening = bool(self._state.local(inode.ino) & Local.OPENING)
@@ -281,10 +280,8 @@ class Uploader:
             raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)
-        elif session is not None:
-            conflicts.rename_local_aside(self._state, inode, found, is_same_entry=True)
         else:
-            conflicts.keep_both_versions(self._state, intent, inode, found)
+            conflicts.keep_both_versions(self._state, inode, found)
 
     async def _whole(self, intent: Intent) -> ContentFile:
         """Open the bytes to upload; after a crash, also check them for damage.

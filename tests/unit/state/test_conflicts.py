@@ -123,17 +123,20 @@ def test_a_long_name_of_the_service_is_examined_at_once(state: LocalState) -> No
 
 @pytest.mark.parametrize("is_synced", [False, True])
 def test_the_copy_of_synced_bytes_is_durable(state: LocalState, is_synced: bool) -> None:
-    """Bytes that replace those of the copy must not be lost together with them."""
+    """Bytes that replace those of the copy must not be lost together with them.
+
+    The copy keeps the inode, and a new inode shows the other version.
+    """
     ours = saved(state, "new", b"ours")
-    which, intent = (ours.ino, ours.generation), state.intents.get(ours.ino)
-    assert intent is not None
+    which = ours.ino, ours.generation
     with state.transaction():
         state.inodes.update(ours, remote_id=THEIRS.id, remote_parent="root", remote_name="new")
     if is_synced:
         state.durable.add(which)
-    conflicts.keep_both_versions(state, intent, ours, THEIRS)
-    (copy,) = (each for each in state.inodes.inodes_in(ours.parent) if each is not ours)
-    assert ((copy.ino, copy.generation) in state.durable) == is_synced
-    state.delete_superseded([which])
-    assert state.spool.stored() == [(copy.ino, copy.generation)]
-    assert read(state, copy.ino) == b"ours"
+    conflicts.keep_both_versions(state, ours, THEIRS)
+    assert (which in state.durable) == is_synced
+    assert state.spool.stored() == [which]
+    assert read(state, ours.ino) == b"ours"
+    shown = state.inodes.child(ours.parent, "new")
+    assert shown is not None
+    assert (shown.remote_id, shown.generation) == (THEIRS.id, 0)

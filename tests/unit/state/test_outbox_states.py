@@ -10,7 +10,13 @@ import pytest
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
-from zonedrive.state import conflicts, local_operations, outbox_states, remote_operations
+from zonedrive.state import (
+    conflicts,
+    local_operations,
+    outbox_states,
+    remote_binding,
+    remote_operations,
+)
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -113,7 +119,7 @@ class Machine:
             case Event.FLUSH:
                 self.save(inode)
             case Event.SAVE if state.intents.get(inode.ino) is None:
-                self._keep_both(inode)
+                self._make_new(inode)
             case Event.SAVE if inode.is_new:
                 self.rename(inode, f"{inode.name}+")
             case Event.SAVE:
@@ -140,12 +146,13 @@ class Machine:
             case Event.END:
                 local_operations.forget(state, inode)
 
-    def _keep_both(self, inode: Inode) -> None:
-        """Make the local version a conflict copy, because a coworker's version came first."""
+    def _make_new(self, inode: Inode) -> None:
+        """Make a saved file a new one, as a rename over a file that the service has does."""
         self.save(inode)
         self.state.intents.let_go(inode.ino, 0)
-        found = self.entry(inode)
-        conflicts.keep_both_versions(self.state, self.intent(inode), inode, found)
+        with self.state.transaction():
+            remote_binding.detach_and_delete_remote(self.state, inode, 0)
+            self.state.send_content_again(inode, None)
 
     def _unpark(self, inode: Inode) -> None:
         """Rename a file with local bytes from a local-only name to another one."""

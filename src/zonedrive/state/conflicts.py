@@ -75,10 +75,7 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
         return
     if inode.parent != NOWHERE:
         state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
-    with state.transaction():
-        state.inodes.unlink(inode)
-        state.intents.drop(inode.ino)
-    state.release_if_unreferenced(inode)
+    local_operations.forget(state, inode)
 
 
 def keep_both_versions(state: LocalState, inode: Inode, found: Entry) -> None:

@@ -246,8 +246,6 @@ class Reconciler:
         found = None if inode is None else await self._find(inode, request)
         other = None
         if inode is not None and found is None and request.remote_id is not None:
-            if await self._is_below_another(inode, request):
-                return True
             other = await self._find_elsewhere(request)
         if not pending.is_current:
             return True
@@ -456,29 +454,6 @@ class Reconciler:
                 return entry
         return None
 
-    async def _is_below_another(self, inode: Inode, request: PendingRequest) -> bool:
-        """Return True if the sent version is in the history of its file, below a newer version.
-
-        In that case, also record the request and the edit as done, unless they have changed
-        meanwhile.
-        """
-        state = self._state
-        intent = state.intents.get(inode.ino)
-        if request.remote_id is None or intent is None or not self._lists_versions:
-            return False
-        if intent.generation != request.generation or request.bytes_ino != inode.ino:
-            return False  # edited since: the edit is not based on the newest version
-        pending = state.requests.snapshot(request)
-        found = await self._entry(request)
-        if found is None or found.revision == intent.base:
-            return False
-        if await self._version_below(request, found.id) is None:
-            return False
-        now = state.intents.get(inode.ino)
-        if now is not None and pending.is_current and not now.held:
-            remote_operations.discard_sent(state, inode, request, found)
-        return True
-
     async def was_sent(
         self, inode: Inode, intent: Intent, request: PendingRequest, found: Entry
     ) -> bool:
@@ -486,11 +461,11 @@ class Reconciler:
 
         In that case, record the upload as done. Also return True if the intent has changed.
 
-        Such a version exists if a power cut has undone the records of its request and response. The
-        newer version may be a coworker's or this client's. The search ends at the base of the edit,
-        because older versions cannot contain the edit. The base itself matches if the save has
-        changed no byte, but counts only if the setting `unchanged` is "skip"; the file then gets
-        the newer version.
+        Such a version exists if the response was lost, or if a power cut has undone the records of
+        the request and the response. The newer version may be a coworker's or this client's. The
+        search ends at the base of the edit, because older versions cannot contain the edit. The
+        base itself matches if the save has changed no byte, but counts only if the setting
+        `unchanged` is "skip"; the file then gets the newer version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -505,7 +480,8 @@ class Reconciler:
             below = None  # a conflict copy is safe in any case
         if not planned.is_current:
             return True
-        if below is None or intent.held or state.session(inode.ino) is not None:
+        session = state.session(inode.ino)
+        if below is None or intent.held or (session is not None and not session.frozen):
             return False
         log.info("inode %d: the content is on the service, below a newer version", inode.ino)
         state.record_request(request)

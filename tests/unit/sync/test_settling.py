@@ -95,8 +95,8 @@ def deleted_after(account: Account) -> None:
         (same_size, False, "SAVED", b"alice", False),
         (same_size_and_larger, False, "SAVED", b"alice", False),
         (longer, False, "SAVED", b"alice", False),
-        (below, True, "", None, True),
-        (far_below, True, "", None, True),
+        (below, False, "SAVED", b"alice", False),  # found by the conflict check, see `was_sent`
+        (far_below, False, "SAVED", b"alice", False),
         (too_far_below, False, "SAVED", b"alice", False),
         (below_by_coworkers, False, "SAVED", b"alice", False),
         (edited_since, False, "SAVED", b"newer", False),

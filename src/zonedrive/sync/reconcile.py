@@ -465,7 +465,8 @@ class Reconciler:
         the request and the response. The newer version may be a coworker's or this client's. The
         search ends at the base of the edit, because older versions cannot contain the edit. The
         base itself matches if the save has changed no byte, but counts only if the setting
-        `unchanged` is "skip"; the file then gets the newer version.
+        `unchanged` is "skip"; the file then gets the newer version, unless a program waits for the
+        upload: it may continue to write on the basis of the former version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -473,7 +474,8 @@ class Reconciler:
         if intent.base is not None and differ_in_precision(intent.base, found.revision):
             return False  # `found` may be the base itself, and nothing newer
         try:
-            below = await self._version_below(request, found.id, intent.base)
+            base = intent.base if state.session(inode.ino) is None else None
+            below = await self._version_below(request, found.id, base)
         except RemoteError as wrong:
             if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
                 raise

@@ -42,7 +42,7 @@ class LocalView(LocalChanges):
         self.doubtful: set[str] = set()
         self.way: list[tuple[int, bool]] = []
         self.local = lambda ino: self.locals.get(ino, Local.NOTHING)
-        self.may_be_in = lambda _folder: bool(self.locals)
+        self.may_be_in = lambda inode: bool(self.locals)
         self.is_kept = lambda inode: (
             inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
         )
@@ -469,7 +469,12 @@ def test_a_large_zone_is_removed_quickly_despite_many_local_changes(
     tree, examined, changes = folder.tree, list[int](), folder.ours.with_local_changes
     folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
     folder.local[99_999] = Local.CONTENT
-    monkeypatch.setattr(folder.ours, "with_local_changes", lambda: examined.append(1) or changes())
+
+    def with_local_changes() -> Iterable[int]:
+        examined.append(1)
+        return changes()
+
+    monkeypatch.setattr(folder.ours, "with_local_changes", with_local_changes)
     monkeypatch.setattr(folder.ours, "may_be_in", lambda _: False, raising=False)
     list(Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones([]))
     assert tree.rows.counts()[0] == 1

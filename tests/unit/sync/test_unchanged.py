@@ -294,6 +294,7 @@ async def test_a_version_of_a_coworker(
         assert there(account) == before
         assert bool(conflicts(account)) == copies
         assert list(account.left().values()) == ["SAVED"] * copies
+        inode = account.at("a")
         assert inode.revision == (await account.entry(inode)).revision
         assert (inode.generation, inode.size) == (0, len(account.bob.read("a")))
         assert len(state.spool.stored()) == copies

@@ -213,6 +213,8 @@ def _record_sent_to(
     state: LocalState, inode: Inode, request: PendingRequest, current: Entry, entry: Entry
 ) -> None:
     copy = state.inodes.by_remote(request.zone, entry.id)
+    if copy is not None and copy.is_folder:
+        return  # a wrong answer; a move of this folder could form a cycle
     folder = state.inodes.by_remote(request.zone, request.folder)
     if folder is not None and folder.parent != NOWHERE:
         if copy is None:

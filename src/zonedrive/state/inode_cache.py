@@ -12,7 +12,7 @@ INVARIANT: a change of the names in a folder is applied to the folder's map of n
 that map is being loaded.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from weakref import WeakValueDictionary
 
 from zonedrive.state.inode import Inode
@@ -106,6 +106,7 @@ class Dirents:
     def __init__(self, limit: int = NAMES) -> None:
         self._limit = limit
         self._maps: dict[int, Names] = {}  # least recently used first
+        self._marked: dict[int, dict[str, None]] = {}  # for each of the maps, its names with a `~`
         self._sum = 0
         self._loading: dict[int, Loading] = {}
 
@@ -116,6 +117,10 @@ class Dirents:
             del self._maps[parent]
             self._maps[parent] = names
         return names
+
+    def marked(self, parent: int) -> Iterable[str]:
+        """Return the names with a `~` in a folder whose names are cached."""
+        return self._marked[parent]
 
     def loading(self, parent: int) -> Loading | None:
         """Return the unfinished load of a folder's names, or None."""
@@ -132,6 +137,7 @@ class Dirents:
         While more names than the limit are cached, the least recently used folder is evicted.
         """
         names = self._maps[parent] = self._loading.pop(parent).names
+        self._marked[parent] = {name: None for name in names if "~" in name}
         self._sum += len(names)
         while self._sum > self._limit and len(self._maps) > 1:
             self.forget(next(iter(self._maps)))
@@ -143,6 +149,8 @@ class Dirents:
         if names is not None:
             self._sum += name not in names
             names[name] = ino
+            if "~" in name:
+                self._marked[parent][name] = None
         if (load := self._loading.get(parent)) is not None:
             load.names[name] = ino
 
@@ -151,17 +159,20 @@ class Dirents:
         names = self._maps.get(parent)
         if names is not None and names.pop(name, None) is not None:
             self._sum -= 1
+            self._marked[parent].pop(name, None)
         if (load := self._loading.get(parent)) is not None:
             load.names.pop(name, None)
 
     def forget(self, parent: int) -> None:
         """Drop the cached names of a folder, and cancel an unfinished load."""
         self._sum -= len(self._maps.pop(parent, ()))
+        self._marked.pop(parent, None)
         self._loading.pop(parent, None)
 
     def clear(self) -> None:
         """Drop all cached names, and cancel all unfinished loads."""
         self._maps.clear()
+        self._marked.clear()
         self._loading.clear()
         self._sum = 0
 

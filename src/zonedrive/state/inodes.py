@@ -136,6 +136,11 @@ class Inodes:
             names = self._dirents.get(parent)
         return names
 
+    def marked(self, parent: int) -> dict[str, int]:
+        """Return those names in a folder that contain a `~`, with their inode numbers."""
+        names = self.children(parent)
+        return {name: names[name] for name in self._dirents.marked(parent)}
+
     def loading(self, parent: int) -> Iterator[None]:
         """Load the names in a folder in steps, if they are not cached, and yield between the steps.
 

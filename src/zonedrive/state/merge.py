@@ -499,9 +499,8 @@ class Merge:
     def _unmark(self) -> None:
         """Remove the hash suffix (see `names`) from display names that are unique without it."""
         inodes, parent = self._inodes, self._folder.ino
-        marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
-        for inode in inodes.get_all(marked):
+        for inode in inodes.get_all(inodes.marked(parent).values()):
             name, entry_id = inode.remote_name, inode.remote_id
             if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
                 continue

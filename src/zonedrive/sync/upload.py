@@ -464,10 +464,9 @@ class Uploader:
             return []
         for _ in inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        names = inodes.children(folder.ino)
         # Inodes whose local name may have the suffix `~` and hash, and the inode without a suffix.
-        inos = {names[local] for local in names if "~" in local and fits(local)}
-        inos.add(names.get(safe(name), inode.ino))
+        inos = {ino for local, ino in inodes.marked(folder.ino).items() if fits(local)}
+        inos.add(inodes.children(folder.ino).get(safe(name), inode.ino))
         inos |= {each.ino for each in self._state.leaving.at(folder, name)}
         place = folder.zone, folder.remote_id, name
         return [

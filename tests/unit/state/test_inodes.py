@@ -324,6 +324,35 @@ def test_names_that_change_while_a_folder_is_loaded_are_right(
     assert set(again.children(zone.ino)) == expected
 
 
+def test_names_with_a_mark_are_found_without_a_search(database: Database) -> None:
+    """They are known for each cached folder, after each change, in the order of the folder."""
+    tree = Inodes.open(database, Clear())
+
+    def expected(folder: int) -> list[tuple[str, int]]:
+        return [item for item in tree.children(folder).items() if "~" in item[0]]
+
+    with tree.transaction():
+        zone = tree.add(ROOT, "Zone", Kind.ZONE)
+        files = [tree.add(zone.ino, name, Kind.FILE) for name in ("c~1", "a", "a~1", "b~1")]
+    assert list(tree.marked(zone.ino).items()) == expected(zone.ino)
+    steps: list[Callable[[], None]] = [
+        lambda: tree.unlink(files[0]),
+        lambda: tree.move(files[1], zone.ino, "c~1"),
+        lambda: tree.move(files[2], zone.ino, "a"),
+        lambda: tree.add_all(zone.ino, {"d~1": {"kind": Kind.FILE}, "d": {"kind": Kind.FILE}}),
+    ]
+    for step in steps:
+        with tree.transaction():
+            step()
+        assert list(tree.marked(zone.ino).items()) == expected(zone.ino)
+    with pytest.raises(RuntimeError), tree.transaction():
+        tree.unlink(files[3])
+        assert "b~1" not in tree.marked(zone.ino)
+        raise RuntimeError
+    assert list(tree.marked(zone.ino).items()) == expected(zone.ino)
+    assert set(tree.marked(zone.ino)) == {"c~1", "b~1", "d~1"}
+
+
 def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
     """A failed change is not visible in the names, whether they are in memory or not."""
     tree = Inodes.open(database, Clear())

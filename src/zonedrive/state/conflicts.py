@@ -22,7 +22,7 @@ from zonedrive.state.conflict_copies import (
 )
 from zonedrive.state.inode import NOWHERE, Inode, Kind, Local
 from zonedrive.state.intents import Intent
-from zonedrive.state.invalidation import EntryChanged, EntryGone
+from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
 from zonedrive.state.names import local_name

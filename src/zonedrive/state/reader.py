@@ -105,9 +105,9 @@ class StateReader:
     def named_bytes(self) -> set[tuple[int, int]]:
         """Return (ino, generation) of all bytes in the spool that a row refers to."""
         select = (
-            "SELECT ino, generation FROM inodes WHERE generation"
-            " UNION SELECT ino, generation FROM intents WHERE generation"
-            " UNION SELECT bytes_ino, generation FROM doubts WHERE generation"
+            "SELECT ino, generation FROM inodes WHERE generation > 0"
+            " UNION SELECT ino, generation FROM intents WHERE generation > 0"
+            " UNION SELECT bytes_ino, generation FROM doubts WHERE generation > 0"
         )
         return {(int(ino), int(generation)) for ino, generation in self._database.execute(select)}
 

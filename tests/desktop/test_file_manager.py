@@ -189,6 +189,7 @@ def test_looking_at_pictures_downloads_none(mounted: Mounted, thunar: Thunar) ->
 def test_the_window_goes_on_while_the_service_is_away(mounted: Mounted, thunar: Thunar) -> None:
     """Listed folders are shown, and unreadable files give an error; the window does not freeze."""
     thunar.enter("docs")
+    thunar.until("2026", "Grüße aus Köln.txt", "report.md")
     thunar.up()
     with mounted.deployment.faulty(down=True):
         home = mounted.machine.folder / "Papers"

@@ -474,8 +474,7 @@ class Reconciler:
         if intent.base is not None and differ_in_precision(intent.base, found.revision):
             return False  # `found` may be the base itself, and nothing newer
         try:
-            base = intent.base if state.session(inode.ino) is None else None
-            below = await self._version_below(request, found.id, base)
+            below = await self._version_below(request, found.id, intent.base)
         except RemoteError as wrong:
             if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
                 raise
@@ -483,7 +482,9 @@ class Reconciler:
         if not planned.is_current:
             return True
         session = state.session(inode.ino)
-        if below is None or intent.held or (session is not None and not session.frozen):
+        if below is None or intent.held:
+            return False
+        if session is not None and (not session.frozen or below.revision == intent.base):
             return False
         log.info("inode %d: the content is on the service, below a newer version", inode.ino)
         state.record_request(request)

@@ -301,10 +301,16 @@ async def test_a_version_of_a_coworker(
         assert sent(account) == 0
 
 
-async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path) -> None:
-    """The program has the former bytes open: they become a copy."""
+@pytest.mark.parametrize("history", ["bob", "alice", "alice, bob"])
+async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path, history: str) -> None:
+    """The program has the former bytes open: they become a copy.
+
+    They may also be the bytes of a version of the user that is not newer than the base.
+    """
     account = Account(tmp_path)
-    account.bob.write("a", OLD)
+    (account.bob if history == "bob" else account.alice).write("a", OLD)
+    if history == "alice, bob":
+        account.bob.write("a", SAME_SIZE)
     async with account.running():
         inode, state = account.at("a"), account.state
         account.save("a", OLD)

@@ -25,6 +25,7 @@ from cachetools import TTLCache
 from zonedrive import memory
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import (
+    BadAnswer,
     Changed,
     Forbidden,
     Interrupted,
@@ -441,6 +442,8 @@ class DirectoryCache:
 
     async def _fetch_folder(self, folder: Inode, flight: _Listing) -> None:
         state, remote_id = self._state, folder.entry_id
+        if not folder.is_folder:  # an answer has given a file the id of a folder
+            raise BadAnswer("listing a folder: the service shows a file")
         try:
             listed = await self._service.listed(folder.zone, remote_id)
         except NotFound:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.sync.account import Account
 from tests.unit.sync.test_taking_back import deny
 from zonedrive.errors import Changed, ZonedriveError
+from zonedrive.state import remote_operations
 from zonedrive.sync.planner import InodeViews
 
 pytestmark = pytest.mark.timeout(60)  # for walks that never end
@@ -59,3 +60,21 @@ async def test_a_new_folder_at_the_place_of_one_above_it(tmp_path: Path) -> None
         assert account.at("middle/new") is new
         assert new.remote_id == outer_id
         assert account.left() == {}
+
+
+async def test_an_upload_that_is_answered_with_the_folder_above_it(tmp_path: Path) -> None:
+    """The folder stays where it is; it cannot be the file that was sent."""
+    account = Account(tmp_path)
+    account.bob.make_folder("outer")
+    account.bob.make_folder("outer/inner")
+    account.bob.write("outer/inner/file", b"1")
+    async with account.running():
+        await account.folders.ensure(account.at("outer"))
+        await account.folders.ensure(account.at("outer/inner"))
+        outer, file = account.at("outer"), account.at("outer/inner/file")
+        account.save("outer/inner/file", b"2")
+        request = account.ask(file)
+        wrong, current = await account.entry(outer), await account.entry(file)
+        remote_operations.discard_sent(account.state, file, request, current, sent_to=wrong)
+        assert account.state.path(outer.ino) == "Zone/outer"
+        assert account.state.path(file.ino) == "Zone/outer/inner/file"

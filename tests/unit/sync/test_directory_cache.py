@@ -15,7 +15,7 @@ from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.account import Account
 from tests.unit.sync.way import Way
 from zonedrive.boot_clock import since_boot_ns
-from zonedrive.errors import NotFound
+from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Kind
 from zonedrive.state.local_state import LocalState
@@ -342,3 +342,21 @@ async def test_a_late_listing_of_an_entry_that_the_folder_no_longer_has(
         await account.folders.ensure(docs)
         new = {"new"} if entry == "made again" else set[str]()
         assert account.names_in("docs") == {"edited"} | new
+
+
+async def test_a_file_with_the_id_of_a_folder_is_not_listed(tmp_path: Path) -> None:
+    """A wrong answer has shown the file; entries must not be added to a file."""
+    account = Account(tmp_path)
+    account.bob.make_folder("folder")
+    account.bob.write("folder/inside", b"1")
+    account.bob.write("file", b"2")
+    async with account.running():
+        file, folder = account.at("file"), account.at("folder")
+        remote_id = folder.remote_id
+        with account.state.transaction():
+            account.state.inodes.unlink(folder)
+            account.state.inodes.update(folder, remote_id=None)
+            account.state.inodes.update(file, remote_id=remote_id)
+        with pytest.raises(BadAnswer):
+            await account.folders.refresh(file, time.monotonic_ns())
+        assert not account.state.inodes.numbers_in(file.ino)

@@ -37,6 +37,11 @@ def differ_in_precision(one: Revision, other: Revision) -> bool:
     )
 
 
+def are_of_equal_size(one: Revision, other: Revision) -> bool:
+    """Return True if the versions with these revisions have the same size in bytes."""
+    return one.split("|", 2)[1:2] == other.split("|", 2)[1:2]
+
+
 class Attributes(msgspec.Struct, frozen=True):
     """Flags that the service stores for an entry."""
 

@@ -385,3 +385,17 @@ def test_a_move_out_of_the_trash(desk: Mounted, name: str, is_away: bool, is_sho
         path.partition("/")[2] for path in content
     }
     assert not trashed.exists()
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_lost_answer_to_a_rename_and_a_coworkers_version(desk: Mounted) -> None:
+    """The version that is cached here can be read until the newer one is known."""
+    before, path = desk.zone.read("notes.txt"), desk.root / "final.txt"
+    assert (desk.root / "notes.txt").read_bytes() == before
+    with unanswered(desk, lambda: desk.zone.find("final.txt"), method="PUT"):
+        (desk.root / "notes.txt").rename(path)
+    desk.zone.write("final.txt", before + b"more\n")
+    desk.deployment.heal()
+    desk.sync()
+    desk.deployment.fault(down=True)
+    assert path.read_bytes() == before

@@ -41,7 +41,7 @@ from zonedrive.errors import (
     Unreachable,
 )
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Revision, Version, differ_in_precision
+from zonedrive.model import Entry, Revision, Version, are_of_equal_size, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.single_flight import Flight, SingleFlight
@@ -403,7 +403,7 @@ class Reconciler:
         state, size = self._state, found.size
         with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
             if not reader.complete:
-                return False  # the cached bytes have another size
+                return False  # the cached bytes are missing or damaged
             try:
                 cached = bytes(await reader.read(0, size))
                 return cached == await self._service.content(inode.zone, found.id, size)
@@ -424,7 +424,9 @@ class Reconciler:
         if inode is None or intent is None or found is None or found.folder:
             return None
         known = intent.base if intent.generation else inode.revision
-        if known is None or known == found.revision or not self._is_comparable(inode, known, found):
+        if known is None or known == found.revision or not are_of_equal_size(known, found.revision):
+            return None  # a reader of another size would drop the cached bytes
+        if not self._is_comparable(inode, known, found):
             return None
         return known if await self._has_cached_bytes(intent, inode, known, found) else None
 

@@ -10,14 +10,17 @@ from importlib import resources
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 
 from tests.harness import world
+from tests.harness.fake_service import FakeService
 from tests.harness.machine import Mounted
 from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import state
+from zonedrive.model import Entry
 from zonedrive.remote import profiles
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=1")
@@ -413,3 +416,28 @@ def test_an_edit_in_a_folder_that_a_coworker_deletes(desk: Mounted, marks_conten
     assert desk.zone.entry_id("docs") != before
     assert [each["path"] for each in desk.conflicts()] == [f"{desk.root.name}/docs/report.md"]
     assert desk.names(desk.root / "docs") == ["report.md"]
+
+
+@pytest.mark.parametrize("tells_parent", [True, False])
+def test_an_edit_of_a_file_that_a_coworker_moves_out_of_a_deleted_folder(
+    desk: Mounted, tells_parent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edit becomes a version of the moved file, also if its new folder is not known at once."""
+    look = FakeService.entry
+
+    async def entry(service: FakeService, zone_id: str, file_id: str) -> Entry:
+        found = await look(service, zone_id, file_id)
+        return found if tells_parent else msgspec.structs.replace(found, parent_id="")
+
+    monkeypatch.setattr(FakeService, "entry", entry)
+    desk.names(desk.root / "docs")
+    with (desk.root / "docs/report.md").open("ab") as file:
+        file.write(b"and more\n")
+        file.flush()
+        desk.zone.move("docs/report.md", "moved.md")
+        desk.zone.delete("docs")
+    desk.sync()
+    expected = world.SEED["docs/report.md"] + b"and more\n"
+    assert {each for each in desk.zone.tree() if each.endswith(".md")} == {"moved.md"}
+    assert desk.zone.read("moved.md") == expected
+    assert not desk.conflicts()

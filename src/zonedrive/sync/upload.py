@@ -344,13 +344,14 @@ class Uploader:
     ) -> None:
         """Turn the file into a new file if its entry is still in the request's deleted folder.
 
-        Some services mark only the folder as deleted, and answer as before about its content.
+        Some services mark only the folder as deleted, and answer as before about its content. If
+        the service does not tell the entry's folder, a coworker may have moved the entry before.
         """
         if request.remote_id is None:
             return
         planned = self._state.intents.snapshot(intent)
         found = await self._look_at(inode)
-        if (found is None or found.parent_id in ("", request.folder)) and planned.is_current:
+        if (found is None or found.parent_id == request.folder) and planned.is_current:
             self._recreate(inode)
 
     def _recreate(self, inode: Inode) -> None:

@@ -943,8 +943,11 @@ class Run:
         self.findings += checker.uncalled(self.world, calls, self.claims)
         verbs = {step.verb for step in steps}
         is_forgotten = bool({"log_off", "bring_back"} & verbs)
-        # A copy that a person has removed and then restored is a file like any other.
-        is_forgotten |= "resolve" in verbs and not {"restore", "untrash"}.isdisjoint(verbs)
+        # A copy that a person has removed and then restored is a file like any other. One that gets
+        # a name of `local_only` stays on the service, but not in the list.
+        if "resolve" in verbs:
+            is_forgotten |= not {"restore", "untrash"}.isdisjoint(verbs)
+            is_forgotten |= any(self._stays(each) for step in steps for each in step.arguments)
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 

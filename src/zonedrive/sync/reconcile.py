@@ -466,9 +466,9 @@ class Reconciler:
         Such a version exists if the response was lost, or if a power cut has undone the records of
         the request and the response. The newer version may be a coworker's or this client's. The
         search ends at the base of the edit, because older versions cannot contain the edit. The
-        base itself matches if the save has changed no byte, but counts only if the setting
-        `unchanged` is "skip"; the file then gets the newer version, unless a program waits for the
-        upload: it may continue to write on the basis of the former version.
+        base itself matches if the save has changed no byte. It counts only if the setting
+        `unchanged` is "skip", and no program waits for the upload: such a program may write more,
+        based on the former version. The file then gets the newer version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:

@@ -69,6 +69,7 @@ class _Listing(Flight):
     def __init__(self) -> None:
         super().__init__()
         self.asked_ns, self.aged_from_ns = clocks_ns()
+        self.remote_id: str | None = None  # of the folder that was requested
         self.error: Exception | None = None
         self.awaited = False  # True if a program waits for the listing
 
@@ -195,12 +196,12 @@ class DirectoryCache:
         while True:
             is_here = folder.parent != NOWHERE and not folder.is_new
             if is_here and not (folder.listed and self._was_asked_since(folder.ino, newer_than_ns)):
-                remote_id, flight = folder.remote_id, self._awaited(folder)
+                flight = self._awaited(folder)  # it may have requested a former id of the folder
                 await flight.wait()
                 if folder.parent == NOWHERE:
                     continue
                 if isinstance(flight.error, NotFound) and folder.ino != ROOT:
-                    lost.append((folder, remote_id, flight.error, newer_than_ns))
+                    lost.append((folder, flight.remote_id, flight.error, newer_than_ns))
                     folder, newer_than_ns = self._state.inodes.get(folder.parent), flight.asked_ns
                     while folder.is_new and folder.parent != NOWHERE:  # it has no listing
                         folder = self._state.inodes.get(folder.parent)
@@ -442,6 +443,7 @@ class DirectoryCache:
 
     async def _fetch_folder(self, folder: Inode, flight: _Listing) -> None:
         state, remote_id = self._state, folder.entry_id
+        flight.remote_id = remote_id
         if not folder.is_folder:  # an answer has given a file the id of a folder
             raise BadAnswer("listing a folder: the service shows a file")
         try:

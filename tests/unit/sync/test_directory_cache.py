@@ -230,6 +230,43 @@ async def test_a_folder_that_was_created_again_is_listed_under_its_new_id(
     assert folder.listed
 
 
+async def test_a_listing_under_a_former_id_tells_nothing_about_the_new_one(
+    state: LocalState,
+) -> None:
+    """A folder that gets a new id while its former one is listed is listed again."""
+    zone, asked, answer = zone_of(state), list[str](), trio.Event()
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="old")
+        inner = state.inodes.add(folder.ino, "g", Kind.FOLDER, zone="z", remote_id="inner")
+
+    class Renewed(Empty):
+        async def listed(self, zone: str, folder_id: str) -> SimpleNamespace:
+            asked.append(folder_id)
+            if folder_id == "old":
+                await answer.wait()
+            if folder_id in ("old", "inner"):
+                raise NotFound("gone")
+            if folder_id == "new":
+                with state.transaction():
+                    state.inodes.update(inner, remote_id="new inner")
+            return SimpleNamespace(ids=[], complete=False, strangers=())
+
+    folders = DirectoryCache(state, cast(Any, Renewed()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        nursery.start_soon(folders.refresh, folder, time.monotonic_ns())
+        await trio.testing.wait_all_tasks_blocked()
+        with state.transaction():
+            state.inodes.update(folder, remote_id="new")
+        nursery.start_soon(folders.refresh, inner, time.monotonic_ns())
+        await trio.testing.wait_all_tasks_blocked()
+        assert asked == ["old", "inner"]
+        answer.set()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert inner.listed
+
+
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_listing_of_a_folder_that_was_removed_meanwhile_is_dropped(
     state: LocalState, complete: bool

@@ -944,9 +944,11 @@ class Run:
         verbs = {step.verb for step in steps}
         is_forgotten = bool({"log_off", "bring_back"} & verbs)
         # A copy that a person has removed and then restored is a file like any other. One that gets
-        # a name of `local_only` stays on the service, but not in the list.
+        # a name of `local_only` stays on the service, but not in the list. So does one that is
+        # removed during its upload, if it cannot be deleted.
         if "resolve" in verbs:
             is_forgotten |= not {"restore", "untrash"}.isdisjoint(verbs)
+            is_forgotten |= self._is_published or self._loses_rights
             is_forgotten |= any(self._stays(each) for step in steps for each in step.arguments)
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)

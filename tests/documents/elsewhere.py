@@ -148,9 +148,13 @@ ROWS = (
         "python -m tests.crash.soak --help",
     ),
     Row(
-        r"\.venv/bin/python -m tests\.simulation --(exhaustive 2|planner)",
+        r"\.venv/bin/python -m tests\.simulation --(minutes 60.*|exhaustive 2|planner)",
         LONG,
-        ("tests/simulation/test_exhaustive.py", "tests/simulation/test_planner.py"),
+        (
+            "tests/simulation/test_found.py",
+            "tests/simulation/test_exhaustive.py",
+            "tests/simulation/test_planner.py",
+        ),
         "python -m tests.simulation --help",
     ),
     Row(

@@ -142,7 +142,7 @@ class DirectoryCache:
             flight = self._awaited(folder)
             self._walks.used(folder, listed=False)
             await flight.wait()
-            if flight.error is not None:
+            if flight.error is not None and flight.remote_id == folder.remote_id:
                 raise flight.error
             if not folder.listed:  # another entry has become the folder meanwhile
                 await self.ensure(folder)

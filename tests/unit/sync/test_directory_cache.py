@@ -267,6 +267,30 @@ async def test_a_listing_under_a_former_id_tells_nothing_about_the_new_one(
     assert inner.listed
 
 
+async def test_an_error_for_a_former_id_is_not_raised(state: LocalState) -> None:
+    """A folder that gets a new id before its first listing fails is listed under the new id."""
+    zone, asked = zone_of(state), list[str]()
+    with state.transaction():
+        folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="old")
+
+    class Renewed(Empty):
+        async def listed(self, zone: str, folder_id: str) -> SimpleNamespace:
+            asked.append(folder_id)
+            if folder_id == "old":
+                with state.transaction():
+                    state.inodes.update(folder, remote_id="new")
+                raise NotFound("gone")
+            return SimpleNamespace(ids=[], complete=False, strangers=())
+
+    folders = DirectoryCache(state, cast(Any, Renewed()))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.ensure(folder)
+        nursery.cancel_scope.cancel()
+    assert asked == ["old", "new"]
+    assert folder.listed
+
+
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_listing_of_a_folder_that_was_removed_meanwhile_is_dropped(
     state: LocalState, complete: bool

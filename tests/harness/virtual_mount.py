@@ -266,10 +266,12 @@ class VirtualPath:
 class _Raw(io.RawIOBase):
     """An open file without a buffer."""
 
+    _fd = -1  # until it is open
+
     def __init__(self, system: System, path: VirtualPath, mode: str) -> None:
         self.system = system
         self._flags = FLAGS[mode]
-        self._fd: int = system.open(path, self._flags)
+        self._fd = system.open(path, self._flags)
 
     def readable(self) -> bool:
         return self._flags & os.O_ACCMODE != os.O_WRONLY
@@ -304,7 +306,8 @@ class _Raw(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self.system.close(self._fd)
+            if self._fd >= 0:
+                self.system.close(self._fd)
 
 
 class FakeDeployment:

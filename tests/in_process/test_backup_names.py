@@ -71,6 +71,18 @@ def test_saved_again_over_the_last_backup(desk: Mounted, before: str) -> None:
     assert set(desk.zone.listing()) == SEEDED
 
 
+def test_saved_over_the_backup_of_a_file_that_was_renamed_before(desk: Mounted) -> None:
+    """The service does not keep the file under a name that it no longer has."""
+    with desk.paused():
+        (desk.root / "notes.txt").rename(desk.root / "memo.txt")
+        (desk.root / "memo.txt").rename(desk.root / "memo.txt~")
+        (desk.root / "draft").write_bytes(b"edited\n")
+        (desk.root / "draft").rename(desk.root / "memo.txt~")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"}
+    assert (desk.root / "memo.txt~").read_bytes() == b"edited\n"
+
+
 def test_taken_back_it_is_as_before(desk: Mounted, before: str) -> None:
     """If an editor failed to save and renames the backup back, nothing has changed."""
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")

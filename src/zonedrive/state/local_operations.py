@@ -252,6 +252,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
     old_folder = state.inodes.get(inode.parent)
     left = _last_place(state, inode)
     local = becomes_local(state, inode, folder, name, target)
+    is_leaving = target is not None and _is_leaving(state, target)
     with state.transaction():
         if not local:
             _suspend_conflict(state, inode)
@@ -263,12 +264,20 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
         _place(state, inode, folder, name, local=local, is_successor=is_successor)
         if not is_successor:
             state.intents.set_left(inode.ino, left)
+        elif is_leaving:
+            state.intents.place(inode.ino, state.due_for_names())
         for each in {old_folder, folder}:
             _touch(state, each)
         reached(Place.RENAME_INSIDE)
     reached(Place.RENAMED)
     if target is not None:
         state.release_if_unreferenced(target)
+
+
+def _is_leaving(state: LocalState, inode: Inode) -> bool:
+    """Return True if a local-only file is about to give up its entry, see `_place`."""
+    intent = state.intents.get(inode.ino)
+    return inode.local and intent is not None and intent.place and not intent.parked
 
 
 def exchange(state: LocalState, inode: Inode, target: Inode) -> None:

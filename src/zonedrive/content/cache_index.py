@@ -313,11 +313,14 @@ class CacheIndex:
         return self._rows("WHERE ino = ?", (ino,))
 
     def inos(self, first: int = 0, end: int = (1 << 63) - 1) -> list[int]:
-        """Return the numbers of all inodes from `first` to before `end` that have a row."""
+        """Return the numbers of all inodes from `first` to before `end` that have a row.
+
+        Leave out damaged numbers; their rows are deleted when content is evicted.
+        """
         found = self._read(
             "SELECT DISTINCT ino FROM entries WHERE ino >= ? AND ino < ?", (first, end)
         )
-        return [int(str(ino)) for (ino,) in found]
+        return [ino for (ino,) in found if isinstance(ino, int)]
 
     def all_rows(self) -> Iterator[Row]:
         """Yield all rows; only some of them are in memory at a time."""

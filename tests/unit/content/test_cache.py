@@ -753,6 +753,22 @@ async def test_a_damaged_row_of_the_index(
     assert "index" in caplog.text
 
 
+@pytest.mark.parametrize("damage", ["1.5", "'x'", "-1", "x'ff'"])
+async def test_a_damaged_inode_number_in_the_index(tmp_path: Path, damage: str) -> None:
+    """The file of such a row is removed at the start; other files stay cached."""
+    source = Script(content(2 * MIB))
+    async with running(tmp_path, None) as cache:
+        for ino in (1, 2):
+            await fetched(cache, ino, source)
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute(f"UPDATE entries SET ino = {damage} WHERE ino = 1")
+        index.commit()
+    async with running(tmp_path, None) as cache:
+        assert cache.inos() == [2]
+        await counted(cache, tmp_path)
+        assert await fetched(cache, 2, Offline(2 * MIB)) == source.data
+
+
 async def test_forged_rows_are_rejected(tmp_path: Path) -> None:
     """A row that was made without the account's key is rejected, and its file is not read."""
     source = Script(content(2 * MIB))

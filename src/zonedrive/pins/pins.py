@@ -36,6 +36,7 @@ class Pins:
         """Observers that get the inode number of each pinned file whose content was found missing,
         or was fetched."""
         self.update_inodes()
+        state.inodes.relocated.add(self._note_entry)
 
     def __contains__(self, ino: object) -> bool:
         """Return True if the inode with this number, or a folder above it, is pinned."""
@@ -161,6 +162,13 @@ class Pins:
         inodes = self._state.inodes
         found = inodes.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or inodes.find(pin.ino)
+
+    def _note_entry(self, ino: int) -> None:
+        """Record the new entry of a pinned inode, because another inode may take the entry over."""
+        inode = self._state.inodes.find(ino) if ino in self._roots else None
+        if inode is not None and inode.remote_id and Pin(ino, inode.zone) in self._store.all():
+            self._store.put(Pin(ino, inode.zone, inode.remote_id))
+            self._entries.add((inode.zone, inode.remote_id))
 
     def update_inodes(self) -> None:
         """Update the inode of each pin, because entries may have been replaced or removed.

@@ -14,6 +14,7 @@ from tests.harness.counting import calls
 from tests.unit.sync.account import Account
 from zonedrive.causes import Cause
 from zonedrive.errors import AmbiguousName, Changed, Damaged, StoreError, ZonedriveError
+from zonedrive.pins.pins import Pins
 from zonedrive.state import local_operations
 from zonedrive.state.inode import Kind
 from zonedrive.state.open_file import Session
@@ -680,3 +681,19 @@ async def test_an_upload_does_not_look_at_all_pending_removals(tmp_path: Path) -
                 await account.uploads.upload(account.intent(inode), inode)
             numbers.append(counted.number)
     assert abs(numbers[1] - numbers[0]) < many // 2
+
+
+async def test_a_conflict_soon_after_a_pin(tmp_path: Path) -> None:
+    """The file that was pinned before its first upload stays pinned, not its conflict copy."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.save("a", b"1")
+        inode, pins = account.at("a"), Pins(account.state)
+        pins.add(inode)
+        await account.uploads.upload(account.intent(inode), inode)
+        account.save("a", b"mine!")
+        account.bob.write("a", b"theirs")
+        await account.uploads.upload(account.intent(inode), inode)
+        pins.update_inodes()
+        assert [each.name for each in pins.roots()] == ["a"]
+        assert inode.ino not in pins

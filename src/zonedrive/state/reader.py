@@ -109,7 +109,8 @@ class StateReader:
             " UNION SELECT ino, generation FROM intents WHERE generation > 0"
             " UNION SELECT bytes_ino, generation FROM doubts WHERE generation > 0"
         )
-        return {(int(ino), int(generation)) for ino, generation in self._database.execute(select)}
+        rows = self._database.execute(select)
+        return {(ino, each) for ino, each in rows if isinstance(ino, int) and isinstance(each, int)}
 
     def local_files(self) -> int:
         """Return the number of local-only files that have bytes, except files in lost+found."""

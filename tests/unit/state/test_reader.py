@@ -355,3 +355,11 @@ def test_damage_that_shows_at_a_later_row_is_damage(tmp_path: Path) -> None:
         state.is_sealed()
     with pytest.raises(StoreError, match="is damaged"), StateReader.open(path) as state:
         state.require_sound()
+
+
+def test_a_damaged_generation_names_no_bytes(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE inodes SET generation = 'x' WHERE ino = (SELECT ino FROM intents)")
+        database.commit()
+    with StateReader.open(path) as reader:
+        assert {generation for _, generation in reader.named_bytes()} == {7}

@@ -496,7 +496,7 @@ def _place(
                 # Do not keep the entry under an outdated name.
                 state.intents.place(inode.ino, state.due_for_names())
             elif not is_successor and former.remote_id != inode.remote_parent:
-                # A coworker has deleted or moved its folder, see `LocalChanges.left`.
+                # A coworker has deleted or moved its folder, see `Merge._forget_parked_in`.
                 state.inodes.update(inode, remote_parent=None)
     elif not inode.is_new:
         if was_local:

@@ -166,6 +166,20 @@ class LocalState(Stores):
         """
         return inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
 
+    def is_unsaved(self, inode: Inode) -> bool:
+        """Return True for a new file without bytes that is not local-only, and that no program has
+        open.
+
+        Its first bytes could not be stored, and the disk was too full to remove the file.
+        """
+        return (
+            inode.is_new
+            and not (inode.is_folder or inode.local)
+            and not (inode.generation or inode.ino in self.opened)
+            and self.intents.get(inode.ino) is None
+            and self.requests.get(inode.ino) is None
+        )
+
     def is_readable_offline(self, file: Inode) -> bool:
         """Return True if the whole content of a file is on this machine."""
         return (

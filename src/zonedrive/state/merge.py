@@ -13,7 +13,7 @@ differs.
 
 import heapq
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
@@ -81,130 +81,34 @@ class Merged(msgspec.Struct, eq=False):
         return bool(self.gone or self.moved or self.appeared or self.attributes)
 
 
-class LocalChanges:
-    """Local changes that the service does not have yet, and their adaptation to a listing.
+class Merge:
+    """Merge of one listing into one folder.
 
     A parked file has a local-only name, such as the name of a backup file, while its entry on the
     service keeps the former name.
-    """
-
-    def __init__(self, state: LocalState, can_make_folders: Callable[[], bool]) -> None:
-        """Use the changes in `state`; `can_make_folders` tells whether the service can do that."""
-        self._state = state
-        self._can_make_folders = can_make_folders
-        self.local = state.local
-        self.is_kept = state.is_kept
-        self.may_be_in = state.holds_local_changes  # faster than `Merge._busy`, but less precise
-
-    def is_unsaved(self, inode: Inode) -> bool:
-        """Return True for a new file without bytes that is not local-only, and that no program has
-        open.
-
-        Its first bytes could not be stored, and the disk was too full to remove the file.
-        """
-        state = self._state
-        return (
-            inode.is_new
-            and not (inode.is_folder or inode.local)
-            and not (inode.generation or inode.ino in state.opened)
-            and state.intents.get(inode.ino) is None
-            and state.requests.get(inode.ino) is None
-        )
-
-    def with_local_changes(self) -> Iterable[int]:
-        """Return the numbers of all inodes for which `local` may return a change."""
-        state = self._state
-        return [*(intent.ino for intent in state.intents.all()), *state.opened]
-
-    def pending_names(self, remote_id: str) -> Collection[str]:
-        """Return names under which pending requests may have created entries in a remote folder."""
-        return self._state.requests.names_in(remote_id)
-
-    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record whether a coworker has moved the entry of `inode`, a parked file.
-
-        The listing shows the entry as `name` in the folder with the remote id `folder`.
-        """
-        if (folder, name) == (inode.remote_parent, inode.remote_name):
-            self._state.moved_parked.discard(inode.ino)
-        elif inode.ino not in self._state.moved_parked:
-            self._state.moved_parked.add(inode.ino)
-            self._state.intents.changes.notify()
-
-    def renamed(self, inode: Inode, name: str) -> None:
-        """End the conflict of a conflict copy whose entry a coworker has renamed to `name`.
-
-        Call within a transaction, before the change of the inode.
-        """
-        end_conflict_if_renamed(self._state, inode, name)
-
-    def left(self, folder: Inode) -> None:
-        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
-
-        The folder has left the tree, so programs save no new files in it. If a coworker has moved
-        the folder, a later listing gives the folder another inode, and contains the entries again.
-        Call within a transaction.
-        """
-        state, place = self._state, (folder.zone, folder.remote_id)
-        for intent in state.intents.parked():
-            inode = state.inodes.find(intent.ino)
-            if inode is not None and (inode.zone, inode.remote_parent) == place:
-                state.inodes.update(inode, remote_parent=None)
-
-    def unbind(self, folder: Inode) -> None:
-        """End the pending move of `folder`, whose entry was deleted on the service.
-
-        Also remove the hash suffix (see `names`) from its name. The folder is kept for a local
-        change below it, and is created again if the change is sent. Call within a transaction.
-        """
-        self._state.former_ids[folder.ino] = folder.entry_id
-        intent = self._state.intents.get(folder.ino)
-        if intent is not None:
-            self._state.intents.done(intent, place=True)
-        remove_mark(self._state, folder)
-
-    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
-        """Make `folder` give up its name, which another entry has on the service.
-
-        `folder` exists only because of local changes below it. If the other entry is not a folder,
-        rename `folder` to a conflict-copy name. Otherwise schedule the creation of `folder`, if the
-        service can create folders: the service rejects the creation, because the name is taken, and
-        then the two folders are united. Call within a transaction.
-        """
-        if not to_folder:
-            rename_to_copy(self._state, folder, folder.parent)
-        elif self._can_make_folders():
-            self._state.intents.place(folder.ino, self._state.due())
-
-    def unite(self, folder: Inode, other: Inode) -> None:
-        """Give `folder` the entry and the content of the folder `other`, and drop `other`.
-
-        `folder` exists only because of local changes below it, and the service cannot create it. If
-        `other` has local changes, or `folder` is below it, a later listing tries again. Call within
-        a transaction.
-        """
-        with suppress(StoreError, Changed):
-            unite(self._state, folder, other)
-
-
-class Merge:
-    """Merge of one listing into one folder.
 
     INVARIANT: the merge does not unlink an inode that has local changes or whose entry is in the
     listing. Such an inode may be in another folder, because a program may have moved it there.
     """
 
-    def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalChanges) -> None:
+    def __init__(
+        self,
+        state: LocalState,
+        folder: Inode,
+        asked_ns: int,
+        can_make_folders: Callable[[], bool],
+    ) -> None:
         """Prepare a merge into `folder`.
 
-        `asked_ns` is the time of the request (monotonic clock), and `ours` provides the local
-        changes.
+        `asked_ns` is the time of the request (monotonic clock). `can_make_folders` tells whether
+        the service can create folders.
         """
-        self._inodes = inodes
+        self._state = state
+        self._inodes = state.inodes
+        self._can_make_folders = can_make_folders
         self._folder = folder
         self._remote_id = folder.remote_id
         self._asked_ns = asked_ns
-        self._ours = ours
         self._seen: set[int] = set()
         self._is_first = False  # the first listing of the folder
         self.result = Merged()
@@ -323,7 +227,7 @@ class Merge:
             renamed = list(self._renamed(met))
             if later is None:
                 for _, inode, entry in renamed:
-                    self._ours.renamed(inode, entry.name)
+                    end_conflict_if_renamed(self._state, inode, entry.name)
                 renames = [(inode, entry.name, entry.id) for _, inode, entry in renamed]
                 before = self._take_names(renames)
             else:
@@ -373,9 +277,9 @@ class Merge:
         rows = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         present = {inode.ino: inode for inode in inodes.get_all(row[0] for row in rows.values())}
         new = [] if empty else list(inodes.new_in(folder.ino))
-        kept = {child.name: child for child in new if self._ours.is_kept(child)}
+        kept = {child.name: child for child in new if self._state.is_kept(child)}
         ours = {child.remote_name or child.name for child in new if child.name not in kept}
-        pending_names = self._ours.pending_names(folder.remote_id or "")
+        pending_names = self._state.requests.names_in(folder.remote_id or "")
         unanswered = {folded(name) for name in pending_names}
         for number in numbers:
             entry = answer.entry(number)
@@ -452,7 +356,7 @@ class Merge:
         file is deleted now, its edit is sent as a new file, which must not get the temporary name.
         """
         for number, inode, entry in met:
-            local = self._ours.local(inode.ino)
+            local = self._state.local(inode.ino)
             if local & (Local.PLACE | Local.GONE):
                 continue
             if local & Local.CONTENT and is_aside(entry.name):
@@ -502,14 +406,15 @@ class Merge:
         alone: list[tuple[Inode, str, str]] = []
         for inode in inodes.get_all(inodes.marked(parent).values()):
             name, entry_id = inode.remote_name, inode.remote_id
-            if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
+            if name is None or entry_id is None or self._state.local(inode.ino) & Local.PLACE:
                 continue
             plain = safe(name)
             if plain == inode.name or not fits(plain) or not shows(inode.name, name, entry_id):
                 continue
             self._take_back(plain, to_folder=inode.is_folder)
             if (kept := self._kept(plain)) is not None:
-                self._ours.unite(kept, inode)
+                with suppress(StoreError, Changed):  # a later listing tries again
+                    unite(self._state, kept, inode)
             elif not inodes.has_name(parent, plain):
                 alone.append((inode, name, entry_id))
         self._give_names(alone, self._take_names(alone))
@@ -517,27 +422,34 @@ class Merge:
     def _take_back(self, name: str, *, to_folder: bool) -> None:
         """If a folder that is kept for local changes has the display name `name`, free the name.
 
-        An entry on the service needs the name; `to_folder` tells whether this entry is a folder.
-        See `LocalChanges.give_way`.
+        An entry on the service needs the name; `to_folder` tells whether this entry is a folder. If
+        it is not, rename the kept folder to a conflict-copy name. Otherwise schedule the creation
+        of the kept folder, if the service can create folders: the service rejects the creation,
+        because the name is taken, and then the two folders are united.
         """
-        if (kept := self._kept(name)) is not None:
-            self._ours.give_way(kept, to_folder=to_folder)
+        kept, state = self._kept(name), self._state
+        if kept is None:
+            return
+        if not to_folder:
+            rename_to_copy(state, kept, kept.parent)
+        elif self._can_make_folders():
+            state.intents.place(kept.ino, state.due())
 
     def _kept(self, name: str) -> Inode | None:
         """Return the folder with the display name `name` that is kept for local changes, if any."""
         holder = self._inodes.child(self._folder.ino, name)
-        return holder if holder is not None and self._ours.is_kept(holder) else None
+        return holder if holder is not None and self._state.is_kept(holder) else None
 
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
-        local = self._ours.local(inode.ino)
+        local = self._state.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
         if inode.is_folder and inode.remote_parent != self._folder.remote_id:
             self._forget_places_below(inode)
         if local & Local.PARKED:
             # The recorded place stays unchanged: a new file there takes over the entry. If a
             # coworker has moved the entry, the upload of the new file also moves the file.
-            self._ours.parked_at(inode, self._folder.remote_id, entry.name)
-            place, mark = {}, 0  # `seen` is 0, so the next listing calls `parked_at` again
+            self._note_parked(inode, entry.name)
+            place, mark = {}, 0  # `seen` is 0, so the next listing calls `_note_parked` again
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)
@@ -562,6 +474,18 @@ class Merge:
             fields["ctime_ns"] = time.time_ns()
         self._inodes.update(inode, **place, **fields, seen=mark)
 
+    def _note_parked(self, inode: Inode, name: str) -> None:
+        """Record whether a coworker has moved the entry of `inode`, a parked file.
+
+        The listing shows the entry as `name`.
+        """
+        state = self._state
+        if (self._folder.remote_id, name) == (inode.remote_parent, inode.remote_name):
+            state.moved_parked.discard(inode.ino)
+        elif inode.ino not in state.moved_parked:
+            state.moved_parked.add(inode.ino)
+            state.intents.changes.notify()
+
     def _forget_places_below(self, inode: Inode) -> None:
         """Forget last known places that contradict the listing, which shows `inode` in the folder.
 
@@ -575,7 +499,7 @@ class Merge:
             way[each.ino] = each
             each = self._inodes.by_remote(each.zone, each.remote_parent or "")
         for below in way.values() if each is inode else ():
-            if self._ours.local(below.ino) & (Local.PLACE | Local.GONE):
+            if self._state.local(below.ino) & (Local.PLACE | Local.GONE):
                 self._inodes.update(below, remote_parent=None)
 
     # ---- removal of entries that a listing no longer names ----
@@ -588,7 +512,7 @@ class Merge:
             while len(first) == STEP and self._is_left(folder):
                 with self._inodes.transaction():
                     self._above_ours = None
-                    if self._ours.may_be_in(folder) and self._busy(folder):
+                    if self._state.holds_local_changes(folder) and self._busy(folder):
                         break
                     for child in first:
                         if self._inodes.is_below(child, folder):  # a program may have moved it out
@@ -602,12 +526,12 @@ class Merge:
         Return False for inodes that were created, moved or changed by this client since the listing
         was requested.
         """
-        if self._ours.is_kept(child) or self._ours.is_unsaved(child):
+        if self._state.is_kept(child) or self._state.is_unsaved(child):
             return child.parent == self._folder.ino
         return not (
             child.is_new
             or child.parent != self._folder.ino
-            or self._ours.local(child.ino) & Local.PLACE  # moved here, not on the service yet
+            or self._state.local(child.ino) & Local.PLACE  # moved here, not on the service yet
             or self._inodes.recent_writes.since(child.zone, child.remote_id or "", self._asked_ns)
         )
 
@@ -646,16 +570,39 @@ class Merge:
             ahead.pop()
             if each.remote_id is None:
                 continue
-            self._ours.left(each)
-            self._ours.unbind(each)
-            self._inodes.update(
-                each, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
-            )
+            self._forget_parked_in(each)
+            self._unbind(each)
+
+    def _unbind(self, folder: Inode) -> None:
+        """Turn `folder`, whose entry was deleted on the service, into a new folder.
+
+        Also end its pending move, and remove the hash suffix (see `names`) from its name.
+        """
+        state = self._state
+        state.former_ids[folder.ino] = folder.entry_id
+        if (intent := state.intents.get(folder.ino)) is not None:
+            state.intents.done(intent, place=True)
+        remove_mark(state, folder)
+        state.inodes.update(
+            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+        )
+
+    def _forget_parked_in(self, folder: Inode) -> None:
+        """Clear `remote_parent` of the parked files whose entries are in the remote `folder`.
+
+        The folder has left the tree, so programs save no new files in it. If a coworker has moved
+        the folder, a later listing gives the folder another inode, and contains the entries again.
+        """
+        state, place = self._state, (folder.zone, folder.remote_id)
+        for intent in state.intents.parked():
+            inode = state.inodes.find(intent.ino)
+            if inode is not None and (inode.zone, inode.remote_parent) == place:
+                state.inodes.update(inode, remote_parent=None)
 
     def _is_moved_into(self, folder: Inode, child: Inode) -> bool:
         """Return True if `child` was moved to `folder` locally, but not yet on the service."""
         is_elsewhere = child.remote_parent not in (None, folder.remote_id)
-        return is_elsewhere and bool(self._ours.local(child.ino) & Local.PLACE)
+        return is_elsewhere and bool(self._state.local(child.ino) & Local.PLACE)
 
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local changes or is local-only.
@@ -667,9 +614,10 @@ class Merge:
         if not inode.is_folder:
             return False
         if self._above_ours is None:
-            inodes = self._inodes
+            inodes, state = self._inodes, self._state
             self._above_ours = set()
-            inos = {*inodes.rows.with_bytes(), *self._ours.with_local_changes()}
+            inos = {*inodes.rows.with_bytes(), *state.opened}
+            inos.update(intent.ino for intent in state.intents.all())
             for changed in inodes.get_all(inos):
                 each: Inode | None = changed
                 while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
@@ -681,7 +629,7 @@ class Merge:
 
     def _has_changes(self, inode: Inode) -> bool:
         is_only_here = inode.generation and (inode.local or inode.is_new)
-        return bool(is_only_here or self._ours.local(inode.ino))
+        return bool(is_only_here or self._state.local(inode.ino))
 
     def _remove(self, inode: Inode) -> bool:
         """Unlink an inode and its descendants, except inodes that the listing contains.
@@ -707,7 +655,7 @@ class Merge:
                 continue
             self.result.gone.append((each.parent, each.name, each.ino))
             if each.is_folder:
-                self._ours.left(each)
+                self._forget_parked_in(each)
             if each.generation:
                 self.result.copies.append((each.ino, each.generation))
             self._inodes.unlink(each)

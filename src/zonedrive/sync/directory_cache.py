@@ -40,7 +40,7 @@ from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import LocalChanges, Merged
+from zonedrive.state.merge import Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
 from zonedrive.sync.listing_batches import ListingBatches
@@ -90,8 +90,7 @@ class DirectoryCache:
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
-        changes = LocalChanges(state, lambda: service.can("make_folder"))
-        self._merging = ListingBatches(state, changes, self._tell)
+        self._merging = ListingBatches(state, lambda: service.can("make_folder"), self._tell)
         self._listing_tops = False
         # Zones that have refused a listing; they are not prefetched for CLOSED_S seconds.
         self._closed: TTLCache[int, None] = TTLCache(TOPS, CLOSED_S, trio.current_time)

@@ -20,7 +20,7 @@ from zonedrive.model import Zone
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import LocalChanges, Merge, Merged, RawListing
+from zonedrive.state.merge import Merge, Merged, RawListing
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,17 @@ class ListingBatches:
     """Queue of received folder listings, which are merged into the local state in batches."""
 
     def __init__(
-        self, state: LocalState, changes: LocalChanges, tell: Callable[[int, Merged], None]
+        self,
+        state: LocalState,
+        can_make_folders: Callable[[], bool],
+        tell: Callable[[int, Merged], None],
     ) -> None:
-        """Create the queue; `tell(ino, changes)` is called after each merge into a folder."""
+        """Create the queue; `tell(ino, changes)` is called after each merge into a folder.
+
+        `can_make_folders` tells whether the service can create folders.
+        """
         self._state = state
-        self._changes = changes
+        self._can_make_folders = can_make_folders
         self._tell = tell
         self._waiting: list[_Arrived] = []
         self._checkpointed = state.database.changes
@@ -150,7 +156,7 @@ class ListingBatches:
             self._tell(folder.ino, merge.result)
 
     def _begun(self, folder: Inode, asked_ns: int) -> Merge:
-        return Merge(self._state.inodes, folder, asked_ns, self._changes)
+        return Merge(self._state, folder, asked_ns, self._can_make_folders)
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
         batch = [each for each in batch if each.folder.remote_id == each.remote_id]

@@ -1,6 +1,5 @@
 """Incomplete listings: no entry disappears or changes its type."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.entries import Listed, raw_items
 from zonedrive.state.inode import ROOT
-from zonedrive.state.merge import Merge, Merged, RawListing
+from zonedrive.state.merge import Merged, RawListing
 
 WHOLE = [
     {"id": "1", "name": "file", "folder": False, "size": 3, "lastModified": "2026-01-01T00:00:00Z"},
@@ -28,7 +27,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     merge(found, answer(WHOLE))
     assert found.names == {"file", "folder", "other"}
     yield found
-    found.database.close()
+    found.disk.close()
 
 
 def answer(items: object) -> Listed:
@@ -39,7 +38,7 @@ def answer(items: object) -> Listed:
 
 def merge(folder: Folder, said: RawListing) -> Merged:
     """Merge an answer; return the changes."""
-    merging = Merge(folder.tree, folder.zone, time.monotonic_ns(), folder.ours)
+    merging = folder.merge(folder.zone)
     for _ in merging.entries(said):
         pass
     return merging.result
@@ -140,7 +139,7 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
 
     def show(said: object) -> set[str]:
         listed = wire.ListedZones(wire.objects(said, "x"), "x")
-        merge = Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours)
+        merge = folder.merge(tree.get(ROOT))
         list(merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete))
         return set(tree.children(ROOT))
 
@@ -152,6 +151,6 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
 
 def test_a_zone_that_was_closed_goes(folder: Folder) -> None:
     """A closed zone disappears, whatever else in the answer is malformed."""
-    merge = Merge(folder.tree, folder.tree.get(ROOT), time.monotonic_ns(), folder.ours)
+    merge = folder.merge(folder.tree.get(ROOT))
     list(merge.zones([Zone("z", "Zone", "root", accessible=False)], complete=False))
     assert folder.tree.children(ROOT) == {}

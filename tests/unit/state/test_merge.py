@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.unit.state.disk import Disk
 from tests.unit.state.listings import Read
 from zonedrive.cipher import Clear
-from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
+from zonedrive.state.conflict_copies import is_copy_name
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind, Local
-from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge import SORTED, STEP, LocalChanges, Merge, Merged
+from zonedrive.state.intents import Intent
+from zonedrive.state.merge import SORTED, STEP, Merge, Merged
 from zonedrive.state.names import aside_name
 
 
@@ -34,58 +35,24 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
     )
 
 
-class LocalView(LocalChanges):
-    """Local changes that the service does not know yet."""
-
-    def __init__(self) -> None:
-        self.locals: dict[int, Local] = {}
-        self.doubtful: set[str] = set()
-        self.way: list[tuple[int, bool]] = []
-        self.local = lambda ino: self.locals.get(ino, Local.NOTHING)
-        self.may_be_in = lambda inode: bool(self.locals)
-        self.is_kept = lambda inode: (
-            inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
-        )
-
-    def is_unsaved(self, inode: Inode) -> bool:
-        """Return False: the new files of these tests have bytes."""
-        return False
-
-    def with_local_changes(self) -> list[int]:
-        return list(self.locals)
-
-    def pending_names(self, remote_id: str) -> set[str]:
-        return self.doubtful
-
-    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Ignore the place; no file of these tests is parked."""
-
-    def renamed(self, inode: Inode, name: str) -> None:
-        """Ignore the name; no file of these tests is a conflict copy."""
-
-    def left(self, folder: Inode) -> None:
-        """Ignore the folder; no file of these tests is parked."""
-
-    def unbind(self, folder: Inode) -> None:
-        """Ignore the folder; its name has no mark."""
-
-    def give_way(self, folder: Inode, *, to_folder: bool) -> None:
-        self.way.append((folder.ino, to_folder))
-
-    def unite(self, folder: Inode, other: Inode) -> None:
-        """Keep both folders, as while `other` has local changes."""
-
-
 class Folder:
     """Folder of one zone that is listed repeatedly."""
 
     def __init__(self, path: Path, first: int | None = None) -> None:
         """Create the zone, with the inode number `first`."""
-        self.database = Database.open(path / "tree.db", [create_table])
-        self.tree = Inodes.open(self.database, Clear())
+        self.disk = Disk(path)
+        self.state = self.disk.start()
+        self.tree = self.state.inodes
         self.tree._next_ino = first or self.tree._next_ino
-        self.ours = LocalView()
-        self.local = self.ours.locals
+        self.local: dict[int, Local] = {}  # by ino: changes that the service does not know yet
+        self.pending_names = set[str]()
+        vars(self.state).update(
+            local=lambda ino: self.local.get(ino, Local.NOTHING),
+            holds_local_changes=lambda _: bool(self.local),
+            is_unsaved=lambda _: False,  # the new files of these tests have bytes
+            opened=self.local,
+        )
+        vars(self.state.requests).update(names_in=lambda _: self.pending_names)
         self.merged = Merged()
         with self.tree.transaction():
             self.zone = self.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
@@ -100,10 +67,13 @@ class Folder:
     def merging(
         self, entries: Iterable[Entry], asked_ns: int | None = None, into: Inode | None = None
     ) -> Iterator[None]:
-        asked = time.monotonic_ns() if asked_ns is None else asked_ns
-        merge = Merge(self.tree, into or self.zone, asked, self.ours)
+        merge = self.merge(into or self.zone, asked_ns)
         self.merged = merge.result
         return merge.entries(Read(entries))
+
+    def merge(self, into: Inode, asked_ns: int | None = None) -> Merge:
+        asked_ns = time.monotonic_ns() if asked_ns is None else asked_ns
+        return Merge(self.state, into, asked_ns, lambda: True)
 
     @property
     def names(self) -> set[str]:
@@ -119,7 +89,7 @@ class Folder:
 def folder(tmp_path: Path) -> Iterator[Folder]:
     found = Folder(tmp_path)
     yield found
-    found.database.close()
+    found.disk.close()
 
 
 def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
@@ -209,7 +179,7 @@ def test_other_names_after_a_restart_change_the_times_of_the_folder(folder: Fold
     folder.list(entry("1", "a"), entry("2", "b"))
     assert folder.zone.mtime_ns != 42
     other = Zone(id="b", name="Board", root_id="board")
-    for _ in Merge(folder.tree, root, time.monotonic_ns(), folder.ours).zones([zone, other]):
+    for _ in folder.merge(root).zones([zone, other]):
         pass
     assert root.mtime_ns != 42
 
@@ -235,7 +205,7 @@ def test_another_zone_changes_the_times_of_the_top(folder: Folder) -> None:
     for zones in (both[:1], both, both, both[:1]):
         with folder.tree.transaction():
             folder.tree.update(root, mtime_ns=42)
-        for _ in Merge(folder.tree, root, time.monotonic_ns(), folder.ours).zones(zones):
+        for _ in folder.merge(root).zones(zones):
             pass
         times.append(root.mtime_ns != 42)
     assert times == [False, True, False, True]
@@ -273,13 +243,13 @@ def test_a_folder_whose_local_changes_have_ended_is_removed(tmp_path: Path, firs
     folder.local[file.ino] = Local.CONTENT
     folder.list()
     assert folder.names == {"f"}
-    folder.tree = Inodes.open(folder.database, Clear())
+    folder.state.inodes = folder.tree = Inodes.open(folder.state.database, Clear())
     folder.zone = folder.tree.get(folder.zone.ino)
     folder.local.clear()
     folder.local[int(str(file.ino))] = Local.NOTHING
     folder.list()
     assert folder.names == set()
-    folder.database.close()
+    folder.disk.close()
 
 
 def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
@@ -437,7 +407,7 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
 
     def show(*zones: Zone) -> set[str]:
         root = tree.get(ROOT)
-        list(Merge(tree, root, time.monotonic_ns(), folder.ours).zones(zones))
+        list(folder.merge(root).zones(zones))
         return set(tree.children(ROOT))
 
     mine = Zone("z", "Zone", "root")
@@ -453,7 +423,7 @@ def test_a_large_zone_is_removed_in_steps(folder: Folder) -> None:
     folder.list(entry("sub", "sub", folder=True))
     many = [entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)]
     folder.list(*many, into=folder.inode("sub"))
-    merge, left = Merge(tree, root, time.monotonic_ns(), folder.ours), [tree.rows.counts()[0]]
+    merge, left = folder.merge(root), [tree.rows.counts()[0]]
     for _ in merge.zones([]):
         left.append(tree.rows.counts()[0])
     left.append(tree.rows.counts()[0])
@@ -466,17 +436,17 @@ def test_a_large_zone_is_removed_quickly_despite_many_local_changes(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The local changes, which are all elsewhere, are not examined again in each step."""
-    tree, examined, changes = folder.tree, list[int](), folder.ours.with_local_changes
+    tree, examined, intents = folder.tree, list[int](), folder.state.intents
     folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
     folder.local[99_999] = Local.CONTENT
 
-    def with_local_changes() -> Iterable[int]:
+    def examine() -> list[Intent]:
         examined.append(1)
-        return changes()
+        return []
 
-    monkeypatch.setattr(folder.ours, "with_local_changes", with_local_changes)
-    monkeypatch.setattr(folder.ours, "may_be_in", lambda _: False, raising=False)
-    list(Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones([]))
+    monkeypatch.setattr(intents, "all", examine)
+    vars(folder.state).update(holds_local_changes=lambda _: False)
+    list(folder.merge(tree.get(ROOT)).zones([]))
     assert tree.rows.counts()[0] == 1
     assert len(examined) == 1
 
@@ -485,7 +455,7 @@ def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:
     """A change that is made during the removal of a zone keeps the zone, and the change in it."""
     tree, root = folder.tree, folder.tree.get(ROOT)
     folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
-    steps = Merge(tree, root, time.monotonic_ns(), folder.ours).zones([])
+    steps = folder.merge(root).zones([])
     next(steps)
     last = max(tree.numbers_in(folder.zone.ino))
     folder.local[last] = Local.CONTENT
@@ -602,10 +572,10 @@ def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
     many.append(entry("long", "ä" * 200 + ".pdf"))
     folder.list(*many)
     before = folder.tree.changes(folder.zone.ino)
-    written = folder.database.execute("SELECT total_changes()").fetchone()
+    written = folder.state.database.execute("SELECT total_changes()").fetchone()
     folder.list(*reversed(many))
     assert folder.tree.changes(folder.zone.ino) == before
-    assert folder.database.execute("SELECT total_changes()").fetchone() == written
+    assert folder.state.database.execute("SELECT total_changes()").fetchone() == written
 
 
 def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
@@ -770,4 +740,5 @@ def test_a_kept_folder_gives_its_name_up(folder: Folder, more: int, is_known: bo
     folder.list(*others, *other)
     assert folder.inode("kept") is kept
     folder.list(*others, entry("F", "kept"))
-    assert {*folder.ours.way} == {(kept.ino, False)}
+    assert folder.inode("kept").remote_id == "F"
+    assert is_copy_name(kept.name, "kept")

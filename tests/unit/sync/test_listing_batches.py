@@ -15,7 +15,7 @@ from tests.unit.state.listings import Read
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import LocalChanges, Merge, Merged
+from zonedrive.state.merge import Merge, Merged
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync import listing_batches
 from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
@@ -42,8 +42,7 @@ class Place:
         self.state = disk.start()
         self.told: dict[int, Merged] = {}
         self.commits = 0
-        changes = LocalChanges(self.state, lambda: True)
-        self.merging = ListingBatches(self.state, changes, self.told.__setitem__)
+        self.merging = ListingBatches(self.state, lambda: True, self.told.__setitem__)
         tree = self.state.inodes
         with self.state.transaction():
             zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
@@ -248,12 +247,13 @@ def park(state: LocalState, zone: Inode, remote_id: str, folder: str) -> Inode:
 def test_a_coworker_moves_the_entry_of_a_parked_file(state: LocalState) -> None:
     """The outbox is notified once, and not at all of an entry that stays at its place."""
     inode = park(state, zone_of(state), "a", "root")
-    changes, notified = LocalChanges(state, lambda: True), list[bool]()
+    notified = list[bool]()
     state.intents.changes.add(lambda: notified.append(inode.ino in state.moved_parked))
     for folder, name, moved in (
         ("root", "a", False), ("root", "b", True), ("f", "a", True), ("root", "a", False)
     ):  # fmt: skip
-        changes.parked_at(inode, folder, name)
+        listed = Inode(7, ROOT, "f", Kind.FOLDER, remote_id=folder)
+        Merge(state, listed, 0, lambda: True)._note_parked(inode, name)
         assert (inode.ino in state.moved_parked) == moved
     assert notified == [True]
 
@@ -265,7 +265,7 @@ def test_parked_files_whose_entries_are_in_a_folder_that_left_the_tree(state: Lo
     with state.transaction():
         folder = state.inodes.add(zone.ino, "f", Kind.FOLDER, zone="z", remote_id="f")
         state.intents.park(900, Revision("1"))  # without an inode
-        LocalChanges(state, lambda: True).left(folder)
+        Merge(state, zone, 0, lambda: True)._forget_parked_in(folder)
     assert (inside.remote_parent, outside.remote_parent) == (None, "root")
 
 
@@ -284,4 +284,4 @@ def test_a_new_file_whose_bytes_a_full_disk_did_not_take(state: LocalState, what
             state.requests.note(PendingRequest(inode.ino, inode.ino, 1, 1, "z", "root", "a", None))
     if what == "open":
         state.new_open_file(inode)
-    assert LocalChanges(state, lambda: True).is_unsaved(inode) == (what == "unsaved")
+    assert state.is_unsaved(inode) == (what == "unsaved")

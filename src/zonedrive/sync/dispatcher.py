@@ -269,15 +269,11 @@ class Dispatcher:
         inos = with_prerequisites(steps, {ino}) - {ino}
         return [step for step in steps if step.ino in inos and step.intent.failed]
 
-    def blocking_failure(self, ino: int) -> Exception | None:
-        """Return the error of a rejected step that blocks the inode's step, or None.
+    def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
+        """Return the errors of rejected steps that block steps of `inos`, by the blocked inode.
 
         A rejected step that is due again, or running, does not count.
         """
-        return self.blocking_failures({ino}).get(ino)
-
-    def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
-        """Return the errors of `blocking_failure` for many inodes, by the blocked inode."""
         now = time.time_ns()
         rejected = {
             ino: error

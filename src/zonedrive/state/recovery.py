@@ -235,12 +235,8 @@ def _recreate_intents(state: LocalState) -> None:
         if inode.generation and (intent is None or not intent.generation):
             base = None if inode.is_new else inode.revision
             state.send_content(inode, base)
-        folder = state.inodes.get(inode.parent)
-        new_folder = inode.is_folder and inode.is_new
-        moved = not inode.is_new and (
-            folder.remote_id != inode.remote_parent or state.remote_name(inode) != inode.remote_name
-        )
-        if (new_folder or moved) and (intent is None or not intent.place):
+        is_elsewhere = inode.is_folder if inode.is_new else state.is_elsewhere(inode)
+        if is_elsewhere and (intent is None or not intent.place):
             state.intents.place(inode.ino, state.due())
 
 

@@ -10,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.state import local_operations, remote_binding
-from zonedrive.state.conflict_copies import UNKNOWN, end_conflict_if_renamed, record_conflict
+from zonedrive.state.conflict_copies import (
+    UNKNOWN,
+    end_conflict_if_renamed,
+    move,
+    record_conflict,
+)
 from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged
@@ -159,15 +164,12 @@ def _take_name(state: LocalState, inode: Inode, request: PendingRequest) -> None
 
     An inode that was renamed or moved since the request keeps its name. Call within a transaction.
     """
-    parent, old, name = inode.parent, inode.name, inode.remote_name
+    parent, name = inode.parent, inode.remote_name
     if name in (None, request.name) or not is_at_place(state, inode, request):
         return
     assert name is not None
     others = {each for each, ino in state.inodes.children(parent).items() if ino != inode.ino}
-    new = local_name(name, inode.entry_id, others)
-    state.inodes.move(inode, parent, new)
-    for changed in (old, new):
-        state.invalidations.put(EntryChanged(parent, changed.encode()))
+    move(state, inode, parent, local_name(name, inode.entry_id, others))
     log.info("inode %d: the service has given it another name: renamed locally", inode.ino)
 
 

@@ -496,10 +496,6 @@ class Reconciler:
             remote_operations.discard_sent(state, inode, request, found)
         return True
 
-    @property
-    def _lists_versions(self) -> bool:
-        return self._service.can("versions") and self._service.can("version_content")
-
     async def _version_below(
         self, request: PendingRequest, file_id: str, base: Revision | None = None
     ) -> Version | None:
@@ -509,7 +505,7 @@ class Reconciler:
         covers the newest LOOK_BACK versions, and ends at the version `base`. `base` counts only if
         the setting `unchanged` is "skip", but may have any author.
         """
-        if not self._lists_versions:
+        if not (self._service.can("versions") and self._service.can("version_content")):
             return None
         try:
             versions = await self._service.versions(request.zone, file_id)

@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 
 # Maximum duration of closing; the next start recovers anything not closed by then.
 CLOSE_SECONDS = 20.0
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FAREWELL_SECONDS = 5.0  # maximum time to send the last answers
 
 

@@ -13,7 +13,7 @@ import trio
 
 from zonedrive.config import Settings
 from zonedrive.daemon import compose
-from zonedrive.daemon.serve import ENDING_SIGNALS, Daemon
+from zonedrive.daemon.serve import Daemon
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.secrets import FileStore, Secret
@@ -41,7 +41,7 @@ async def told(number: signal.Signals, disposition: Any) -> list[int]:
 
 
 @pytest.mark.usefixtures("autojump_clock")
-@pytest.mark.parametrize("number", ENDING_SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_during_the_mount_is_handled_after_it(number: signal.Signals) -> None:
     """If the signal killed the process, the mount would stay behind as a dead one."""
     assert await told(number, lambda *_: None) == [number]

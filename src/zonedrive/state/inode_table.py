@@ -249,8 +249,7 @@ class InodeTable:
 
         With NOWHERE as the folder, return the numbers of the unlinked inodes.
         """
-        rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
-        return sorted(ino for (ino,) in rows)
+        return sorted(self._inos("parent = ?", (parent,)))
 
     def among(self, parent: int, inos: Collection[int]) -> list[tuple[int, str | None]]:
         """Return (number, remote id) of each inode in `inos` whose parent is the folder `parent`.
@@ -271,12 +270,8 @@ class InodeTable:
 
     def folders_in(self, parent: int) -> list[int]:
         """Return the numbers of a folder's subfolders that exist on the service, oldest first."""
-        rows = self._database.execute(
-            "SELECT ino FROM inodes"
-            " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
-            (parent,),
-        )
-        return [ino for (ino,) in rows]
+        where = "parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino"
+        return self._inos(where, (parent,))
 
     def is_above_changes(self, ino: int) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or an intent."""
@@ -291,10 +286,7 @@ class InodeTable:
 
     def new_in(self, parent: int) -> list[int]:
         """Return the numbers of the inodes in a folder that have no entry on the service."""
-        rows = self._database.execute(
-            "SELECT ino FROM inodes WHERE parent = ? AND remote_id IS NULL", (parent,)
-        )
-        return [ino for (ino,) in rows]
+        return self._inos("parent = ? AND remote_id IS NULL", (parent,))
 
     def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
         """Yield (ino, parent, name) for each of the given inode numbers that has a row.
@@ -327,17 +319,13 @@ class InodeTable:
 
         See `names.stays`.
         """
-        found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
-        return [ino for (ino,) in self._database.execute(found, (WANTED,))]
+        return self._inos("generation > 0 AND local = ?", (WANTED,))
 
     # ---- the whole table ----
 
     def numbers(self, after: int) -> list[int]:
         """Return the next inode numbers greater than `after`, at most BATCH, in ascending order."""
-        rows = self._database.execute(
-            "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
-        )
-        return [ino for (ino,) in rows]
+        return self._inos("ino > ? ORDER BY ino LIMIT ?", (after, BATCH))
 
     def with_bytes(self) -> dict[int, int]:
         """Return a map from inode number to generation, for all inodes with local bytes."""
@@ -347,8 +335,7 @@ class InodeTable:
 
     def without_origin(self) -> list[int]:
         """Return the numbers of the files and folders that have no entry on the service."""
-        rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
-        return [int(ino) for (ino,) in rows]
+        return self._inos("remote_id IS NULL AND kind > 1")
 
     def counts(self) -> tuple[int, int]:
         """Return the number of inodes that are not unlinked, and the number of folders among them.
@@ -389,8 +376,7 @@ class InodeTable:
 
     def known(self, inos: Sequence[int]) -> set[int]:
         """Return the subset of the given inode numbers, at most BATCH, that have a row."""
-        sql = f"SELECT ino FROM inodes WHERE ino IN ({_marks(inos)})"  # noqa: S608
-        return {ino for (ino,) in self._database.execute(sql, inos)}
+        return set(self._inos(f"ino IN ({_marks(inos)})", inos))
 
     # ---- rows ----
 
@@ -440,6 +426,10 @@ class InodeTable:
             inode.revision,
         )
         return self._box.seal(self._encode(sealed), b"inode %d" % inode.ino)
+
+    def _inos(self, where: str, parameters: Sequence[object] = ()) -> list[int]:
+        sql = f"SELECT ino FROM inodes WHERE {where}"  # noqa: S608 - constants only
+        return [ino for (ino,) in self._database.execute(sql, parameters)]
 
     def _select(self, where: str, parameters: Sequence[object]) -> Iterator[Inode]:
         rows = self._database.execute(

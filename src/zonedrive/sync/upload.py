@@ -213,14 +213,11 @@ class Uploader:
             return
         if decision is Decision.CONFLICT:
             assert found is not None
-            if await self._reconciler.was_sent(inode, intent, request, found):
-                return
-        if decision is Decision.LOST:
+            if not await self._reconciler.was_sent(inode, intent, request, found):
+                self._keep_both(inode, found)
+                await self._reconciler.make_durable()
+        elif decision is Decision.LOST:
             self._recreate(inode)
-        elif decision is Decision.CONFLICT:
-            assert found is not None
-            self._keep_both(inode, found)
-            await self._reconciler.make_durable()
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
 

@@ -151,17 +151,26 @@ class OpenFile:
         return self.reader is not None and self.reader[1].version_gone
 
     def close(self) -> None:
-        """Close the local generation and the reader of the service's bytes, if they are open."""
-        self.close_local()
-        if self.reader is not None:
-            self.reader[1].close()
-            self.reader = None
+        """Close the local generation and the reader of the service's bytes, if they are open.
+
+        Raises the error of `close_local`, after both are closed.
+        """
+        try:
+            self.close_local()
+        finally:
+            if self.reader is not None:
+                self.reader[1].close()
+                self.reader = None
 
     def close_local(self) -> None:
-        """Close the local generation, if it is open for reading."""
+        """Close the local generation, if it is open for reading.
+
+        Raises OSError or StoreError, after it is closed, if the disk fails: the bytes may be those
+        of a write session.
+        """
         if self.local is not None:
-            self.local[1].close()
-            self.local = None
+            (_, file), self.local = self.local, None
+            file.close()
 
 
 class Handle(msgspec.Struct, eq=False):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from zonedrive.sync.moved_files import FOLDERS
 
 SAID = "a conflict copy"
 NAME = re.compile(
@@ -156,8 +157,14 @@ def test_sync_of_a_file_fails_if_its_conflict_copy_cannot_be_sent(desk: Mounted)
 
 
 @pytest.mark.mount("refresh=1")
-def test_a_conflict_stays_listed_after_a_move_of_its_folder(desk: Mounted) -> None:
-    """A coworker moves the folder with copy and original; its former parent is listed first."""
+@pytest.mark.parametrize("others", [0, FOLDERS])
+def test_a_conflict_stays_listed_after_a_move_of_its_folder(desk: Mounted, others: int) -> None:
+    """A coworker moves the folder with copy and original; its former parent is listed first.
+
+    With others that are moved at the same time, it gets another inode.
+    """
+    for number in range(others):
+        desk.zone.make_folder(f"{number}")
     desk.zone.make_folder("team")
     desk.zone.write("team/notes.txt", b"the first\n")
     desk.zone.make_folder("archive")
@@ -168,9 +175,10 @@ def test_a_conflict_stays_listed_after_a_move_of_its_folder(desk: Mounted) -> No
         desk.zone.write("team/notes.txt", b"Bob's version\n")
         file.write(b"Alice's version\n")
     desk.sync()
-    desk.zone.move("team", "archive/team")
+    for name in ("team", *map(str, range(others))):
+        desk.zone.move(name, f"archive/{name}")
     eventually(lambda: not (desk.root / "team").exists(), what="the folder has left")
-    assert desk.conflicts() == []
+    assert len(desk.conflicts()) == (not others)
     eventually(lambda: (desk.root / "archive/team").exists(), what="the folder has arrived")
     assert len(list((desk.root / "archive/team").iterdir())) == 2
     (conflict,) = desk.conflicts()

@@ -268,10 +268,17 @@ class InodeTable:
             for row in self._database.execute(sql.format(_marks(batch)), (parent, *batch))
         ]
 
-    def folders_in(self, parent: int) -> list[int]:
-        """Return the numbers of a folder's subfolders that exist on the service, oldest first."""
-        where = "parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino"
-        return self._inos(where, (parent,))
+    def folders_in(self, parent: int) -> dict[int, str]:
+        """Return the remote ids of a folder's subfolders that exist on the service.
+
+        The keys are the inode numbers, oldest first.
+        """
+        rows = self._database.execute(
+            "SELECT ino, remote_id FROM inodes"
+            " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
+            (parent,),
+        )
+        return dict(rows.fetchall())
 
     def is_above_changes(self, ino: int) -> bool:
         """Return True if the inode, or any inode below it, has local bytes or an intent."""

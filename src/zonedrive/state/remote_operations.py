@@ -5,6 +5,7 @@ caller has sent the request, and has checked that the local state has not change
 """
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from zonedrive.failpoint import Place, reached
@@ -409,21 +410,28 @@ def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -
 
 
 def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, found: Entry) -> None:
-    """Move a file to the place that the service reports, because a coworker moved its entry.
+    """Move an inode to the place that the service reports, because a coworker moved its entry.
 
-    The file was not renamed locally. `folder` is the new folder, with the remote id `above`.
+    The inode was not renamed locally. `folder` is the new folder, with the remote id `above`. A
+    folder that was moved is not reported to the kernel as removed, see `queue_invalidations`.
     """
-    old, former = inode.parent, inode.name
+    old, former, now = inode.parent, inode.name, time.time_ns()
     others = {name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino}
     name = local_name(found.name, found.id, others)
     with state.transaction():
         end_conflict_if_renamed(state, inode, found.name)
         state.inodes.move(inode, folder.ino, name)
         state.inodes.update(inode, remote_parent=above, remote_name=found.name)
-    state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
+        for each in state.inodes.get_all({old, folder.ino}):
+            state.inodes.update(each, mtime_ns=now, ctime_ns=now)
+            state.invalidations.put(InodeChanged(each.ino, attr_only=True))
+    if inode.is_folder:
+        state.invalidations.put(EntryChanged(old, former.encode()))
+    else:
+        state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
     state.invalidations.put(EntryChanged(folder.ino, name.encode()))
     state.intents.changes.notify()
-    log.info("inode %d: edited locally and moved by a coworker: moved locally as well", inode.ino)
+    log.info("inode %d: moved by a coworker while in use: moved locally as well", inode.ino)
 
 
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:

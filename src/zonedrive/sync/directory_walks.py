@@ -176,7 +176,7 @@ def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
     With `by_name`, at most SORTED subfolders are sorted by name; a larger number keeps the order of
     the listing.
     """
-    inos = inodes.rows.folders_in(parent)
+    inos = list(inodes.rows.folders_in(parent))
     if by_name and len(inos) <= SORTED:
         inos = [inode.ino for inode in sorted(inodes.get_all(inos), key=lambda each: each.name)]
     return inos

@@ -1,8 +1,9 @@
-"""Local moves of files that were edited here and moved by a coworker on the service.
+"""Local moves of edited files, and of folders, that a coworker has moved on the service.
 
-If a listing no longer contains an edited file, the file was moved or deleted, but the listing does
-not show the new place. Because of the edit, the local file must not be removed, and another entry
-on the service may already have its name.
+If a listing no longer contains an entry, the entry was moved or deleted, but the listing does not
+show the new place. An edited file must not be removed because of the edit, and another entry on the
+service may already have its name. A folder may be the current directory of programs, or hold files
+that programs have open: it keeps its inode.
 
 INVARIANT: this module changes only names that the service has reported, and restores no folder that
 was removed or moved locally.
@@ -23,20 +24,22 @@ from zonedrive.state.names import is_aside
 log = logging.getLogger(__name__)
 
 DEEPEST = 64  # maximum number of nested folders to look up
+FOLDERS = 8  # maximum number of missing folders to look up: many are rather deleted than moved
 
 
 class MovedFiles:
-    """Local moves of edited files that coworkers have moved on the service."""
+    """Local moves of edited files, and of folders, that coworkers have moved on the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
-        """Find the files that the listing of their folder lacks, and move them locally.
+        """Find the entries that the listing of their folder lacks, and move them locally.
 
-        These are files that were edited, or that a program has open for writing. `listed` are the
-        ids in the listing. If the service does not answer, the files stay.
+        These are files that were edited, or that a program has open for writing, and up to FOLDERS
+        folders. `listed` are the ids in the listing. If the service does not answer, the entries
+        stay.
         """
         for inode in self._missing(folder, listed):
             place = self.place(inode)
@@ -55,19 +58,33 @@ class MovedFiles:
         opened = state.opened.items()
         edited |= {ino for ino, file in opened if file.session is not None or file.writers}
         here = state.inodes.rows.among(folder.ino, edited) if edited else []
-        named = set(listed) if here else set[str]()
+        folders = state.inodes.rows.folders_in(folder.ino)
+        named = set(listed) if here or folders else set[str]()
+        gone = [ino for ino, known in folders.items() if known not in named]
+        if len(gone) > FOLDERS:
+            gone.clear()
+        gone += [ino for ino, known in here if known not in named]
         return [
             inode
-            for inode in state.inodes.get_all(ino for ino, known in here if known not in named)
+            for inode in state.inodes.get_all(gone)
             if inode.remote_id is not None
             and inode.remote_parent == folder.remote_id
             and self._may_follow(inode)
         ]
 
     def _may_follow(self, inode: Inode) -> bool:
-        """Return True for a file whose only local changes are changes of the content."""
+        """Return True for an entry that was neither renamed nor removed locally."""
         local = self._state.local(inode.ino)
-        return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
+        return not (inode.local or local & (Local.PLACE | Local.GONE))
+
+    def _is_below(self, folder: Inode, inode: Inode) -> bool:
+        """Return True if `folder` is `inode` or below it, here or by the last known places."""
+        inodes, way = self._state.inodes, dict[int, Inode]()
+        each: Inode | None = folder
+        while each is not None and each is not inode and each.ino not in way:
+            way[each.ino] = each
+            each = inodes.by_remote(each.zone, each.remote_parent or "")
+        return each is inode or inodes.is_below(folder, inode)
 
     def place(self, inode: Inode) -> Snapshot[object]:
         """Return a snapshot of a file's folder and name; the snapshot is stale after a move.
@@ -84,21 +101,23 @@ class MovedFiles:
         return Snapshot(read)
 
     async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> None:
-        """Move the file locally to the folder and name that the service reports in `found`.
+        """Move the entry locally to the folder and name that the service reports in `found`.
 
-        `place` is a snapshot of the file's place from before the request. The file is not moved if
-        it has other local changes, such as a rename, or if its name on the service is temporary.
-        Another client is then exchanging names, and a later response has the final name. Raises the
-        service's error.
+        `place` is a snapshot of the entry's place from before the request. The entry is not moved
+        if it was renamed or removed locally, if its name on the service is temporary (another
+        client is then exchanging names, and a later response has the final name), or if it would be
+        below itself (the places of other folders are then outdated). Raises the service's error.
         """
-        if is_aside(found.name):
+        if is_aside(found.name) or found.folder != inode.is_folder:
             return
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return
         folder = await self.folder(inode.zone, above) if place.is_current else None
         gone = inode.parent == NOWHERE or not place.is_current
-        if folder is not None and not gone and self._may_follow(inode):
+        if folder is None or gone or not self._may_follow(inode):
+            return
+        if not (inode.is_folder and self._is_below(folder, inode)):
             remote_operations.follow_move(self._state, inode, folder, above, found)
 
     async def folder(self, zone: str, remote_id: str) -> Inode | None:

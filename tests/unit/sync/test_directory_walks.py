@@ -105,7 +105,7 @@ def test_a_prefetched_folder_is_checked_once(world: World, monkeypatch: pytest.M
     looked: list[int] = []
     folders_in = world.tree.rows.folders_in
 
-    def note(parent: int) -> list[int]:
+    def note(parent: int) -> dict[int, str]:
         looked.append(parent)
         return folders_in(parent)
 

@@ -549,7 +549,10 @@ async def test_a_file_that_was_replaced_during_its_upload(tmp_path: Path, succes
 async def test_a_new_file_whose_folder_a_coworker_has_moved(
     tmp_path: Path, is_moved_here: bool
 ) -> None:
-    """The file stays in the moved folder, unless a program has moved it back to the former path."""
+    """The file stays in the moved folder, unless a program has moved it back to the former path.
+
+    The service did not tell where the folder is when its former place was listed.
+    """
     account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.make_folder("other")
@@ -562,7 +565,9 @@ async def test_a_new_file_whose_folder_a_coworker_has_moved(
         account.ask(inode)
         account.alice.write("f/new", b"alice")
         account.bob.move("f", "other/f")
+        account.world.fault(status=403, method="GET", path="/files/")
         await account.list()
+        account.world.heal()
         await account.list("other")
         if is_moved_here:
             account.rename("f/new", "new")

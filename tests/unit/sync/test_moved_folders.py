@@ -1,0 +1,94 @@
+"""Folders that a coworker has moved, of which the listing of the former place comes first."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sync.account import Account
+from zonedrive.sync import moved_files
+
+ENTRY = re.compile(r"GET /api/zones/\w+/files/\w+$")
+
+
+async def test_a_moved_folder_keeps_its_inode_and_its_entries(tmp_path: Path) -> None:
+    """A program may be in it, or have a file in it open."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    account.bob.write("a/f", b"old")
+    async with account.running():
+        await account.folders.ensure(account.at("a"))
+        folder, file = account.at("a"), account.at("a/f")
+        account.bob.move("a", "b/c")
+        await account.list()
+        assert account.at("b/c") is folder
+        assert account.at("b/c/f") is file
+        assert account.names_in() == {"b"}
+        await account.list("b")
+        await account.list("b/c")
+        assert account.at("b/c/f") is file
+        account.bob.delete("b/c")
+        await account.list("b")
+        assert account.names_in("b") == set()
+
+
+async def test_an_edit_in_a_moved_folder_follows(tmp_path: Path) -> None:
+    """The folder is not created again at its former place."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    account.bob.write("a/f", b"old")
+    async with account.running():
+        await account.folders.ensure(account.at("a"))
+        intent = account.save("a/f", b"edited")
+        account.bob.move("a", "b/c")
+        await account.list()
+        await account.uploads.upload(intent, account.at("b/c/f"))
+        assert account.bob.read("b/c/f") == b"edited"
+        assert set(account.bob.listing()) == {"b"}
+
+
+async def test_folders_that_have_changed_places(tmp_path: Path) -> None:
+    """The inner folder becomes the outer one; nothing is below itself."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("a/b")
+    async with account.running():
+        await account.folders.ensure(account.at("a"))
+        account.bob.move("a/b", "b")
+        account.bob.move("a", "b/a")
+        await account.list()
+        await account.list("b")
+        assert account.names_in() == {"b"}
+        assert account.names_in("b") == {"a"}
+
+
+async def test_a_renamed_folder_stays_where_it_is_here(tmp_path: Path) -> None:
+    """A local rename that is not sent yet wins."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    async with account.running():
+        account.rename("a", "c")
+        account.bob.move("a", "b/d")
+        await account.list()
+        assert account.names_in() == {"b", "c"}
+
+
+@pytest.mark.parametrize(("count", "asked"), [(8, 8), (9, 0)])
+async def test_many_missing_folders_are_taken_for_deleted(
+    tmp_path: Path, count: int, asked: int
+) -> None:
+    """A listing does not wait for many requests."""
+    assert moved_files.FOLDERS == 8
+    account = Account(tmp_path)
+    for number in range(count):
+        account.bob.make_folder(f"{number}")
+    async with account.running():
+        for number in range(count):
+            account.bob.delete(f"{number}")
+        account.world.requests.clear()
+        await account.list()
+        assert account.names_in() == set()
+        assert sum(map(bool, map(ENTRY.match, account.world.requests))) == asked

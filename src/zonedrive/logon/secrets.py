@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -249,7 +249,7 @@ class KeyringStore(SecretStore):
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark, self._new_id = mark, os.urandom(8).hex()
         self._turn = threading.Lock()
-        self._last: KeyringCall[Any] | None = None
+        self._last: Future[Any] | None = None
 
     def get(self, name: str) -> Secret | None:
         username = self._username(name)
@@ -294,49 +294,43 @@ class KeyringStore(SecretStore):
                 remedy="run this in your desktop session, with its keyring running",
             )
         with self._turn:
-            if self._last is not None and self._last.is_running:
+            if self._last is not None and not self._last.done():
                 raise KeyringTimeout(
                     "the keyring does not answer", remedy="unlock it and try again"
                 )
-            call = KeyringCall(lambda: function(keyring))
-            self._last = call
-            return call.result(self._seconds)
+            self._last = call = _call(lambda: function(keyring))
+            return _result(call, self._seconds)
 
 
-class KeyringCall(Generic[RESULT]):
-    """Function call in a separate thread, because the keyring may wait for the user."""
+def _call(function: Callable[[], RESULT]) -> Future[RESULT]:
+    """Call `function` in a separate thread, because the keyring may wait for the user."""
+    call: Future[RESULT] = Future()
 
-    def __init__(self, function: Callable[[], RESULT]) -> None:
-        """Start the thread, which calls `function`."""
-        self._function = function
-        self._ended: Future[RESULT] = Future()
-        threading.Thread(target=self._run, name="keyring", daemon=True).start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._ended.set_result(self._function())
+            call.set_result(function())
         except Exception as wrong:  # a backend may raise anything
-            self._ended.set_exception(wrong)
+            call.set_exception(wrong)
 
-    @property
-    def is_running(self) -> bool:
-        return not self._ended.done()
+    threading.Thread(target=run, name="keyring", daemon=True).start()
+    return call
 
-    def result(self, seconds: float) -> RESULT:
-        """Wait up to `seconds` for the function, and return its result.
 
-        Raises KeyringTimeout if the function has not returned in time (its thread continues),
-        KeyringLocked if the keyring is locked, and StoreError for any other failure.
-        """
-        wait([self._ended], seconds)
-        if self.is_running:
-            raise KeyringTimeout("the keyring does not answer", remedy="unlock it and try again")
-        if (wrong := self._ended.exception()) is None:
-            return self._ended.result()
-        kind = type(wrong).__name__
-        if kind in LOCKED:
-            raise KeyringLocked("the keyring is locked", remedy="unlock it and try again")
-        raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
+def _result(call: Future[RESULT], seconds: float) -> RESULT:
+    """Wait up to `seconds` for a call, and return its result.
+
+    Raises KeyringTimeout if the call has not ended in time (its thread continues), KeyringLocked if
+    the keyring is locked, and StoreError for any other failure.
+    """
+    wait([call], seconds)
+    if not call.done():
+        raise KeyringTimeout("the keyring does not answer", remedy="unlock it and try again")
+    if (wrong := call.exception()) is None:
+        return call.result()
+    kind = type(wrong).__name__
+    if kind in LOCKED:
+        raise KeyringLocked("the keyring is locked", remedy="unlock it and try again")
+    raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
 
 
 def open_store(
@@ -373,7 +367,7 @@ def desktop_keyring(*, may_prompt: bool = True) -> Keyring | None:
         return None
     os.environ[VARIABLE] = bus  # the library reads this variable
     with contextlib.suppress(StoreError):
-        return KeyringCall(lambda: _secret_service(may_prompt)).result(KEYRING_SECONDS)
+        return _result(_call(lambda: _secret_service(may_prompt)), KEYRING_SECONDS)
     return None
 
 

@@ -341,18 +341,13 @@ def open_store(
     If systemd passes a credential for the account, the result is a CredentialsStore. `find_keyring`
     returns a keyring that responds, or None; the default is `desktop_keyring`.
     """
-    own = _own_store(paths, find_keyring or desktop_keyring)
+    own: SecretStore = FileStore(paths.secrets_file)
+    if not paths.secrets_file.exists():
+        keyring = (find_keyring or desktop_keyring)()
+        if keyring is not None or paths.keyring_mark.exists():
+            own = KeyringStore(keyring, paths.account, paths.keyring_mark)
     is_given = any(credential(paths.account, name) for name in GIVEN)
     return CredentialsStore(paths.account, own) if is_given else own
-
-
-def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) -> SecretStore:
-    if paths.secrets_file.exists():
-        return FileStore(paths.secrets_file)
-    keyring = find_keyring()
-    if keyring is not None or paths.keyring_mark.exists():
-        return KeyringStore(keyring, paths.account, paths.keyring_mark)
-    return FileStore(paths.secrets_file)
 
 
 def desktop_keyring(*, may_prompt: bool = True) -> Keyring | None:

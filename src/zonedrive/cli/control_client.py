@@ -221,7 +221,7 @@ def _reached(paths: AccountPaths) -> socket.socket:
     OSError if the socket is missing, TimeoutError if the daemon does not accept the connection, or
     protocol.ForeignSocketError if a program of another user listens at the socket.
     """
-    who = _daemon(paths)
+    who = daemon(paths)
     if who is None:  # no daemon has announced its socket
         raise FileNotFoundError(paths.control)
     connection = connect(who.control or paths.control, who.pid)
@@ -232,13 +232,13 @@ def _reached(paths: AccountPaths) -> socket.socket:
     return connection
 
 
-def _daemon(paths: AccountPaths) -> lock.Holder | None:
+def daemon(paths: AccountPaths) -> lock.Holder | None:
     """Return the account's running daemon, or None if the lock file names no running daemon."""
     return lock.holder(paths.lock) if running(paths) else None
 
 
 def _pid(paths: AccountPaths) -> int | None:
-    who = _daemon(paths)
+    who = daemon(paths)
     return who.pid if who else None
 
 
@@ -288,7 +288,7 @@ def _named() -> Iterator[AccountPaths]:
 
 def _daemons() -> Iterator[tuple[lock.Holder, AccountPaths]]:
     for paths in accounts():
-        if who := _daemon(paths):
+        if who := daemon(paths):
             yield who, paths
 
 

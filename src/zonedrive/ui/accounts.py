@@ -8,7 +8,7 @@ from typing import Any
 
 from zonedrive import config
 from zonedrive.cli import control_client, status, text_output
-from zonedrive.daemon import last_run, lock
+from zonedrive.daemon import last_run
 from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
 from zonedrive.formatting import plain
 from zonedrive.fuse import mountpoint
@@ -220,8 +220,7 @@ def mounted_on(name: str) -> Path | None:
 
     This works even if the daemon does not answer.
     """
-    paths = AccountPaths(name)
-    holder = lock.holder(paths.lock) if control_client.running(paths) else None
+    holder = control_client.daemon(AccountPaths(name))
     return holder.mountpoint if holder is not None else None
 
 

@@ -11,11 +11,6 @@ from zonedrive.remote.profiles.load import is_installed, is_path, load_profile
 from zonedrive.remote.profiles.operations import Profile
 
 
-def profile_name(account: Account, settings: Settings) -> str:
-    """Return the name or path of the profile that the settings or the last logon select."""
-    return settings.profile or account.profile
-
-
 def account_profile(account: Account, settings: Settings) -> Profile:
     """Return the account's profile.
 
@@ -23,7 +18,7 @@ def account_profile(account: Account, settings: Settings) -> Profile:
     published operations are possible, and pending changes wait that `published` lacks. Raises
     ProfileError if the user has selected a profile that is not valid.
     """
-    name = profile_name(account, settings)
+    name = settings.profile or account.profile
     try:
         return load_profile(name)
     except ProfileError as wrong:
@@ -57,6 +52,6 @@ def last_profile(account: Account) -> Profile:
     except ConfigError:
         settings = shared.applied({})
     try:
-        return load_profile(profile_name(account, settings))
+        return load_profile(settings.profile or account.profile)
     except ProfileError as wrong:
         return published(wrong)

@@ -10,6 +10,7 @@ has logged on since. A reminder is shown once for each bearer token.
 import contextlib
 import logging
 import time
+from functools import partial
 
 import trio
 
@@ -121,7 +122,8 @@ class LogonMonitor:
             await self._remind(bearer)
             return LOOK_SECONDS
         try:
-            fresh = await trio.to_thread.run_sync(renewal.ahead, bearer, abandon_on_cancel=True)
+            early = partial(renewal, bearer, ended=False)
+            fresh = await trio.to_thread.run_sync(early, abandon_on_cancel=True)
         except NotLoggedOn as refused:
             await self._remind(bearer, refused)
             return LOOK_SECONDS

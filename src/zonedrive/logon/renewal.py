@@ -71,36 +71,12 @@ class Renewal:
         self._former = ""  # digest of the bearer token in the last request
         self.last: Outcome | None = None
 
-    def __call__(self, refused: Bearer | None) -> Bearer | None:
-        """Return a replacement for the bearer token `refused`, or None if this is not possible now.
+    def __call__(self, former: Bearer | None, *, ended: bool = True) -> Bearer | None:
+        """Return a replacement for the bearer token `former`, or None if this is not possible now.
 
-        Raises CredentialsRefused if the password was rejected, or the user is blocked.
+        `ended` is False for a bearer token that the service still accepts. Raises
+        CredentialsRefused if the password was rejected, or the user is blocked.
         """
-        return self._renewed(refused, ended=True)
-
-    def ahead(self, bearer: Bearer) -> Bearer | None:
-        """Renew `bearer` before it expires. The result and the errors are those of `__call__`."""
-        return self._renewed(bearer, ended=False)
-
-    def is_possible(self) -> bool:
-        """Return True if a password was stored at the logon, or systemd provides one.
-
-        Return False if the organization does not allow saved passwords.
-        """
-        if not config.organization(self._paths.account).allows_saved_password:
-            return False
-        if credential(self._paths.account, PASSWORD):
-            return True
-        try:
-            return Account.load(self._paths).keeps_password
-        except ZonedriveError:
-            return False
-
-    def forget(self) -> None:
-        """Clear the record of rejections, because the user has logged on."""
-        self.last, self._not_before = None, 0.0
-
-    def _renewed(self, former: Bearer | None, *, ended: bool) -> Bearer | None:
         with self._turn:
             if not self.is_possible():
                 return None
@@ -119,6 +95,24 @@ class Renewal:
             if self.last is None or self.last.result == "later":
                 return None
             raise CredentialsRefused(self.last.message, remedy=self.last.remedy)
+
+    def is_possible(self) -> bool:
+        """Return True if a password was stored at the logon, or systemd provides one.
+
+        Return False if the organization does not allow saved passwords.
+        """
+        if not config.organization(self._paths.account).allows_saved_password:
+            return False
+        if credential(self._paths.account, PASSWORD):
+            return True
+        try:
+            return Account.load(self._paths).keeps_password
+        except ZonedriveError:
+            return False
+
+    def forget(self) -> None:
+        """Clear the record of rejections, because the user has logged on."""
+        self.last, self._not_before = None, 0.0
 
 
 def digest(bearer: Bearer | None) -> str:

@@ -59,9 +59,9 @@ class Renewing:
         """Return True if a password is stored."""
         return self.give is not None
 
-    def ahead(self, bearer: Bearer) -> Bearer | None:
+    def __call__(self, bearer: Bearer, *, ended: bool) -> Bearer | None:
         """Return the next bearer."""
-        assert self.give is not None
+        assert self.give is not None and not ended
         self.asked.append(self.now() / DAY)
         return self.give(bearer)
 

@@ -51,7 +51,7 @@ def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
     store, worker = Memory(), Worker(Outcome("renewed"), Outcome("renewed"))
     save_bearer(store, NEW)
     renewal = Renewal(paths, store, worker)
-    assert renewal(OLD) == renewal.ahead(OLD) == NEW
+    assert renewal(OLD) == renewal(OLD, ended=False) == NEW
     assert worker.orders == [RenewalRequest(digest(OLD), True), RenewalRequest(digest(OLD), False)]
     assert "old" not in repr(worker.orders)
     assert digest(None) == ""
@@ -79,7 +79,7 @@ def test_a_refusal_ends_with_the_next_logon(paths: AccountPaths) -> None:
     with pytest.raises(CredentialsRefused, match="wrong"):
         renewal(OLD)
     save_bearer(store, Bearer("newest", "session"))
-    assert renewal.ahead(NEW) == Bearer("newest", "session")
+    assert renewal(NEW, ended=False) == Bearer("newest", "session")
     assert len(worker.orders) == 2
 
 

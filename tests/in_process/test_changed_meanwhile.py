@@ -164,3 +164,28 @@ def test_two_people_rename_to_one_name(desk: Mounted) -> None:
         lambda: {name for name in desk.names(desk.root) if "final" in name} == found.keys(),
         what="both show here",
     )
+
+
+@pytest.mark.also_mounted
+@pytest.mark.mount("refresh=0.2")
+def test_programs_go_on_in_a_folder_that_a_coworker_moves(desk: Mounted) -> None:
+    """The folder is the same one at its new place, and what is written there is saved there."""
+    zone, docs = desk.zone, desk.root / "docs"
+    zone.make_folder("other")
+    for folder in (desk.root, docs, desk.root / "other"):
+        names(folder)
+    number = docs.stat().st_ino
+    with (
+        (docs / "report.md").open("ab", buffering=0) as file,
+        (desk.root / "docs/2026/q1.csv").open("r+b", buffering=0) as edited,
+    ):
+        assert edited.read()
+        zone.move("docs", "other/moved")
+        eventually(lambda: "docs" not in names(desk.root), what="the folder has left")
+        file.write(b"more\n")
+        edited.write(b"1\n")
+    desk.sync()
+    assert zone.read("other/moved/report.md").endswith(b"more\n")
+    assert zone.read("other/moved/2026/q1.csv").endswith(b"1\n")
+    assert (desk.root / "other/moved").stat().st_ino == number
+    assert "docs" not in zone.listing()

@@ -185,10 +185,13 @@ class Claims:
         self.moved.setdefault(entry_id, set()).add(path)
 
     def forget(self, who: str) -> None:
-        """Record a power cut: the machine may have lost what was neither sent nor synced."""
+        """Record a power cut: the machine may have lost what was neither sent nor synced.
+
+        It may no longer know that it has sent a save, and send it as a conflict copy.
+        """
         mine = self._mine(who)
         for path in [path for path, token in mine.items() if token not in self.synced]:
-            del mine[path]
+            self.copied.add(mine.pop(path))
         begun = [save.token for save in self.saves.values() if save.who == who][-1:]
         synced = self._since.pop(who, {})
         groups = {

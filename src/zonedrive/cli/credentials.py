@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Name, account_option, as_usage
+from zonedrive.cli.options import LocalPath, Name, account_option, as_usage
 from zonedrive.errors import NotLoggedOn
 from zonedrive.paths import AccountPaths
 
@@ -86,7 +86,7 @@ def password(account: str, password_stdin: bool) -> None:
 @click.option(
     "--ca-file",
     metavar="PEM",
-    type=click.Path(),
+    type=LocalPath(),
     help="Trust this certificate authority instead of the system's.",
 )
 def new_credentials(

@@ -180,7 +180,7 @@ class LogonOptions:
 @click.option(
     "--ca-file",
     metavar="PEM",
-    type=click.Path(),
+    type=LocalPath(),
     help="Trust this certificate authority instead of the system's; a copy is saved.",
 )
 @click.option(
@@ -319,8 +319,9 @@ class Terminal(CredentialPrompt):
         password.
         """
         if self._password_stdin:
-            missing = "the new password is missing; it is the last line of standard input"
-            return Secret(self._line("new password", missing))
+            missing = "the new password is missing, which the service wants; it is the last line of"
+            return Secret(self._line("new password", f"{missing} standard input"))
+        text_output.complain("the service wants the password to be changed first")
         first = _prompt("New password", hidden=True)
         if _prompt("New password again", hidden=True) != first:
             raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")

@@ -26,6 +26,7 @@ IGNORED = frozenset([
     "nomand", "silent", "loud", "_netdev", "max_read", "comment", "helper", "uhelper",
 ])  # fmt: skip
 
+LIKE = 0.7  # least similarity of an unknown name and a known one that is proposed instead
 REFUSED = {
     "auto_unmount": "a mount without its daemon must fail, not look like an empty folder",
     "fsname": "it is always the address of the service",
@@ -60,7 +61,9 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
             settings[name] = value
         elif word in KERNEL:
             kernel.append(word)
-        elif name == "account" and value:
+        elif name == "account":
+            if not value:
+                raise BadOption("-o account: it is empty")
             account = value
         elif name == "setuid":
             setuid = True
@@ -71,7 +74,7 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
         elif name in REFUSED:
             raise BadOption(f"-o {name} cannot be set: {REFUSED[name]}")
         elif name not in IGNORED and not name.startswith(("x-", "X-")):
-            near = difflib.get_close_matches(name, (*NAMES, *KERNEL), 1)
+            near = difflib.get_close_matches(name, (*NAMES, *KERNEL, "account"), 1, LIKE)
             raise BadOption(
                 f"-o {name} is unknown",
                 remedy=f"did you mean {near[0]}?" if near else "see 'man zonedrive.toml'",

@@ -318,7 +318,6 @@ class Flow:
                     "logging on: the service wants the password to be changed first",
                     remedy="change it in the service's web application, then log on again",
                 )
-            change.tell("the service wants the password to be changed first")
             new = change.ask()
             await access.change_password(change.operation, user, self._password, new)
             try:

@@ -164,10 +164,17 @@ class Pins:
         return found or inodes.find(pin.ino)
 
     def _note_entry(self, ino: int) -> None:
-        """Record the new entry of a pinned inode, because another inode may take the entry over."""
-        inode = self._state.inodes.find(ino) if ino in self._roots else None
+        """Record the new entry of a pinned inode, because another inode may take the entry over.
+
+        This is done after the commit: a rollback notifies, too, before it restores the inode.
+        """
+        if ino in self._roots:
+            self._state.database.after_commit(lambda: self._note_committed(ino))
+
+    def _note_committed(self, ino: int) -> None:
+        inode = self._state.inodes.find(ino)
         if inode is not None and inode.remote_id and Pin(ino, inode.zone) in self._store.all():
-            self._store.put(Pin(ino, inode.zone, inode.remote_id))
+            self._note(Pin(ino, inode.zone), Pin(ino, inode.zone, inode.remote_id))
             self._entries.add((inode.zone, inode.remote_id))
 
     def update_inodes(self) -> None:

@@ -18,6 +18,7 @@ from zonedrive.pins.pins import Pins
 from zonedrive.state import local_operations
 from zonedrive.state.inode import Kind
 from zonedrive.state.open_file import Session
+from zonedrive.state.pin_table import Pin, PinStore
 from zonedrive.state.status import Status
 from zonedrive.sync import directory_cache
 
@@ -697,3 +698,19 @@ async def test_a_conflict_soon_after_a_pin(tmp_path: Path) -> None:
         pins.update_inodes()
         assert [each.name for each in pins.roots()] == ["a"]
         assert inode.ino not in pins
+
+
+async def test_a_pin_after_an_upload_that_could_not_be_recorded(tmp_path: Path) -> None:
+    """The rollback restores all of it, and leaves no transaction open."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.save("a", b"1")
+        inode, pins, database = account.at("a"), Pins(account.state), account.state.database
+        pins.add(inode)
+        with pytest.raises(OSError, match="full"), account.state.transaction():
+            account.state.inodes.update(inode, remote_id="new", remote_parent="p", remote_name="a")
+            raise OSError("full")
+        assert inode.remote_id is None
+        assert PinStore(database).all() == [Pin(inode.ino, inode.zone)]
+        await account.uploads.upload(account.intent(inode), inode)
+        assert PinStore(database).all() == [Pin(inode.ino, inode.zone, inode.remote_id)]

@@ -60,10 +60,9 @@ class MovedFiles:
         here = state.inodes.rows.among(folder.ino, edited) if edited else []
         folders = state.inodes.rows.folders_in(folder.ino)
         named = set(listed) if here or folders else set[str]()
-        gone = [ino for ino, known in folders.items() if known not in named]
-        if len(gone) > FOLDERS:
-            gone.clear()
-        gone += [ino for ino, known in here if known not in named]
+        gone = [ino for ino, known in here if known not in named]  # first: errors end the search
+        left = [ino for ino, known in folders.items() if known not in named]
+        gone += left if len(left) <= FOLDERS else []
         return [
             inode
             for inode in state.inodes.get_all(gone)

@@ -92,3 +92,20 @@ async def test_many_missing_folders_are_taken_for_deleted(
         await account.list()
         assert account.names_in() == set()
         assert sum(map(bool, map(ENTRY.match, account.world.requests))) == asked
+
+
+async def test_an_edit_follows_beside_a_folder_whose_place_is_unknown(tmp_path: Path) -> None:
+    """The edited file has its new name at once."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    account.bob.write("f", b"old")
+    async with account.running():
+        account.save("f", b"edited")
+        account.bob.move("a", "b/a")
+        account.bob.move("f", "b/f")
+        path = f"/files/{account.at('a').remote_id}"
+        account.world.fault(status=403, method="GET", path=path)
+        await account.list()
+        assert account.names_in() == {"b"}
+        assert account.names_in("b") == {"f"}

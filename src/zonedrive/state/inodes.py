@@ -37,7 +37,10 @@ RECENT = 100_000  # number of remembered changes
 
 
 class RecentWrites:
-    """Times of this client's changes on the service, used to detect stale listings."""
+    """Times of this client's changes on the service, used to detect stale listings.
+
+    A coworker's move that was followed locally counts as a change by this client.
+    """
 
     def __init__(self) -> None:
         # Monotonic, in nanoseconds, by zone and entry.

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,3 +110,26 @@ async def test_an_edit_follows_beside_a_folder_whose_place_is_unknown(tmp_path: 
         await account.list()
         assert account.names_in() == {"b"}
         assert account.names_in("b") == {"f"}
+
+
+async def test_an_older_listing_of_the_new_place_arrives_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not have the folder yet, and does not remove it."""
+    account = Account(tmp_path)
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    async with account.running():
+        await account.folders.ensure(account.at("b"))
+        folder, listed = account.at("a"), account.service.listed
+
+        async def late(zone: str, folder_id: str) -> Any:
+            answer = await listed(zone, folder_id)
+            if folder_id == account.at("b").remote_id:
+                account.bob.move("a", "b/c")
+                await account.list()
+            return answer
+
+        monkeypatch.setattr(account.service, "listed", late)
+        await account.list("b")
+        assert account.at("b/c") is folder

@@ -431,6 +431,8 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
     else:
         state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
     state.invalidations.put(EntryChanged(folder.ino, name.encode()))
+    for ino in (old, folder.ino):  # the merges of their listings find no change any more
+        state.retry_failed_in(ino)
     state.intents.changes.notify()
     log.info("inode %d: moved by a coworker while in use: moved locally as well", inode.ino)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.sync.account import Account
+from zonedrive.causes import Cause
 from zonedrive.sync import moved_files
 
 ENTRY = re.compile(r"GET /api/zones/\w+/files/\w+$")
@@ -133,3 +134,18 @@ async def test_an_older_listing_of_the_new_place_arrives_late(
         monkeypatch.setattr(account.service, "listed", late)
         await account.list("b")
         assert account.at("b/c") is folder
+
+
+@pytest.mark.parametrize("path", ["f", "b/f"])
+async def test_a_moved_folder_repeats_what_failed_beside_it(tmp_path: Path, path: str) -> None:
+    """The folder may have been the reason, at the former or at the new place."""
+    account, far = Account(tmp_path), 1 << 62
+    account.bob.make_folder("a")
+    account.bob.make_folder("b")
+    async with account.running():
+        await account.folders.ensure(account.at("b"))
+        account.state.intents.postpone(account.save(path, b"new"), far, "no", Cause.REFUSED)
+        account.bob.move("a", "b/a")
+        await account.list()
+        await account.list("b")
+        assert account.intent(account.at(path)).due_ns < far

@@ -319,8 +319,8 @@ class Terminal(CredentialPrompt):
         password.
         """
         if self._password_stdin:
-            missing = "the new password is missing, which the service wants; it is the last line of"
-            return Secret(self._line("new password", f"{missing} standard input"))
+            missing = "the service wants a new password, and standard input has no line with it"
+            return Secret(self._line("new password", missing))
         text_output.complain("the service wants the password to be changed first")
         first = _prompt("New password", hidden=True)
         if _prompt("New password again", hidden=True) != first:

@@ -434,7 +434,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
     for ino in (old, folder.ino):  # the merges of their listings find no change any more
         state.retry_failed_in(ino)
     state.intents.changes.notify()
-    log.info("inode %d: moved by a coworker while in use: moved locally as well", inode.ino)
+    log.info("inode %d: moved by a coworker: moved locally as well", inode.ino)
 
 
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:

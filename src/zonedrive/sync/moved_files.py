@@ -38,8 +38,8 @@ class MovedFiles:
         """Find the entries that the listing of their folder lacks, and move them locally.
 
         These are files that were edited, or that a program has open for writing, and up to FOLDERS
-        folders. `listed` are the ids in the listing. If the service does not answer, the entries
-        stay.
+        folders. `listed` are the ids in the listing. If the service does not answer, nothing is
+        moved: the merge of the listing keeps the edited files, and removes unchanged folders.
         """
         for inode in self._missing(folder, listed):
             place = self.place(inode)

@@ -13,11 +13,16 @@ from zonedrive.sync import moved_files
 ENTRY = re.compile(r"GET /api/zones/\w+/files/\w+$")
 
 
-async def test_a_moved_folder_keeps_its_inode_and_its_entries(tmp_path: Path) -> None:
-    """A program may be in it, or have a file in it open."""
+def with_two_folders(tmp_path: Path) -> Account:
     account = Account(tmp_path)
     account.bob.make_folder("a")
     account.bob.make_folder("b")
+    return account
+
+
+async def test_a_moved_folder_keeps_its_inode_and_its_entries(tmp_path: Path) -> None:
+    """A program may be in it, or have a file in it open."""
+    account = with_two_folders(tmp_path)
     account.bob.write("a/f", b"old")
     async with account.running():
         await account.folders.ensure(account.at("a"))
@@ -37,9 +42,7 @@ async def test_a_moved_folder_keeps_its_inode_and_its_entries(tmp_path: Path) ->
 
 async def test_an_edit_in_a_moved_folder_follows(tmp_path: Path) -> None:
     """The folder is not created again at its former place."""
-    account = Account(tmp_path)
-    account.bob.make_folder("a")
-    account.bob.make_folder("b")
+    account = with_two_folders(tmp_path)
     account.bob.write("a/f", b"old")
     async with account.running():
         await account.folders.ensure(account.at("a"))
@@ -68,9 +71,7 @@ async def test_folders_that_have_changed_places(tmp_path: Path) -> None:
 
 async def test_a_renamed_folder_stays_where_it_is_here(tmp_path: Path) -> None:
     """A local rename that is not sent yet wins."""
-    account = Account(tmp_path)
-    account.bob.make_folder("a")
-    account.bob.make_folder("b")
+    account = with_two_folders(tmp_path)
     async with account.running():
         account.rename("a", "c")
         account.bob.move("a", "b/d")
@@ -98,9 +99,7 @@ async def test_many_missing_folders_are_taken_for_deleted(
 
 async def test_an_edit_follows_beside_a_folder_whose_place_is_unknown(tmp_path: Path) -> None:
     """The edited file has its new name at once."""
-    account = Account(tmp_path)
-    account.bob.make_folder("a")
-    account.bob.make_folder("b")
+    account = with_two_folders(tmp_path)
     account.bob.write("f", b"old")
     async with account.running():
         account.save("f", b"edited")
@@ -116,10 +115,8 @@ async def test_an_edit_follows_beside_a_folder_whose_place_is_unknown(tmp_path: 
 async def test_an_older_listing_of_the_new_place_arrives_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not have the folder yet, and does not remove it."""
-    account = Account(tmp_path)
-    account.bob.make_folder("a")
-    account.bob.make_folder("b")
+    """The listing does not have the folder yet, and does not remove it."""
+    account = with_two_folders(tmp_path)
     async with account.running():
         await account.folders.ensure(account.at("b"))
         folder, listed = account.at("a"), account.service.listed
@@ -139,9 +136,7 @@ async def test_an_older_listing_of_the_new_place_arrives_late(
 @pytest.mark.parametrize("path", ["f", "b/f"])
 async def test_a_moved_folder_repeats_what_failed_beside_it(tmp_path: Path, path: str) -> None:
     """The folder may have been the reason, at the former or at the new place."""
-    account, far = Account(tmp_path), 1 << 62
-    account.bob.make_folder("a")
-    account.bob.make_folder("b")
+    account, far = with_two_folders(tmp_path), 1 << 62
     async with account.running():
         await account.folders.ensure(account.at("b"))
         account.state.intents.postpone(account.save(path, b"new"), far, "no", Cause.REFUSED)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
-from zonedrive.sync.moved_files import FOLDERS
+from zonedrive.sync.moved_entries import FOLDERS
 
 SAID = "a conflict copy"
 NAME = re.compile(

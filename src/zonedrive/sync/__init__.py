@@ -14,6 +14,6 @@ The functions that apply a response to the local state are in `state/remote_oper
 
 A listing passes through these modules: `directory_cache` fetches the listing once for all waiting
 callers, `listing_batches` merges the listing into the inodes (`state/merge`), `directory_walks`
-predicts the listings that programs will need next, and `moved_files` moves an edited file locally
-after a coworker has moved the file on the service.
+predicts the listings that programs will need next, and `moved_entries` moves a folder or an edited
+file locally after a coworker has moved it on the service.
 """

@@ -44,7 +44,7 @@ from zonedrive.state.merge import Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
 from zonedrive.sync.listing_batches import ListingBatches
-from zonedrive.sync.moved_files import MovedFiles
+from zonedrive.sync.moved_entries import MovedEntries
 from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class DirectoryCache:
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
         self._service = service
-        self.following = MovedFiles(state, service)
+        self.following = MovedEntries(state, service)
         # By ino: when the newest merged listing was requested, see `clocks_ns`.
         self._asked_ns: dict[int, tuple[int, int]] = {}
         self._took_s: dict[int, float] = {}  # from the request until the merge

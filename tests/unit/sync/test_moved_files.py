@@ -16,7 +16,7 @@ from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import aside_name
-from zonedrive.sync.moved_files import MovedFiles
+from zonedrive.sync.moved_entries import MovedEntries
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: boo
         again, statements = disk.start(), list[str]()  # no inode is in memory
         listed = again.inodes.get(zone.ino if in_it else folder.ino)
         again.database._connection.set_trace_callback(statements.append)
-        files = MovedFiles(again, cast(Service, None))
+        files = MovedEntries(again, cast(Service, None))
         await files.all_missing(listed, [f"{each}" for each in range(number)])
         again.retry_failed_in(folder.ino)
         counts.append(len(statements))
@@ -93,7 +93,7 @@ async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: boo
 async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
     """Merge a listing of the folder without the file."""
     folder = state.inodes.get(inode.parent)
-    await MovedFiles(state, cast(Service, service)).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, service)).all_missing(folder, [])
 
 
 async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> None:
@@ -127,7 +127,7 @@ async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalS
 async def test_only_a_file_at_another_place_is_moved(state: LocalState, name: str) -> None:
     """The file has the name that the service reports, also if that is the name it had."""
     inode = edited(state)
-    files = MovedFiles(state, cast(Service, Slow(name, lambda: None)))
+    files = MovedEntries(state, cast(Service, Slow(name, lambda: None)))
     await files.follow(inode, entry(name), files.place(inode))
     assert inode.name == name
 
@@ -151,7 +151,7 @@ async def test_a_folder_that_is_removed_meanwhile_is_not_restored(state: LocalSt
                 folder=remote_id != "f",
             )  # fmt: skip
 
-    await MovedFiles(state, cast(Service, Removing())).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, Removing())).all_missing(folder, [])
     assert inode.parent == folder.ino
     assert state.inodes.by_remote("z", "inner") is None
 
@@ -171,7 +171,7 @@ async def test_a_file_that_loses_its_entry_meanwhile_does_not_stop_others(
                 state.inodes.update(lost, remote_id=None)
             return entry(f"new {remote_id}")
 
-    await MovedFiles(state, cast(Service, Losing())).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, Losing())).all_missing(folder, [])
     assert first.name.startswith("new ")
     assert lost.name == former
     assert last.name.startswith("new ")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.sync.account import Account
 from zonedrive.causes import Cause
-from zonedrive.sync import moved_files
+from zonedrive.sync import moved_entries
 
 ENTRY = re.compile(r"GET /api/zones/\w+/files/\w+$")
 
@@ -84,7 +84,7 @@ async def test_many_missing_folders_are_taken_for_deleted(
     tmp_path: Path, count: int, asked: int
 ) -> None:
     """A listing does not wait for many requests."""
-    assert moved_files.FOLDERS == 8
+    assert moved_entries.FOLDERS == 8
     account = Account(tmp_path)
     for number in range(count):
         account.bob.make_folder(f"{number}")

@@ -27,7 +27,7 @@ DEEPEST = 64  # maximum number of nested folders to look up
 FOLDERS = 8  # maximum number of missing folders to look up: many are rather deleted than moved
 
 
-class MovedFiles:
+class MovedEntries:
     """Local moves of edited files, and of folders, that coworkers have moved on the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:

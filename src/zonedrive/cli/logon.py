@@ -319,7 +319,7 @@ class Terminal(CredentialPrompt):
         password.
         """
         if self._password_stdin:
-            missing = "the service wants a new password, and standard input has no line with it"
+            missing = "the service wants a new password; give it as the last line of standard input"
             return Secret(self._line("new password", missing))
         text_output.complain("the service wants the password to be changed first")
         first = _prompt("New password", hidden=True)

@@ -260,17 +260,16 @@ class LocalState(Stores):
             self.drop_bytes(inode.ino, inode.generation)
             self.inodes.update(inode, generation=0)
 
-    def same_bytes(self, inode: Inode, content: Content, *, keep_reader: bool = False) -> None:
+    def same_bytes(self, inode: Inode, content: Content) -> None:
         """Record that the bytes of a file are now identified by `content`.
 
-        The bytes are the same, so open handles continue to use them. `keep_reader` tells whether
-        the reader of another revision is kept, too. Call within a transaction.
+        The bytes are the same, so open handles continue to use them. Call within a transaction.
         """
         former, opened = content_of(inode), self.opened.get(inode.ino)
         if opened is not None and opened.content == former:
             self.database.assign(opened, content=content)
             reader = opened.reader
-            if keep_reader and reader is not None and reader[0] == former:
+            if isinstance(content, str) and reader is not None and reader[0] == former:
                 self.database.assign(opened, reader=(content, reader[1]))
         if (session := self.session(inode.ino)) is not None and session.former == former:
             self.database.assign(session, former=content)

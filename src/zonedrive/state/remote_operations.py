@@ -287,7 +287,7 @@ def record_location(
         above = request.folder if entry.name == request.name else inode.remote_parent
         state.inodes.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
         state.inodes.recent_writes.add(inode.zone, entry.id)
-        _follow_revision(state, inode, entry, before, entry.revision)
+        _follow_revision(state, inode, before, entry.revision)
         intent = state.intents.get(inode.ino)
         if intent is None or not (intent.place or intent.gone):
             record_place(state, inode)
@@ -308,9 +308,9 @@ def record_move(
 ) -> None:
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
-    `before` is the entry's revision before the move, or None if it is unknown. The move itself may
-    create a revision; if `before` is the last known revision, the new one has the same bytes. If
-    the revision of `entry` differs from `before` only in the precision of the time, `before` stays.
+    `before` is the entry's revision before the move if the entry still has the same bytes, else
+    None. If the revision of `entry` differs from `before` only in the precision of the time,
+    `before` stays.
     `request` is the pending request of the move, and `done` the intent that the move completes.
     """
     revision = entry.revision
@@ -323,7 +323,7 @@ def record_move(
         state.inodes.recent_writes.add(inode.zone, entry.id)
         state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
         state.uploaded_names.pop(entry.id, None)
-        _follow_revision(state, inode, entry, before, revision)
+        _follow_revision(state, inode, before, revision)
         if done is not None:
             state.intents.done(done, place=True)
             state.intents.conflicts.end(inode.zone, entry.id)
@@ -332,11 +332,11 @@ def record_move(
 
 
 def _follow_revision(
-    state: LocalState, inode: Inode, entry: Entry, before: Revision | None, revision: Revision
+    state: LocalState, inode: Inode, before: Revision | None, revision: Revision
 ) -> None:
     """Record the revision of an entry after a move, which may count as a modification.
 
-    `before` is the entry's revision before the move, or None if it is unknown. Call within a
+    `before` is the revision with the same bytes before the move, or None. Call within a
     transaction.
     """
     intent = state.intents.get(inode.ino)
@@ -344,15 +344,12 @@ def _follow_revision(
         if before is not None and before == intent.base:
             state.intents.set_base(inode.ino, revision)
             state.inodes.update(inode, revision=revision)
-    elif before == inode.revision != revision and inode.size == entry.size:
-        # A coworker may have saved a version since the request of `before`.
-        is_own = state.is_own(entry.modified_by)
+    elif before == inode.revision != revision:
         if not inode.generation:
-            state.same_bytes(inode, revision, keep_reader=is_own)
+            state.same_bytes(inode, revision)
         state.inodes.update(inode, revision=revision)
-        if is_own:
-            same = (inode.ino, before, revision, inode.size, state.source(inode))
-            state.database.after_commit(lambda: state.cache.relabel(*same))
+        same = (inode.ino, before, revision, inode.size, state.source(inode))
+        state.database.after_commit(lambda: state.cache.relabel(*same))
 
 
 def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:

@@ -430,6 +430,24 @@ class Reconciler:
             return None
         return known if await self._has_cached_bytes(intent, inode, known, found) else None
 
+    async def unchanged_by_move(
+        self, intent: Intent, inode: Inode, before: Revision, moved: Entry
+    ) -> Revision | None:
+        """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
+
+        Some services count a move as a change; otherwise somebody has saved a version between the
+        request of `before` and the move. The bytes are compared as in `is_known`. Raises the errors
+        of `is_known`.
+        """
+        if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
+            return before
+        is_own = self._state.is_own(moved.modified_by)
+        if not (is_own and are_of_equal_size(before, moved.revision)):
+            return None
+        if not self._is_comparable(inode, before, moved):
+            return before
+        return before if await self._has_cached_bytes(intent, inode, before, moved) else None
+
     async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
         """Return True if a version of the entry `found` cannot be read for a comparison.
 

@@ -154,7 +154,7 @@ class RemoteNamespace:
             if not planned.is_current:
                 return
             parent = self._folders.require_remote_id(folder)
-            before = await self._revision(inode)
+            former = await self._revision(inode)
             if not planned.is_current or await self._reconciler.wait_for(parent, name):
                 return
             reached(Place.MOVE_ASKED)
@@ -184,6 +184,7 @@ class RemoteNamespace:
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
+        before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(
             state, inode, parent, entry, before=before, request=request, done=intent
         )
@@ -228,7 +229,7 @@ class RemoteNamespace:
             zone = next(each for each in state.inodes.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
         try:
-            before = await self._revision(inode)
+            former = await self._revision(inode)
             if not planned.is_current:
                 return
             reached(Place.ASIDE_ASKED)
@@ -239,6 +240,7 @@ class RemoteNamespace:
             if planned.is_current:
                 conflicts.accept_deletion(state, intent, inode)
             return
+        before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(state, inode, above, entry, before=before, request=request)
         reached(Place.ASIDE_NOTED)
 
@@ -414,18 +416,15 @@ class RemoteNamespace:
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, instead or conflict_copies.copy_name(state, inode))
         for name in names:
-            before = await self._revision(inode)
             while await self._reconciler.wait_for(above, safe(name)):
-                before = await self._revision(inode)
+                pass
             try:
                 request, entry = await self._relocate(inode, above, safe(name))
             except AlreadyExists:
                 if name == names[-1]:
                     raise
                 continue
-            remote_operations.record_move(
-                state, inode, above, entry, before=before, request=request
-            )
+            remote_operations.record_move(state, inode, above, entry, request=request)
             return entry
         return None
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.harness.fake_service import Node
+from tests.harness.fake_service import Coworker, Node
 from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account
 from zonedrive.content.small_contents import LARGEST
@@ -260,28 +260,44 @@ async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_versi
         assert cache.inos() == [inode.ino]
 
 
-async def test_a_coworker_saves_a_cached_file_just_before_its_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("saved", [b"new", b"newer"])
+@pytest.mark.parametrize("who", ["alice", "bob"])
+async def test_another_machine_saves_a_cached_file_just_before_its_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, saved: bytes, edited: bool
 ) -> None:
-    """The cached content is not taken for a version of the same size that arrives meanwhile."""
+    """The version is not taken for the moved one, also if size and user are equal.
+
+    So the cached content is not shown for it, and an edit finds the conflict.
+    """
     account = Account(tmp_path)
     account.bob.write("a", b"old")
+    other: Coworker = getattr(account, who)
     state, cache = account.state, account.state.cache
     async with account.running():
         inode = account.at("a")
-        cache.put(inode.ino, inode.revision, b"old")
+        former = inode.revision
+        cache.put(inode.ino, former, b"old")
+        if edited:
+            account.save("a", b"edited")
         account.rename("a", "b")
         moved = account.world.move
 
         def save(*request: Any) -> Node:
-            account.bob.write("a", b"new")
+            other.write("a", saved)
             return moved(*request)
 
         monkeypatch.setattr(account.world, "move", save)
         await move(account, inode)
-        assert inode.revision == (await account.entry(inode)).revision
-        with closing(cache.open(inode.ino, inode.revision, 3, state.source(inode))) as reader:
-            assert bytes(await reader.read(0, 3)) == b"new"
+        assert inode.remote_name == "b"
+        if edited:
+            assert account.intent(inode).base == former
+            return
+        await account.list()
+        assert inode.revision == (await account.entry(inode)).revision != former
+        size = len(saved)
+        with closing(cache.open(inode.ino, inode.revision, size, state.source(inode))) as reader:
+            assert bytes(await reader.read(0, size)) == saved
 
 
 async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:
@@ -872,7 +888,7 @@ async def test_a_regular_name_that_a_new_file_gets_at_the_same_time(
 
         async def entry(zone: str, remote_id: str) -> Entry:
             asked.append(remote_id)
-            if len(asked) == 2:  # the removed file is about to get its name again
+            if len(asked) == 1:  # then the removed file gets its name again
                 await nursery.start(upload)
             return await found(zone, remote_id)
 

@@ -36,6 +36,8 @@ class History:
     path: str
     tokens: tuple[str | None, ...]  # None: content of no save
     made: tuple[float, ...] = ()  # when the service took each, in seconds
+    # when the service told the machine of each the version before, in seconds; None: unknown
+    checked: tuple[float | None, ...] = ()
     modified_ns: tuple[int, ...] = ()  # time that the service gives for each
 
 
@@ -63,6 +65,7 @@ class Claims:
     one_of: list[set[str]] = field(default_factory=list)  # of each, one must be on the service
     due: set[str] = field(default_factory=set)  # tokens that the service must have
     copied: set[str] = field(default_factory=set)  # that may be there more than once
+    replacing: set[str] = field(default_factory=set)  # that a rename may have put over others
     moment_s: float = SAME_MOMENT_S  # between two saves that cannot know of each other
     stays: Callable[[str], bool] = lambda _path: False  # True for a path that may never be sent
     late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
@@ -151,8 +154,10 @@ class Claims:
         mine = self._mine(who)
         moved = {path: mine[path] for path in mine if _is_in(path, old)}
         self._copy(old, new)
+        if replaced or not certain:
+            self.replacing |= set(moved.values())
         for paths in self.moved.values():  # of the files in a renamed folder
-            paths |= {new + path[len(old) :] for path in paths if _is_in(path, old)}
+            paths |= {new + path[len(old) :] for path in paths if path != old and _is_in(path, old)}
         self.removed(who, old)
         self.removed(who, new, replaced)
         if certain:
@@ -161,6 +166,7 @@ class Claims:
     def swapped(self, who: str, one: str, other: str) -> None:
         """Record that two files have or may have exchanged their names."""
         self._copy(one, other)
+        self.replacing |= {each for path, each in self._mine(who).items() if path in (one, other)}
         for paths in self.moved.values():  # of the files that new files at these paths continue
             paths |= {one, other} if paths & {one, other} else set()
         self.removed(who, one)
@@ -172,6 +178,11 @@ class Claims:
             self.copied |= {
                 token for path, token in every.items() if any(_is_in(path, it) for it in paths)
             }
+
+    def may_replace(self, tokens: Iterable[str]) -> None:
+        """Record contents that may be in several files, and over others that nobody has read."""
+        self.copied |= set(tokens)
+        self.replacing |= set(tokens)
 
     def here(self, who: str) -> Mapping[str, str]:
         """Return the last save of a machine, by path."""
@@ -191,7 +202,7 @@ class Claims:
         """
         mine = self._mine(who)
         for path in [path for path, token in mine.items() if token not in self.synced]:
-            self.copied.add(mine.pop(path))
+            self.may_replace({mine.pop(path)})
         begun = [save.token for save in self.saves.values() if save.who == who][-1:]
         synced = self._since.pop(who, {})
         groups = {
@@ -210,7 +221,7 @@ class Claims:
         for group in self._after_cut.pop(who, {}).values():
             self._drop(group)
         self._since.pop(who, None)
-        self.copied |= {save.token for save in self.saves.values() if save.who == who}
+        self.may_replace({save.token for save in self.saves.values() if save.who == who})
 
     def damaged(self, who: str, path: str) -> None:
         """Record that a file is damaged after a power cut: a later save does not replace what was
@@ -263,9 +274,15 @@ class Claims:
         found = []
         made = history.made or (0.0,) * len(history.tokens)
         modified_ns = history.modified_ns or (0,) * len(history.tokens)
-        pairs = zip(history.tokens, history.tokens[1:], made, made[1:], modified_ns, strict=False)
-        for below, token, before, after, below_ns in pairs:
-            if 0 < after - before < self.moment_s:
+        checked = history.checked or (None,) * len(history.tokens)
+        pairs = zip(
+            history.tokens, history.tokens[1:], made, made[1:], checked[1:], modified_ns,
+            strict=False,
+        )  # fmt: skip
+        for below, token, before, after, checked_s, below_ns in pairs:
+            if checked_s is None and 0 < after - before < self.moment_s:
+                continue
+            if checked_s is not None and checked_s <= before:
                 continue
             save = self.saves.get(token or "")
             under = self.saves.get(below or "")
@@ -274,8 +291,8 @@ class Claims:
             if save.token in self.late:
                 continue  # the request was on its way, and cannot say what it must not replace
             known = self._ancestors(save, places)
-            if (known | {save.token}) & self.copied:
-                continue  # renamed over another file, which need not have been read
+            if (known | {save.token}) & self.replacing:
+                continue  # the file over which it was renamed need not have been read
             if self.replaced_ns.get(save.token) == below_ns:
                 continue  # the machine showed this version before the rename
             if self._places.get(save.token) in self.moved.get(history.id, ()):

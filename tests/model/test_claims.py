@@ -1,5 +1,7 @@
 """The ledger of the two machines finds the errors that it is meant to find."""
 
+import pytest
+
 from tests.model.claims import NOT_READ, Claims, History, head
 
 
@@ -44,3 +46,29 @@ def test_overwritten_versions_are_found() -> None:
     unsent = save(claims, "A", "b", theirs)
     later = save(claims, "A", "b", unsent)
     assert claims.findings([History("id of b", "b", (theirs, later))]) == []
+
+
+@pytest.mark.parametrize(
+    ("checked_s", "is_found"), [(None, False), (11.0, True), (10.0, False), (9.0, False)]
+)
+def test_a_version_that_arrives_after_the_check_is_not_found(
+    checked_s: float | None, is_found: bool
+) -> None:
+    """A machine cannot know of what was saved since it asked for the version to be replaced."""
+    claims = Claims()
+    theirs, blind = save(claims, "B", "a"), save(claims, "A", "a", "0")
+    there = History("id of a", "a", (theirs, blind), (10.0, 12.0), (None, checked_s))
+    assert bool(claims.findings([there])) is is_found
+
+
+def test_a_renamed_file_is_no_reason_to_overwrite_a_version() -> None:
+    """Only a file that was renamed over another one need not have read that."""
+    claims = Claims()
+    base = save(claims, "B", "a")
+    claims.sent({"a": base})
+    edit, theirs = save(claims, "A", "a", base), save(claims, "B", "a")
+    claims.renamed("A", "a", "b")
+    there = [History("id of a", "b", (base, theirs, edit))]
+    assert claims.findings(there) == [f"b: {edit} (read {base}) overwrote {theirs} unseen"]
+    claims.renamed("A", "b", "c", replaced=7)
+    assert claims.findings(there) == []

@@ -29,6 +29,7 @@ NAMING = {*REMOVING, "mkdir"}
 WASTEBASKET = f".Trash-{os.getuid()}/files"  # of file managers
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 LISTING = re.compile(r"GET /api/zones/[^/]+/folder/([^/?]+)(\?|$)")
+ENTRY = re.compile(r"GET /api/zones/[^/]+/files/([^/?]+)$")
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -159,6 +160,9 @@ class RecordedWorld(World):
         self.made_by: dict[str, str] = {}  # machine of each version that a machine has sent, by id
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
         self.listed: set[tuple[str, str]] = set()  # machines, and folders that they have listed
+        # By machine and id of a file: when the service last told the machine its newest version.
+        self._told_s: dict[tuple[str, str], float] = {}
+        self.checked_s: dict[str, float] = {}  # by id of a version: when its machine was told so
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
@@ -192,9 +196,9 @@ class RecordedWorld(World):
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
         super()._add_version(node, data, user)
-        self._note_version(node.versions)
+        self._note_version(node.id, node.versions)
 
-    def _note_version(self, versions: Sequence[Content]) -> None:
+    def _note_version(self, entry_id: str, versions: Sequence[Content]) -> None:
         """Note the newest version of a file, given all of them."""
         newest = versions[-1]
         is_there = any(each.data == newest.data for each in versions[:-1])
@@ -203,6 +207,8 @@ class RecordedWorld(World):
         self.made_s[newest.id] = now
         if (disk := disks.CURRENT.get()) is not None:
             self.made_by[newest.id] = disk.folder.name
+            if (told_s := self._told_s.get((disk.folder.name, entry_id))) is not None:
+                self.checked_s[newest.id] = told_s
             before = versions[-2] if len(versions) > 1 else newest
             is_other = self.made_by.get(before.id, disk.folder.name) != disk.folder.name
             if is_other and before.data == newest.data and now - self.made_s[before.id] < RACE_S:
@@ -213,10 +219,18 @@ class RecordedWorld(World):
             self.unanswered.add(self.newest)
             self.sent_again |= {newest.id} if is_there else set()
 
-    def note_answer(self, what: str) -> None:
-        """Note that a machine has got the answer of the request `what` (method and target)."""
-        if (listing := LISTING.match(what)) and (disk := disks.CURRENT.get()) is not None:
+    def note_answer(self, what: str, made_s: float) -> None:
+        """Note that a machine has got the answer of the request `what` (method and target).
+
+        The service made the answer at `made_s`.
+        """
+        if (disk := disks.CURRENT.get()) is None:
+            return
+        if listing := LISTING.match(what):
             self.listed.add((disk.folder.name, listing[1]))
+        elif entry := ENTRY.match(what):
+            key = disk.folder.name, entry[1]
+            self._told_s[key] = max(made_s, self._told_s.get(key, made_s))
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash."""

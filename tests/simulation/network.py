@@ -171,12 +171,13 @@ class Line:
 
     async def answered(self, passage: Passage, request: Sending, made: str) -> None:
         """Carry an answer to the client, or lose it; `made` is the token of the new version."""
+        made_s = trio.current_time()
         try:
             await self._answer(passage, request)
         except BaseException:
             self.world.unanswered |= {made} - {""}
             raise
-        self.world.note_answer(request.what)
+        self.world.note_answer(request.what, made_s)
         if made:
             self._made, self._answered_s = made, trio.current_time()
 

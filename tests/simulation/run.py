@@ -16,7 +16,15 @@ import tempfile
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable, Container, Coroutine, Generator, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Container,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)  # fmt: skip
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -118,6 +126,7 @@ class SimulatedProgram(Program):
     shortened: set[str]  # tokens that a power cut may leave in the synced bytes of another save
     _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
+    _noted: list[str]  # ids that were known
     has_lost_power = is_restored = False  # during the operation
     _last = NOTHING  # token of the save that began last
 
@@ -128,7 +137,7 @@ class SimulatedProgram(Program):
         super().do(verb, path, other, padding)
         if verb in WRITING and path not in self._claims.here(self.who):
             # After a failed save, the file has one of these contents, and a rename may follow.
-            self._claims.copied |= self._stored | {self._last}
+            self._claims.may_replace(self._stored | {self._last})
         self.wrong[count:] = [
             each
             for each in self.wrong[count:]
@@ -302,7 +311,7 @@ class SimulatedProgram(Program):
         self._claims.swapped(self.who, path, other)
         self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
         if self._is_refused:
-            self._note_ids(path, other)
+            self._note_ids(path, other, known=self._noted)
 
     def unlink(self, path: str, other: str, padding: int) -> None:
         """Remove a file whose attributes can be read."""
@@ -364,23 +373,34 @@ class SimulatedProgram(Program):
         self._is_refused = False
         super().rename(path, other, padding)
         if self._is_refused:
-            self._note_ids(path, other)
+            self._note_ids(path, other, known=self._noted)
 
-    def _note_ids(self, *paths: str) -> None:
-        ids = []
+    def _note_ids(self, *paths: str, known: Sequence[str] | None = None) -> None:
+        """Record files before a rename, because their content may become that of other files.
+
+        After a rename, do so if one of the files is not in `known`, the ids from before.
+        """
+        ids, taken = list[str](), list[str]()
         for path in paths:
             try:
                 found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
                 ids.append(found.decode())
-                for each in paths:
-                    self._claims.took(ids[-1], each)
             except OSError as wrong:
                 is_unknown = wrong.errno == errno.ENOENT  # a listing may come with the rename
                 self._is_refused |= is_unknown or wrong.errno not in {*USUAL, errno.ENODATA}
+                if is_unknown:
+                    continue
+            taken.append(path)
+        if known is not None:
+            taken = list(paths) if set(ids) - set(known) else []
+        for each in (*ids, *(known or ())):
+            for path in taken:
+                self._claims.took(each, path)
         if len(ids) == 2 and (moved := self.world.nodes.get(ids[0])) is not None and moved.versions:
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.
-            self._claims.copied.add(head(moved.versions[-1].data) or NOTHING)
+            self._claims.may_replace({head(moved.versions[-1].data) or NOTHING})
+        self._noted = ids
 
     def _read(self, path: str, content: bytes) -> str:
         saw = super()._read(path, content)
@@ -1157,8 +1177,9 @@ class Run:
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}
             made_s = tuple(self.world.made_s[version.id] for version in versions)
+            checked_s = tuple(self.world.checked_s.get(version.id) for version in versions)
             modified_ns = tuple(version.modified_us * 1000 for version in versions)
-            found.append(History(node.id, path, tokens, made_s, modified_ns))
+            found.append(History(node.id, path, tokens, made_s, checked_s, modified_ns))
         return found
 
     def _twice(self) -> list[str]:

@@ -217,7 +217,7 @@ class SandboxWorld(RecordedWorld):
         rows = self._database.all("SELECT * FROM entries ORDER BY serial")
         self.nodes = {row["id"]: _node(row, versions.get(row["id"], [])) for row in rows}
         for file in new:
-            self._note_version(file)
+            self._note_version("", file)
 
     def _content(self, row: Row) -> Content:
         data = self.deployment.entries.blobs.path(row["id"]).read_bytes()

@@ -272,7 +272,8 @@ class Dispatcher:
     def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
         """Return the errors of rejected steps that block steps of `inos`, by the blocked inode.
 
-        A rejected step that is due again, or running, does not count.
+        Other blocked inodes may be included. A rejected step that is due again, or running, does
+        not count.
         """
         now = time.time_ns()
         rejected = {

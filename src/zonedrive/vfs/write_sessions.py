@@ -435,8 +435,8 @@ class WriteSessions:
             rejection of a step that must come first, such as the creation of the parent folder, is
             returned at once, and so is an error that cannot be recorded, as on a full disk.
             """
-            if blocked := self._dispatcher.blocking_failures({opened.ino}):
-                return blocked[opened.ino]
+            if blocked := self._dispatcher.blocking_failures({opened.ino}).get(opened.ino):
+                return blocked
             now, wrong = state.intents.get(opened.ino), self._dispatcher.failure(opened.ino)
             if (
                 now is None

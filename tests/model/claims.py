@@ -73,6 +73,8 @@ class Claims:
     moved: dict[str, set[str]] = field(default_factory=dict)
     # by token of a save that took a file's place: modification time that the file showed before
     replaced_ns: dict[str, int] = field(default_factory=dict)
+    # by token of a save without reading: modification time that the file showed before, in ns
+    shown_ns: dict[str, int] = field(default_factory=dict)
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     # who: path: a synced token and those saved there since
     _since: dict[str, dict[str, list[str]]] = field(default_factory=dict)
@@ -286,7 +288,10 @@ class Claims:
                 continue
             save = self.saves.get(token or "")
             under = self.saves.get(below or "")
-            if save is None or under is None or save.saw == NOT_READ or under.who == save.who:
+            if save is None or under is None or under.who == save.who:
+                continue
+            shown_ns = self.shown_ns.get(save.token, 0)
+            if save.saw == NOT_READ and (shown_ns == below_ns or shown_ns not in modified_ns):
                 continue
             if save.token in self.late:
                 continue  # the request was on its way, and cannot say what it must not replace

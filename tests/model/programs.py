@@ -105,7 +105,7 @@ class Program:
 
     def save(self, path: str, other: str, padding: int) -> None:
         """Truncate and write, without reading."""
-        token, line = self._begin(NOT_READ, padding)
+        token, line = self._begin_unread(path, padding)
         (self.folder / path).write_bytes(line)
         self._saved(path, token)
 
@@ -211,6 +211,15 @@ class Program:
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         with self._lock:
             return self._claims.begin(self.who, saw, padding)
+
+    def _begin_unread(self, path: str, padding: int) -> tuple[str, bytes]:
+        """Begin a save of a file that is not read, and record which version the file is."""
+        shown_ns = 0
+        with contextlib.suppress(OSError):
+            shown_ns = (self.folder / path).stat().st_mtime_ns
+        token, line = self._begin(NOT_READ, padding)
+        self._claims.shown_ns[token] = shown_ns
+        return token, line
 
     def _read(self, path: str, content: bytes) -> str:
         with self._lock:

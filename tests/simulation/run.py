@@ -229,7 +229,7 @@ class SimulatedProgram(Program):
 
     def save_redirected(self, path: str, other: str, padding: int) -> None:
         """Truncate the file, and close a duplicate of the descriptor first, as a shell does."""
-        token, line = self._begin(NOT_READ, padding)
+        token, line = self._begin_unread(path, padding)
         first = self.system.open(self.folder / path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         output = self.system.dup(first)
         try:

@@ -455,7 +455,7 @@ class DirectoryCache:
         if folder.parent == NOWHERE or folder.remote_id != remote_id:
             return
         if listed.complete:
-            await self.following.all_missing(folder, listed.ids)
+            await self.following.all_missing(folder, listed.ids, flight.asked_ns)
             if folder.parent == NOWHERE or folder.remote_id != remote_id:
                 return
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)

@@ -11,6 +11,7 @@ was removed or moved locally.
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 
 from zonedrive.errors import Changed, NotFound, ZonedriveError
 from zonedrive.model import Entry
@@ -34,14 +35,15 @@ class MovedEntries:
         self._state = state
         self._service = service
 
-    async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
+    async def all_missing(self, folder: Inode, listed: Sequence[str], asked_ns: int) -> None:
         """Find the entries that the listing of their folder lacks, and move them locally.
 
         These are files that were edited, or that a program has open for writing, and up to FOLDERS
-        folders. `listed` are the ids in the listing. If the service does not answer, nothing is
-        moved: the merge of the listing keeps the edited files, and removes unchanged folders.
+        folders. `listed` are the ids in the listing, and `asked_ns` is the time of the request
+        (monotonic clock). If the service does not answer, nothing is moved: the merge of the
+        listing keeps the edited files, and removes unchanged folders.
         """
-        for inode in self._missing(folder, listed):
+        for inode in self._missing(folder, listed, asked_ns):
             place = self.place(inode)
             try:
                 found = await self._service.entry(inode.zone, inode.entry_id)
@@ -52,7 +54,7 @@ class MovedEntries:
                 log.info("inode %d: its place on the service is unknown: %s", inode.ino, wrong)
                 return
 
-    def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
+    def _missing(self, folder: Inode, listed: Sequence[str], asked_ns: int) -> list[Inode]:
         state = self._state
         edited = state.intents.edited()
         opened = state.opened.items()
@@ -60,16 +62,22 @@ class MovedEntries:
         here = state.inodes.rows.among(folder.ino, edited) if edited else []
         folders = state.inodes.rows.folders_in(folder.ino)
         named = set(listed) if here or folders else set[str]()
-        gone = [ino for ino, known in here if known not in named]  # first: errors end the search
-        left = [ino for ino, known in folders.items() if known not in named]
-        gone += left if len(left) <= FOLDERS else []
-        return [
-            inode
-            for inode in state.inodes.get_all(gone)
-            if inode.remote_id is not None
+        gone = state.inodes.get_all(ino for ino, known in here if known not in named)
+        left = state.inodes.get_all(ino for ino, known in folders.items() if known not in named)
+        files = [each for each in gone if self._was_in(folder, each, asked_ns)]
+        moved = (each for each in left if self._was_in(folder, each, asked_ns))
+        some = list(islice(moved, FOLDERS + 1))
+        return files + some if len(some) <= FOLDERS else files  # files first: errors end the search
+
+    def _was_in(self, folder: Inode, inode: Inode, asked_ns: int) -> bool:
+        """Return True if the entry was in the folder at `asked_ns`, and was not moved from here."""
+        zone, remote_id = inode.zone, inode.remote_id
+        return (
+            remote_id is not None
             and inode.remote_parent == folder.remote_id
+            and not self._state.inodes.recent_writes.since(zone, remote_id, asked_ns)
             and self._may_follow(inode)
-        ]
+        )
 
     def _may_follow(self, inode: Inode) -> bool:
         """Return True for an entry that was neither renamed nor removed locally."""

@@ -83,7 +83,7 @@ async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: boo
         listed = again.inodes.get(zone.ino if in_it else folder.ino)
         again.database._connection.set_trace_callback(statements.append)
         files = MovedEntries(again, cast(Service, None))
-        await files.all_missing(listed, [f"{each}" for each in range(number)])
+        await files.all_missing(listed, [f"{each}" for each in range(number)], 0)
         again.retry_failed_in(folder.ino)
         counts.append(len(statements))
     disk.close()
@@ -93,7 +93,7 @@ async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: boo
 async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
     """Merge a listing of the folder without the file."""
     folder = state.inodes.get(inode.parent)
-    await MovedEntries(state, cast(Service, service)).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, service)).all_missing(folder, [], 0)
 
 
 async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> None:
@@ -151,7 +151,7 @@ async def test_a_folder_that_is_removed_meanwhile_is_not_restored(state: LocalSt
                 folder=remote_id != "f",
             )  # fmt: skip
 
-    await MovedEntries(state, cast(Service, Removing())).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, Removing())).all_missing(folder, [], 0)
     assert inode.parent == folder.ino
     assert state.inodes.by_remote("z", "inner") is None
 
@@ -171,7 +171,7 @@ async def test_a_file_that_loses_its_entry_meanwhile_does_not_stop_others(
                 state.inodes.update(lost, remote_id=None)
             return entry(f"new {remote_id}")
 
-    await MovedEntries(state, cast(Service, Losing())).all_missing(folder, [])
+    await MovedEntries(state, cast(Service, Losing())).all_missing(folder, [], 0)
     assert first.name.startswith("new ")
     assert lost.name == former
     assert last.name.startswith("new ")

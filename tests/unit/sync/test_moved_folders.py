@@ -97,6 +97,37 @@ async def test_many_missing_folders_are_taken_for_deleted(
         assert sum(map(bool, map(ENTRY.match, account.world.requests))) == asked
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
+async def test_own_folders_do_not_count_as_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_moved: bool
+) -> None:
+    """Many folders that were moved here and not sent yet, or created since the listing."""
+    account = with_two_folders(tmp_path)
+    names = [f"{number}" for number in range(moved_entries.FOLDERS)]
+    account.bob.make_folder("a/c")
+    for name in names:
+        account.bob.make_folder(name)
+    async with account.running():
+        await account.folders.ensure(account.at("a"))
+        folder, listed, top = account.at("a/c"), account.service.listed, account.at("a").remote_id
+
+        async def late(zone: str, folder_id: str) -> Any:
+            answer = await listed(zone, folder_id)
+            for name in () if is_moved or folder_id != top else names:
+                await account.names.make(account.make(f"a/{name}"), account.at(f"a/{name}"))
+            return answer
+
+        monkeypatch.setattr(account.service, "listed", late)
+        for name in names if is_moved else ():
+            account.rename(name, f"a/{name}")
+        account.bob.move("a/c", "b/c")
+        account.world.requests.clear()
+        await account.list("a")
+        assert account.at("b/c") is folder
+        assert account.names_in("a") == {*names}
+        assert sum(map(bool, map(ENTRY.match, account.world.requests))) == 1
+
+
 async def test_an_edit_follows_beside_a_folder_whose_place_is_unknown(tmp_path: Path) -> None:
     """The edited file has its new name at once."""
     account = with_two_folders(tmp_path)

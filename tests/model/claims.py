@@ -298,6 +298,8 @@ class Claims:
             known = self._ancestors(save, places)
             if (known | {save.token}) & self.replacing:
                 continue  # the file over which it was renamed need not have been read
+            if known and known.isdisjoint(history.tokens):
+                continue  # the same, and its id was not known
             if self.replaced_ns.get(save.token) == below_ns:
                 continue  # the machine showed this version before the rename
             if self._places.get(save.token) in self.moved.get(history.id, ()):

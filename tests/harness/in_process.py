@@ -460,7 +460,15 @@ class Kernel:
 
     @_limited
     async def open(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """Open a file; return its descriptor."""
+        """Open a file; return its descriptor. After ESTALE, look the name up again, once."""
+        try:
+            return await self._open_once(path, flags, mode)
+        except OSError as wrong:
+            if wrong.errno != errno.ESTALE:
+                raise
+        return await self._open_once(path, flags, mode)
+
+    async def _open_once(self, path: str, flags: int, mode: int) -> int:
         folder, name = await self._parent(path)
         found = await self._child(folder, name)
         if found is not None and flags & os.O_CREAT and flags & os.O_EXCL:

@@ -3,6 +3,7 @@
 A refusal would be a warning, which fails a test.  See also behaviour/test_changed_meanwhile.py.
 """
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,38 @@ def test_programs_go_on_in_a_folder_that_a_coworker_moves(desk: Mounted) -> None
     assert zone.read("other/moved/2026/q1.csv").endswith(b"1\n")
     assert (desk.root / "other/moved").stat().st_ino == number
     assert "docs" not in zone.listing()
+
+
+@pytest.mark.also_mounted(size=3000)
+@pytest.mark.mount(PATIENT)
+@pytest.mark.parametrize("size", [0, 5, 3000])
+@pytest.mark.parametrize("mode", ["rb", "r+b"])
+def test_a_file_is_opened_that_a_coworker_has_saved_since_its_listing(
+    desk: Mounted, mode: str, size: int
+) -> None:
+    """The program gets the new version, also if the size differs, instead of ESTALE for a read.
+
+    Many programs take a file whose read fails for an empty one, and save that.
+    """
+    path, new = desk.root / "notes.txt", b"n" * size
+    assert path.stat().st_size not in (0, size)
+    desk.zone.write("notes.txt", new)
+    with path.open(mode) as file:
+        assert file.read() == new
+    assert path.stat().st_size == size
+
+
+def test_a_file_that_cannot_be_fetched_is_not_opened_for_reading(desk: Mounted) -> None:
+    """The open fails, not only the read; a program that writes need not read the file."""
+    desk.allow("offline")
+    path, new = desk.root / "notes.txt", b"new\n"
+    assert path.stat().st_size
+    desk.deployment.fault(down=True)
+    with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ENETUNREACH):
+        path.open("rb", buffering=0)
+    with path.open("r+b", buffering=0) as file:
+        file.truncate(0)
+        file.write(new)
+    desk.deployment.heal()
+    desk.sync()
+    assert desk.zone.read("notes.txt") == new

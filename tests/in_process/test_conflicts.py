@@ -799,7 +799,7 @@ def test_a_file_that_a_coworker_deletes_after_the_first_write(desk: Mounted, how
 @pytest.mark.mount("refresh=600")
 def test_a_write_to_a_file_that_a_coworker_has_saved_and_moved(desk: Mounted) -> None:
     """The write fails with ESTALE, as after a save alone, and so does the close."""
-    file = (desk.root / "notes.txt").open("r+b", buffering=0)
+    file = (desk.root / "notes.txt").open("ab", buffering=0)
     desk.zone.write("notes.txt", b"Bob's version\n")
     desk.zone.move("notes.txt", "docs/notes.txt")
     with pytest.raises(OSError, check=lambda wrong: wrong.errno == errno.ESTALE):

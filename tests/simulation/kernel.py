@@ -661,7 +661,7 @@ class CachingKernel(Kernel):
     async def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         if flags & os.O_CREAT and flags & os.O_EXCL:
             await self._look_up_again(path)
-        return cast(int, await _plain(Kernel.open)(self, path, flags, mode))
+        return await self._open_once(path, flags, mode)
 
     @_retried
     async def mkdir(self, path: str, mode: int = 0o777) -> None:

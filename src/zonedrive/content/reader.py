@@ -70,6 +70,9 @@ class Reader:
         """
         return self._data[offset : offset + length]
 
+    async def begin(self) -> None:
+        """Fetch the first bytes if none are here. Raises the errors of `read`."""
+
     async def fill(self, *, again: bool = False) -> None:
         """Fetch all missing bytes, and wait until all bytes are stored.
 
@@ -149,6 +152,10 @@ class EntryReader(Reader):
             if data is not None:
                 return data
         raise StoreError("too many programs read this uncached file at once")
+
+    async def begin(self) -> None:
+        if not self._entry.present:
+            await self.read(0, 1)
 
     async def fill(self, *, again: bool = False) -> None:
         # A download that is running may refuse one more chunk after the disk has room again.

@@ -189,7 +189,7 @@ class FilePrefetch:
                 await self._running.wait(ino)
 
     def opened(self, inode: Inode, pid: int, flags: int) -> None:
-        """Record that a process opened a file; start to prefetch if the process reads in order.
+        """Record that a process opens a file; start to prefetch if the process reads in order.
 
         `pid` is the id of the process or thread, `flags` are the flags of open(2).
         """

@@ -90,12 +90,32 @@ class Files:
                 reader = self._reader(handle.file, inode)
                 if handle.file.session is None:
                     open_checks.require_unguarded(self._callers, handle, reader)
+                    await self._begin_reading(handle, inode, reader)
         except BaseException:
             await self.release(opened.handle)
             raise
         if handle.file.pages:
             self._paged[number] = shown
         return opened
+
+    async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> None:
+        """Fetch the first bytes, because many programs ignore an error of their first read.
+
+        They would save what they take for an empty file. Raises OSError (ESTALE) if the service
+        has a newer version; the kernel then opens that one. Also raises the errors of the fetch,
+        unless the program may write, and so need not read the file.
+        """
+        access = handle.flags & os.O_ACCMODE
+        if access == os.O_WRONLY:
+            return
+        try:
+            await reader.begin()
+        except Changed as wrong:
+            await self.sessions.catch_up(inode)
+            raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
+        except (ZonedriveError, OSError):
+            if access == os.O_RDONLY:
+                raise
 
     def create(self, inode: Inode, flags: int) -> Opened:
         """Open a file that was just created, with an empty write session; return the handle.

@@ -329,10 +329,9 @@ class FileSystem:
         await self._siblings.wait_for_prefetch(inode.ino)
         self._state.supersede(inode)
         self._state.kernel.inode(self._state.inodes, ino)
-        opened = await self._files.open(inode, flags, pid)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             self._siblings.opened(inode, pid, flags)
-        return opened
+        return await self._files.open(inode, flags, pid)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         return await self._layer(parent, name).create(parent, name, mode, flags)

@@ -63,6 +63,12 @@ ROWS = (
     Row(r"sudo apt install \./dist/zonedrive_\*\.deb", MACHINE, ("packaging/deb-tour",)),
     Row(r"sudo apt install (--reinstall )?fuse3", MACHINE, ("packaging/setup",)),
     Row(r"sudo modprobe fuse", MACHINE, ("packaging/setup",)),
+    Row(
+        r"sudo mount -t fusectl fusectl /sys/fs/fuse/connections|"
+        r"echo 1 \| sudo tee /sys/fs/fuse/connections/57/abort",
+        MACHINE,
+        ("tests/unit/fuse/test_lifecycle.py",),
+    ),
     Row(r"sudo timedatectl set-ntp true", MACHINE, ()),
     Row(r"sudo update-ca-certificates", MACHINE, ("tests/unit/remote/transport/test_tls.py",)),
     Row(

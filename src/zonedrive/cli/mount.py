@@ -300,12 +300,15 @@ def _waiting(message: Message) -> str:
 
 
 def _end(paths: AccountPaths, mount: Mount | None, seconds: float) -> None:
-    """Detach the mount, end its daemon, and remove the record of the daemon's run.
+    """End the daemon, detach its mount, and remove the record of the daemon's run.
 
-    Kill the daemon if it has not ended after `seconds`.
+    Kill the daemon if it has not ended after `seconds`. The mount is detached last, because the
+    connection of a detached mount cannot be found and aborted.
     """
-    _detach(mount)
-    lock.end_holder(paths.lock, seconds)
+    try:
+        lock.end_holder(paths.lock, seconds)
+    finally:
+        _detach(mount)
     last_run.clear(paths)
 
 

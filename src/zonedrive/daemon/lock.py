@@ -296,7 +296,8 @@ def _is_only_read(descriptor: int) -> bool:
 def _states(pid: int) -> set[str]:
     """Return the states of a process's threads, or an empty set if the process has ended.
 
-    R means running, D waiting for a disk, S sleeping, and T or t stopped.
+    R means running, D waiting for a disk or for a lock of the kernel, S sleeping, T or t stopped,
+    and Z ended or killed.
     """
     found = set()
     with suppress(OSError):
@@ -309,9 +310,11 @@ def _states(pid: int) -> set[str]:
 def is_working(pid: int) -> bool:
     """Return True if a thread of the process is running or waiting for a disk.
 
-    Such a process may need a long time to answer.
+    Such a process may need a long time to answer. A killed process (Z) never answers, although one
+    of its threads may still wait.
     """
-    return not {"R", "D"}.isdisjoint(_states(pid))
+    found = _states(pid)
+    return "Z" not in found and not {"R", "D"}.isdisjoint(found)
 
 
 def is_stopped(pid: int) -> bool:
@@ -342,7 +345,9 @@ def end_holder(path: Path, seconds: float) -> None:
     """Terminate the holder of the lock at `path`, and return when the lock is free.
 
     Sends SIGTERM, and after `seconds` SIGKILL. SIGCONT follows each signal, because a stopped
-    process does not handle SIGTERM. Raises ZonedriveError if the process cannot be terminated.
+    process does not handle SIGTERM. After SIGKILL, also abort the connection of the daemon's mount:
+    a thread of the daemon that changes the kernel's cache may wait for a program that waits for the
+    daemon, and neither would end. Raises ZonedriveError if the process cannot be terminated.
     """
     who = holder(path)
     descriptor = _pidfd(path, who)
@@ -358,6 +363,8 @@ def end_holder(path: Path, seconds: float) -> None:
         for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, KILLED_SECONDS)):
             signal.pidfd_send_signal(descriptor, number)
             signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+            if number == signal.SIGKILL:
+                _abort_mount(path, who)
             if wait_until_free(path, patience):
                 return
     except ProcessLookupError:
@@ -369,8 +376,17 @@ def end_holder(path: Path, seconds: float) -> None:
         os.close(descriptor)
     raise ZonedriveError(
         f"the daemon (process {who.pid if who else '?'}) cannot be ended",
-        remedy="it may wait for a disk that does not answer; a restart of the machine ends it",
+        remedy="it may wait for a disk that does not answer, or for a mount that could not be"
+        " aborted; a restart of the machine ends it",
     )
+
+
+def _abort_mount(path: Path, who: Holder | None) -> None:
+    """Abort the connection of the mount that the killed holder of `path` has announced, if any."""
+    if who is not None and who.identity:
+        mount = mountpoint.find(who.identity, who.mountpoint)
+        if mount is not None and not _is_of_another(path, mount):
+            mountpoint.abort(mount)
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:

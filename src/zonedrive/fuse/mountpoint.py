@@ -4,6 +4,7 @@ This module knows nothing about pyfuse3, accounts or the daemon. Facts about mou
 kernel's mount table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -22,11 +23,16 @@ from zonedrive.paths import GO_ELSEWHERE, NO_FOLDER, quoted
 KIND = "fuse.zonedrive"
 FUSE_CONF = Path("/etc/fuse.conf")
 TABLE = Path("/proc/self/mountinfo")
+CONNECTIONS = Path("/sys/fs/fuse/connections")
+"""Mount point of fusectl: a folder for each FUSE mount, named after the minor device number."""
 
 PROBE_SECONDS = 10.0
 """Seconds that a mount may take to answer statfs before the mount counts as hung."""
 
 DETACH_SECONDS = 30.0
+ABORT_SECONDS = 5.0
+
+_MNT_FORCE, _UMOUNT_NOFOLLOW = 1, 8  # flags of umount2(2)
 
 MOST_LINKS = 40
 """Maximum number of symbolic links that the kernel follows in one path."""
@@ -308,6 +314,36 @@ def detach(path: Path, *, lazy: bool) -> bool:
         said = os.fsdecode(done.stderr).strip().splitlines() or ["fusermount3 gave no reason"]
         raise MountError(f"{path} cannot be unmounted ({said[-1]})")
     return False
+
+
+def abort(mount: Mount) -> None:
+    """Abort the connection of a mount with its daemon, which must be killed or hung.
+
+    Programs that wait for the mount, and threads of the daemon that wait for these programs, then
+    get an error. A killed process with such a thread does not end by itself.
+
+    The owner of the mount may abort it through fusectl. In containers, which often lack fusectl,
+    only root can. Return without an effect if neither is possible, or if `mount` is not the topmost
+    mount at its path. The calls run in a daemon thread, because a call to a file system that hangs
+    cannot be interrupted.
+    """
+
+    def write() -> None:
+        try:
+            # An open file belongs to one connection for ever, its path does not.
+            with (CONNECTIONS / mount.device.removeprefix("0:") / "abort").open("wb", 0) as file:
+                if at(mount.path) == mount:
+                    file.write(b"1")
+        except OSError:  # no fusectl, or not permitted
+            if at(mount.path) == mount:
+                place = os.fsencode(mount.path)
+                ctypes.CDLL(None).umount2(place, _MNT_FORCE | _UMOUNT_NOFOLLOW)
+
+    if not mount.ours:
+        return
+    call = threading.Thread(target=write, name="abort", daemon=True)
+    call.start()
+    call.join(ABORT_SECONDS)
 
 
 def users(path: Path) -> list[str]:

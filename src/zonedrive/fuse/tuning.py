@@ -10,6 +10,8 @@ import logging
 import os
 from pathlib import Path
 
+from zonedrive.fuse.mountpoint import CONNECTIONS
+
 log = logging.getLogger(__name__)
 
 READ_AHEAD_KIB = 512
@@ -28,7 +30,6 @@ programs from reading local data.
 """
 
 _DEVICES = Path("/sys/class/bdi")
-_CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 
 def tune(device: int) -> None:
@@ -37,7 +38,7 @@ def tune(device: int) -> None:
     `device` is the `st_dev` of the mount.
     """
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
-    connection = _CONNECTIONS / str(os.minor(device))
+    connection = CONNECTIONS / str(os.minor(device))
     _write(connection / "max_background", BACKGROUND)
     _write(connection / "congestion_threshold", BACKGROUND * 3 // 4)
 

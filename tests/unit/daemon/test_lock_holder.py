@@ -1,5 +1,6 @@
 """Signals reach only the daemon that holds the lock."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typing import Self
 import pytest
 
 from tests.harness.waiting import eventually
+from tests.unit.fuse.mounted import MemoryMount
 from zonedrive.daemon import lock as lock_module
 from zonedrive.daemon.lock import (
     Lock,
@@ -19,6 +21,7 @@ from zonedrive.daemon.lock import (
     is_working,
 )
 from zonedrive.errors import ZonedriveError
+from zonedrive.fuse import mountpoint
 from zonedrive.paths import is_locked
 
 HOLD = """
@@ -31,6 +34,7 @@ if "told" in sys.argv:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 lock = Lock(pathlib.Path(sys.argv[1]), "default")
 lock.take(pathlib.Path("/proc"))
+if "mounted" in sys.argv: lock.announce(pathlib.Path("/somewhere/a.sock"), sys.argv[-1])
 if "told" in sys.argv: lock.announce(pathlib.Path("/somewhere/a.sock"), "")
 print("held", flush=True)
 while "told" in sys.argv:
@@ -80,6 +84,26 @@ def test_ending_the_holder(tmp_path: Path, way: str, number: int) -> None:
         assert not is_locked(path)
         assert daemon.process.wait(60) == -number
     end_holder(path, 0)  # nobody is there
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_the_mount_of_a_killed_holder_is_aborted(tmp_path: Path, is_killed: bool) -> None:
+    """Otherwise the holder might wait forever for a program that waits for the mount. A holder that
+    ends after SIGTERM answers its programs itself."""
+    path, folder = tmp_path / "daemon.lock", tmp_path / "mnt"
+    folder.mkdir()
+    served = MemoryMount(folder)
+    try:
+        mount = mountpoint.at(folder)
+        assert mount is not None
+        with Daemon(path, "deaf" if is_killed else "", "mounted", mount.identity):
+            end_holder(path, 0 if is_killed else 60)
+        if is_killed:
+            assert served.wait()[0] == "ended\n"
+        else:
+            assert os.listdir(folder) == []
+    finally:
+        served.stop()
 
 
 def test_a_process_with_a_reused_pid_is_not_ended(tmp_path: Path) -> None:

@@ -30,3 +30,15 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., MemoryMount]]:
         while mountpoint.at(each.path):
             subprocess.run(["fusermount3", "-uz", os.fspath(each.path)], check=True)
         each.wait()
+
+
+@pytest.fixture
+def connections() -> Iterator[None]:
+    """Return the kernel's FUSE settings, which systemd mounts; containers lack them."""
+    if os.path.ismount(mountpoint.CONNECTIONS):
+        yield
+        return
+    subprocess.run(["mount", "-t", "fusectl", "fusectl", mountpoint.CONNECTIONS], check=True)
+    yield
+    # Any other mount on this machine may just be looking for its settings there.
+    subprocess.run(["umount", "-l", mountpoint.CONNECTIONS], check=True)

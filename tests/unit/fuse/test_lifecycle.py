@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +90,41 @@ def test_a_mount_in_use_is_not_taken_for_detached_when_another_one_goes(
         user.kill()
     assert mountpoint.at(served.path) is not None
     assert other.wait()[0] == "ended\n"
+
+
+@pytest.mark.parametrize("way", ["fusectl", "umount"])
+def test_an_abort_ends_a_killed_daemon_that_waits_for_a_program(
+    mount: Mount,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    way: str,
+) -> None:
+    """A thread that invalidates an entry waits for a program that creates another one in the same
+    folder. Without an abort, neither ends. Other mounts are not affected."""
+    if way == "fusectl":
+        request.getfixturevalue("connections")
+        monkeypatch.setattr(mountpoint, "ctypes", None)
+    else:
+        monkeypatch.setattr(mountpoint, "CONNECTIONS", tmp_path / "missing")
+    served, other = mount(), mount(path=tmp_path / "other")
+    pid = served.process.pid
+    served.tell(stall=["create"])
+    with subprocess.Popen(["touch", served.path / "a"]) as waiting:
+        eventually(lambda: served.tell()["calls"].get("create"))
+        served.tell(put="b", data="")
+        threads = Path(f"/proc/{pid}/task")
+        eventually(lambda: any(") D " in (t / "stat").read_text() for t in threads.iterdir()))
+        served.process.kill()
+        found = mountpoint.at(served.path)
+        assert found is not None
+        mountpoint.abort(replace(found, source="another"))
+        mountpoint.abort(replace(found, kind="fuse.another"))
+        assert waiting.poll() is None
+        mountpoint.abort(found)
+        assert waiting.wait(60) == 1
+    served.wait()
+    assert os.listdir(other.path) == []
 
 
 def test_a_second_unmount_has_no_effect(mount: Mount) -> None:

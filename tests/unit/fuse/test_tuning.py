@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,6 @@ from zonedrive.fuse import tuning
 Mount = Callable[..., MemoryMount]
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 READERS = 20
-
-
-@pytest.fixture
-def connections() -> Iterator[None]:
-    """Return the kernel's FUSE settings, which systemd mounts; containers lack them."""
-    if os.path.ismount(CONNECTIONS):
-        yield
-        return
-    subprocess.run(["mount", "-t", "fusectl", "fusectl", CONNECTIONS], check=True)
-    yield
-    # Any other mount on this machine may just be looking for its settings there.
-    subprocess.run(["umount", "-l", CONNECTIONS], check=True)
 
 
 def test_a_large_file_is_read_in_large_requests(mount: Mount) -> None:

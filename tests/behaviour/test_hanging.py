@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.harness.deployment import COMMAND
@@ -105,6 +106,40 @@ def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
     eventually(lambda: has_ended(pid), what="it has ended")
     mounted.mount()
     assert (mounted.root / "notes.txt").read_bytes()
+
+
+def test_an_unmount_ends_a_killed_daemon_that_waits_for_a_program(mounted: Mounted) -> None:
+    """A thread of the daemon waits for a rename in the same folder, which waits for the daemon.
+    `unmount --now` ends both, and the next mount works."""
+    mounted.allow("broke", "download", "fetch", "ended normally", "died")
+    zone, pid = mounted.zone, mounted.pid
+    zone.write("read.bin", b"old\n")
+    zone.write("edited.txt", b"old\n")
+    new, read, edited = (mounted.root / each for each in ("new.txt", "read.bin", "edited.txt"))
+    eventually(lambda: edited.read_bytes() and read.stat())
+    new.write_bytes(b"new\n")
+    mounted.sync()
+    mounted.machine.done("pause")
+    with edited.open("ab") as file:
+        file.write(b"edit\n")
+    zone.move("edited.txt", "moved.txt")
+    reader = os.open(read, os.O_RDONLY)
+    with mounted.deployment.faulty(stall=300, path="content"):
+        before = mounted.deployment.downloads()
+        renaming = subprocess.Popen(["mv", new, read], stderr=subprocess.DEVNULL)
+        eventually(lambda: mounted.deployment.downloads() > before, what="the rename waits")
+        mounted.machine.done("resume")
+        threads = Path(f"/proc/{pid}/task")
+        eventually(lambda: any(") D " in (t / "stat").read_text() for t in threads.iterdir()))
+        os.kill(pid, signal.SIGKILL)
+        mounted.unmount("--now")
+        assert renaming.wait(60) == 1
+    with suppress(OSError):  # ENOTCONN
+        os.close(reader)
+    assert has_ended(pid)
+    mounted.mount()
+    mounted.sync()
+    assert zone.read("moved.txt") == b"old\nedit\n"
 
 
 def test_an_unmount_does_not_wait_for_an_upload_that_hangs(mounted: Mounted) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.harness import starter
 from tests.harness.waiting import eventually
 from tests.unit.fuse.mounted import HERE, PROGRAM, MemoryMount
+from zonedrive.daemon.lock import is_working
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -116,6 +117,7 @@ def test_an_abort_ends_a_killed_daemon_that_waits_for_a_program(
         threads = Path(f"/proc/{pid}/task")
         eventually(lambda: any(") D " in (t / "stat").read_text() for t in threads.iterdir()))
         served.process.kill()
+        eventually(lambda: not is_working(pid), what="commands do not wait for it")
         found = mountpoint.at(served.path)
         assert found is not None
         mountpoint.abort(replace(found, source="another"))

@@ -22,6 +22,7 @@ from zonedrive.paths import (
     POLICY_FOLDERS,
     SYSTEM_FOLDER,
     expanded,
+    name_remedy,
     no_folder,
     obstacle,
     write_private,
@@ -247,23 +248,24 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
         asked = ConfigError(wrong.message, remedy=ADMINISTRATOR)
         return Organization(closed=everything, problems=(asked,))
     policy, accounts = found.pop("policy", {}), found.pop("account", {})
-    problems: list[ConfigError] = []
-    ours = accounts.get(account, {}) if isinstance(accounts, dict) else None
-    if not isinstance(ours, dict):
-        ours = {}
-        problems.append(ConfigError(f"{path}: account must be tables such as [account.default]"))
+    problems = _wrong_tables(path, text, accounts)
+    ours = accounts.get(account) if isinstance(accounts, dict) else None
 
     def read(table: tuple[str, ...], source: Mapping[str, object]) -> dict[str, object]:
         values: dict[str, object] = {}
         for name, value in source.items():
             where = f"{path}:{toml_input.line_of(text, (*table, name))}"
             try:
-                values[name] = _of_organization(name, value, where, folder, table)
+                found = _of_organization(name, value, where, folder, table)
+                if (*table, name) != ("policy", "local_only"):
+                    values[name] = found  # the correct items of a list have their effect
+                _require_effect(name, found, where)
+                values[name] = found
             except ConfigError as wrong:
                 problems.append(ConfigError(wrong.message, remedy=wrong.remedy or ADMINISTRATOR))
         return values
 
-    defaults = read((), found) | read(("account", account), ours)
+    defaults = read((), found) | read(("account", account), ours if isinstance(ours, dict) else {})
     rules: dict[str, object] = {}
     closed: frozenset[str] = everything
     if isinstance(policy, dict):
@@ -329,14 +331,24 @@ def _of_organization(
     names = (
         POLICIES if table == ("policy",) else (*NAMES, "base_url", "ca_file") if table else NAMES
     )
-    found = _checked(name, value, where, folder, names)
-    if name == "local_only" and table == ("policy",):  # must not be without effect
-        for glob in typing.cast(tuple[str, ...], found):
-            if not glob or "/" in glob:
-                raise ConfigError(
-                    f"{where}: local_only cannot have {glob!r}, which is not a file name",
-                    remedy="use names without folders",
+    return _converted(name, value, where, folder, names)
+
+
+def _wrong_tables(path: Path, text: str, accounts: object) -> list[ConfigError]:
+    """Return an error for each item of the table `account` that is not an account's table."""
+    found = []
+    items = accounts.items() if isinstance(accounts, dict) else [("", accounts)]
+    for account, table in items:
+        where = f"{path}:{toml_input.line_of(text, ('account', account))}"
+        if not isinstance(table, dict):
+            found.append(
+                ConfigError(
+                    f"{where}: account must be tables such as [account.default]",
+                    remedy="write settings for all accounts above the first table",
                 )
+            )
+        elif remedy := name_remedy(account):
+            found.append(ConfigError(f"{where}: {account!r} is not an account name", remedy=remedy))
     return found
 
 
@@ -371,8 +383,8 @@ def load(
         raise no_folder(blocked)
     text, found = _document(path, "fix the file")
     accounts = found.pop("account", {})
-    if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
-        raise ConfigError(f"{path}: account must be tables such as [account.default]")
+    if wrong_tables := _wrong_tables(path, text, accounts):
+        raise wrong_tables[0]
     values: dict[str, object] = {}
     for table, source in (((), found), (("account", account), accounts.get(account, {}))):
         for name, value in source.items():
@@ -489,7 +501,27 @@ def profile_at(name_or_path: str, folder: Path) -> str:
     return str((folder / expanded(name_or_path)).absolute())
 
 
-def _checked(
+def _checked(name: str, value: object, where: str, folder: Path) -> object:
+    """Return a value converted as by `_converted`; also reject list items without an effect."""
+    found = _converted(name, value, where, folder)
+    _require_effect(name, found, where)
+    return found
+
+
+def _require_effect(name: str, value: object, where: str) -> None:
+    """Raise ConfigError for an item of `local_only` or `guard` that matches nothing."""
+    if name not in ("local_only", "guard"):
+        return
+    for item in typing.cast(tuple[str, ...], value):
+        # An item of `guard` can be PROGRAM/THREAD.
+        if not item or "/" in (item if name == "local_only" else (item[0], item[-1])):
+            raise ConfigError(
+                f"{where}: {name} cannot have {item!r}, which matches nothing",
+                remedy="use names without folders",
+            )
+
+
+def _converted(
     name: str, value: object, where: str, folder: Path, names: tuple[str, ...] = NAMES
 ) -> object:
     """Return a value converted to the type of the setting `name`.

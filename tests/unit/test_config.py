@@ -1,13 +1,14 @@
 """Settings: a mistake is one line that names the place, the setting and the remedy."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from zonedrive import config
 from zonedrive.config import POLICIES, Settings
-from zonedrive.errors import ConfigError, NotSupported
+from zonedrive.errors import BadOption, ConfigError, NotSupported
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transport import tls
 
@@ -268,8 +269,55 @@ def test_a_policy_whose_names_no_file_can_have_forbids_all_uploads(file: Path, g
     assert system.is_read_only
     (problem,) = system.problems
     assert f"config.toml:2: local_only cannot have {glob!r}" in problem.line()
-    file.write_text(f'local_only = ["{glob}"]')  # a user's own list is as before
-    assert config.load(file, "default").local_only == (glob,)
+
+
+@pytest.mark.parametrize(
+    ("name", "item"),
+    [("local_only", "mail/*.pst"), ("local_only", ""), ("guard", "/usr/bin/x"), ("guard", "x/")],
+)
+def test_an_item_of_a_list_that_matches_nothing_is_an_error(
+    file: Path, name: str, item: str
+) -> None:
+    """The user's list has no effect; the administrator's other items keep theirs."""
+    (file.parent / "etc").mkdir()
+    text = f'settle = 2\n{name} = ["good", "{item}"]\n'
+    for place in (file, file.parent / "etc/config.toml"):
+        place.write_text(text)
+    wanted = f"config.toml:2: {name} cannot have {item!r}, which matches nothing"
+    with pytest.raises(ConfigError, match=re.escape(wanted)) as wrong:
+        config.load(file, "default")
+    assert wrong.value.remedy == "use names without folders"
+    with pytest.raises(ConfigError, match=f"{name} cannot have"):
+        config.change(file, "default", {name: item or "a/b/"})
+    system = config.organization("default", file.parent / "etc")
+    assert [wanted in problem.line() for problem in system.problems] == [True]
+    file.write_text("")
+    assert "good" in getattr(config.load(file, "default", system=system), name)
+    if item:
+        with pytest.raises(BadOption, match=f"-o: {name} cannot have"):
+            config.load(file, "default", {name: f"good:{item}"})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[account]\nsettle = 20\nrefresh = 1\n", 2, "account must be tables"),
+        ("refresh = 2\n[account.Default]\nsettle = 20\n", 2, "'Default' is not an account name"),
+        ('[account.work]\n[account."Bad Name"]\n', 2, "'Bad Name' is not an account name"),
+    ],
+)
+def test_settings_in_a_table_of_no_account_are_an_error(
+    file: Path, text: str, line: int, words: str
+) -> None:
+    """The error names the line; in the administrator's file it is a problem, and the rest holds."""
+    (file.parent / "etc").mkdir()
+    for place in (file, file.parent / "etc/config.toml"):
+        place.write_text(text)
+    with pytest.raises(ConfigError, match=f"config.toml:{line}: {words}"):
+        config.load(file, "default")
+    system = config.organization("default", file.parent / "etc")
+    assert f"config.toml:{line}: {words}" in system.problems[0].message
+    assert not system.closed
 
 
 def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:

@@ -90,15 +90,17 @@ def _mount(
 ) -> None:
     """Mount the account that `find` returns."""
     from zonedrive.logon.account import Account
+    from zonedrive.logon.account_profile import account_profile
 
     if not foreground:
         require_folders(paths := find())
-        Account.load(paths)  # first, so that no folders are created for an unknown account
+        account = Account.load(paths)  # first: create no folders for an unknown account
         found = options.parse(texts)
         # Report a wrong setting before a process starts.
-        _require_profile(
-            config.load(config_file(), paths.account, found.settings, tell=complain), found
-        )
+        settings = config.load(config_file(), paths.account, found.settings, tell=complain)
+        _require_profile(settings, found)
+        if wrong := account_profile(account, settings).wrong:
+            complain(wrong.line())
         if given := found.settings.get("profile"):  # the daemon has another working directory
             texts = (*texts, f"profile={options.escaped(config.profile_at(given, Path()))}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay

@@ -15,11 +15,11 @@ import pytest
 
 from tests.unit.cli.stand_in import URL, command, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
-from zonedrive import paths
+from zonedrive import config, paths
 from zonedrive.cli.control_client import resolve, serving
-from zonedrive.cli.mount import _account_of, unmount
+from zonedrive.cli.mount import _account_of, mount, unmount
 from zonedrive.cli.sandbox import sandbox
-from zonedrive.daemon import last_run
+from zonedrive.daemon import daemonize, last_run
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import (
@@ -104,6 +104,22 @@ def test_a_profile_that_was_moved_is_one_line(home: Path) -> None:
     assert f"the profile {old} does not exist" in failed.stderr
     assert f"run 'zonedrive logon {URL} --username alice --profile FILE'" in failed.stderr
     assert "-o profile=FILE" in failed.stderr
+
+
+def test_a_mount_says_that_the_policy_has_no_such_profile(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mount begins with the published operations."""
+    log_on()
+    (home / "Z").mkdir()
+    started: list[Path] = []
+    monkeypatch.setattr(daemonize, "start", lambda paths, where, serve: started.append(where))
+    shared = config.Organization(profile="nope", policy={"profile": "nope"})
+    monkeypatch.setattr(config, "organization", lambda account: shared)
+    assert mount.callback is not None
+    mount.callback(str(home / "Z"), None, False, ())
+    assert started == [home / "Z"]
+    assert "there is no profile 'nope'" in capsys.readouterr().err
 
 
 def test_the_path_of_a_profile_may_have_any_character(home: Path) -> None:

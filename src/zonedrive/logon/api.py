@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from zonedrive.errors import NotFound, Rejected
+from zonedrive.errors import NotFound, Rejected, ReplyLost
 from zonedrive.logon import wire
 from zonedrive.logon.bearer_auth import Clock
 from zonedrive.logon.secrets import Secret
@@ -99,7 +99,12 @@ class LogonApi:
         """
         doing = "logging on"
         request = Request("POST", LOGON, body={**fields, "acceptSessions": True})
-        return wire.outcome(await self._calls.change(request, doing=doing), doing)
+        try:
+            answer = await self._calls.change(request, doing=doing)
+        except ReplyLost as lost:
+            lost.remedy = "try again later"  # an unused session ends by itself
+            raise
+        return wire.outcome(answer, doing)
 
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool

@@ -511,12 +511,13 @@ def _refusal(refused: RemoteError, remedy: str = CHECK) -> RemoteError:
             f"logging on: {WORDS[refused.code]}",
             remedy="update zonedrive",
         )
-    blocked = refused.code in BLOCKED
+    if refused.code in BLOCKED:
+        remedy = "wait a while before the next attempt, which could make it longer"
+    elif refused.code == "ALREADY_LOGGED_ON":
+        remedy = "log off where this user is logged on, or try again later"
     return CredentialsRefused(
         f"logging on: {words}" if words else refused.message,
-        remedy="wait a while before the next attempt, which could make it longer"
-        if blocked
-        else remedy,
+        remedy=remedy,
         status=refused.status,
         code=refused.code,
     )

@@ -161,6 +161,25 @@ async def test_an_end_is_an_end(
     assert len(desk.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (refuse(403, "ALREADY_LOGGED_ON"), "log off where this user is logged on, or try"),
+        (refuse(408, "FAILED"), "try again later"),
+        (refuse(502, "COMMUNICATION_ERROR"), "try again later"),
+        (refuse(401, "AUTHORIZATION_FAILED"), "check user name, password and code"),
+    ],
+)
+async def test_a_refused_logon_has_a_remedy(
+    desk: Desk, answer: httpx.Response, remedy: str
+) -> None:
+    """The remedy is about the reason: a right password needs no check."""
+    desk.answer(ROUTE, answer)
+    with pytest.raises(errors.RemoteError) as refused:
+        await run(desk, Person())
+    assert refused.value.remedy.startswith(remedy)
+
+
 async def test_a_refusal_in_the_second_step_ends_the_flow(desk: Desk) -> None:
     """The service has ended the flow, so no more requests are sent."""
     desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"), refuse(401, "VERIFICATIONCODE_FAILURE"))

@@ -43,6 +43,12 @@ def test_a_logon_gives_a_session(service: Service) -> None:
     assert "set-cookie" not in answer.headers
 
 
+def test_zeros_at_the_end_of_a_password_count(service: Service) -> None:
+    """The digest pads short passwords with zeros."""
+    wrong = logon(service.client(), ALICE, PASSWORDS[ALICE] + "\0")
+    assert wrong.status_code == 401
+
+
 def test_a_password_as_a_string_is_taken_too(service: Service) -> None:
     """passwordAsString is the other form of a password."""
     answer = logon(service.client(), ALICE, None, passwordAsString=PASSWORDS[ALICE])

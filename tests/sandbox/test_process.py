@@ -311,6 +311,7 @@ def test_a_remembered_port_in_use_is_replaced(start: Start) -> None:
         (["--port", "70000"], "70000"),
         (["--host", "no such host"], "no such host"),
         (["--ready-file", "/no/such/folder/ready"], "/no/such/folder"),
+        (["--ready-file", "/dev/full"], "/dev/full cannot be written: No space left"),
         (["--world", "/no/such/world.toml"], "/no/such/world.toml"),
     ],
 )
@@ -378,6 +379,9 @@ HEAD = '[organization]\nname = "A"\ndomain = "a.example"\n'
 USER = '[[users]]\nid = "u"\nname = "U"\npassword = "p"\n'
 CORP = 'identity_providers = [{ name = "corp" }]\n'
 GROUP = '[[groups]]\nname = "G"\n'
+ACCESS = '{ id = "u", access = "Access" }'
+ZONE = '[[zones]]\nname = "Z"\nmanager = "u"\n'
+ADD = '{ id = "u", access = "Add" }'
 MISTAKES = [
     ("organization =\n" + HEAD, "line 1"),
     (USER, "world.toml: [organization] is missing"),
@@ -387,13 +391,13 @@ MISTAKES = [
     ("\ncolour = 1\n" + HEAD + USER, "world.toml, line 2: 'colour' is not known here"),
     ('folder = "x"\n' + HEAD + USER, "world.toml, line 1: 'folder' is not known here"),
     (HEAD + "[users.x]\n", "users"),
-    (HEAD + USER.replace("password", "pass"), "line 4, users[0]: 'pass"),
+    (HEAD + USER.replace("password", "pass"), "line 7, users[0]: 'pass"),
     ("[organization]\n" + USER, "line 1, organization: 'name' is missing"),
-    (HEAD + 'otp = "SMS"\n' + USER, "line 1, organization.otp"),
-    (HEAD + "colour = 1\n" + USER, "colour"),
+    (HEAD + 'otp = "SMS"\n' + USER, "line 4, organization.otp"),
+    (HEAD + "colour = 1\n" + USER, "line 4, organization: 'colour' is not known here"),
     (HEAD + "session_seconds = 0\n" + USER, "organization.session_seconds"),
     (HEAD + "session_seconds = 99999999999999\n" + USER, "organization.session_seconds"),
-    (HEAD + 'personal_id = [{ name = "" }]\n' + USER, "line 1, organization.personal_id[0]: an em"),
+    (HEAD + 'personal_id = [{ name = "" }]\n' + USER, "line 4, organization.personal_id[0]: an em"),
     (HEAD + CORP.replace("]", ', { name = "corp" }]') + USER, "identity_providers[1]: 'corp' is"),
     (HEAD + CORP.replace("}", ", x = 1 }") + USER, "organization.identity_providers[0]: 'x'"),
     (HEAD + USER + "x = " + "[" * 5000 + "]" * 5000 + "\n", "too much nesting"),
@@ -401,13 +405,15 @@ MISTAKES = [
     (HEAD + "block_seconds = 1e9\n" + USER, "organization.block_seconds"),
     (HEAD + "idp_required = true\n" + USER, "idp_users need identity_providers"),
     (HEAD + CORP + 'idp_users = ["x"]\n' + USER, "organization.idp_users: there is no user 'x'"),
-    (HEAD + USER + "administrator = 5\n", "line 4, users[0].administrator"),
+    (HEAD + USER + "administrator = 5\n", "line 8, users[0].administrator"),
     (HEAD + USER + USER, "line 8, users[1]: 'u' is there twice"),
     (HEAD + USER + 'otp_secret = "189"\n', "users[0].otp_secret"),
     (HEAD + USER + GROUP + 'members = [{ id = "x", access = "Access" }]', "'x'"),
     (HEAD + USER + GROUP + 'members = [{ group = "G", access = "Access" }]', "itself"),
     (HEAD + USER + GROUP + 'members = [{ access = "Access" }]', "either"),
-    (HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "x"\n', "line 8, zones[0].manager"),
+    (HEAD + USER + GROUP + f"members = [{ACCESS}, {ACCESS}]", "members[1]: 'u' is there twice"),
+    (HEAD + USER + ZONE + f"members = [{ADD}, {ADD.replace('Add', 'None')}]", "'u' is there twice"),
+    (HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "x"\n', "line 10, zones[0].manager"),
     (HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "none"\n', "zones[0].content"),
     (
         HEAD + USER + GROUP + '[[zones]]\nname = "Z"\nmanager = "u"\n'

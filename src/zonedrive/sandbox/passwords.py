@@ -27,4 +27,6 @@ def matches(password: str, stored: bytes) -> bool:
 def _scrypt(password: str, salt: bytes) -> bytes:
     # A lone surrogate, which JSON can contain, has no UTF-8 encoding, but must not crash a logon.
     raw = password.encode("utf-8", "surrogatepass")
+    if b"\0" in raw:  # scrypt pads with zeros: it ignores zeros at the end
+        raw = hashlib.sha256(raw).digest()
     return hashlib.scrypt(raw, salt=salt, n=COST, r=8, p=1)

@@ -90,16 +90,20 @@ def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
     if file is None:
         yield lambda _content: None
     elif file.exists() and not file.is_file():
-        with file.open("wb", buffering=0) as stream:
+        device = file
+        with _writing(device):
+            opened = device.open("wb", buffering=0)
+        with opened as stream:
 
             def write(content: bytes) -> None:
-                with stream:  # at its end, a reader of the pipe has everything
+                with _writing(device), stream:  # at its end, a reader of the pipe has everything
                     stream.write(content)
 
             yield write
     else:
         file = file.resolve()
-        file.unlink(missing_ok=True)
+        with _writing(file):
+            file.unlink(missing_ok=True)
         try:
             yield partial(_replace, file)
         finally:
@@ -108,9 +112,16 @@ def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
 
 def _replace(file: Path, content: bytes) -> None:
     part = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with _writing(file):
         part.write_bytes(content)
         part.replace(file)
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """Raise SandboxError, which names the ready file, for an OSError of the `with` block."""
+    try:
+        yield
     except OSError as wrong:
         raise SandboxError(f"{file} cannot be written: {wrong.strerror}") from wrong
 

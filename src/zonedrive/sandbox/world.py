@@ -7,7 +7,7 @@ a message of one line, which names the file and the place of the mistake.
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Never
 
@@ -127,9 +127,9 @@ def load(path: Path) -> World:
         world = msgspec.convert(tables, World)
     except msgspec.ValidationError as wrong:
         sentence, _, place = str(wrong).partition(" - at `$")
-        place = place.strip("`.")
-        sentence = _plain(sentence)
-        raise WorldError(f"{path}{_line(text, place)}: {sentence}") from wrong
+        unknown = re.search(r"unknown field `(\w+)`", sentence)
+        where = _line(text, place.strip("`."), unknown[1] if unknown else "")
+        raise WorldError(f"{path}{where}: {_plain(sentence)}") from wrong
     world = msgspec.structs.replace(world, folder=str(path.absolute().parent))
     _Check(path, text, world).all()
     return world
@@ -160,16 +160,23 @@ def _plain(sentence: str) -> str:
     return re.sub(r"^Object contains unknown field `(.*)`$", r"'\1' is not known here", sentence)
 
 
-def _line(text: str, place: str) -> str:
+def _line(text: str, place: str, key: str = "") -> str:
     """Return a string such as ', line 12, users[1].id' for the place 'users[1].id'.
 
-    The line is omitted if it cannot be determined. Returns "" for the place "".
+    If `place` is a table, the line is that of its key `key`. The line is that of the table if no
+    line of the table begins with the key, and omitted if it cannot be determined. Returns "" for
+    the place "".
     """
-    table, number = re.match(r"(\w*)(?:\[(\d+)\])?", place).groups()  # type: ignore[union-attr]
+    found = re.match(r"(\w*)(?:\[(\d+)\])?(?:\.(\w+))?", place)
+    table, number, inner = found.groups()  # type: ignore[union-attr]
     heads = re.finditer(rf"^[ \t]*\[+[ \t]*{re.escape(table)}[ \t]*\]+", text, re.MULTILINE)
-    lines = [text.count("\n", 0, head.start()) + 1 for head in heads] if table else []
-    index = int(number or 0)
-    where = f", line {lines[index]}" if index < len(lines) else ""
+    ends = [head.end() for head in heads] if table else []
+    where, index = "", int(number or 0)
+    if index < len(ends):
+        body = re.split(r"^[ \t]*\[", text[ends[index] :], maxsplit=1, flags=re.MULTILINE)[0]
+        line = re.search(rf"^[ \t]*{inner or key}[ \t]*=", body, re.MULTILINE)
+        end = ends[index] + (line.start() if line else 0)
+        where = f", line {text.count(chr(10), 0, end) + 1}"
     return f"{where}, {place}" if place else where
 
 
@@ -204,6 +211,7 @@ class _Check:
         for number, group in enumerate(self._world.groups):
             for index, member in enumerate(group.members):
                 self._member(f"groups[{number}].members[{index}]", member.id, member.group)
+            self._once(f"groups[{number}].members", group.members)
         self._cycles()
         for number, zone in enumerate(self._world.zones):
             self._zone(f"zones[{number}]", zone)
@@ -247,6 +255,12 @@ class _Check:
         if group is not None and group not in self._groups:
             self._wrong(place, f"there is no group {group!r}")
 
+    def _once(self, place: str, members: Sequence[GroupMember | ZoneMember]) -> None:
+        names = (
+            f"the group {one.group}" if one.group else (one.id or "").lower() for one in members
+        )
+        self._unique(place, names)
+
     def _cycles(self) -> None:
         inside = {
             group.name: {member.group for member in group.members if member.group}
@@ -270,6 +284,7 @@ class _Check:
             self._member(where, member.id, member.group)
             if member.group is not None and member.access == "Manage":
                 self._wrong(where, "a group cannot manage a zone")
+        self._once(f"{place}.members", zone.members)
         if zone.content is not None:
             folder = Path(self._world.folder) / zone.content
             if not folder.is_dir():

@@ -5,12 +5,23 @@ POSIX defines, such as EEXIST and ENOTEMPTY, are plain `OSError`s. Only `fuse.er
 errors to an errno, and only `cli` maps errors to an exit code.
 """
 
+import errno
+
+from zonedrive.translation import marked
+
 OVERLOADED = (429, 503)  # statuses of an overloaded service
 FULL = 507  # status of a service that has no space left
 
 
 REPORT = "nothing saved is lost; send the output of 'zonedrive doctor --report FILE'"
 """Remedy for an internal error."""
+
+
+LIMITS = {
+    errno.EAGAIN: marked("raise the limit ('ulimit -u', TasksMax=), or end some programs"),
+    errno.EMFILE: marked("raise the limit of open files ('ulimit -n', LimitNOFILE=)"),
+}
+"""Remedies for limits of processes and threads, and of open files, by errno."""
 
 
 class ZonedriveError(Exception):
@@ -237,7 +248,7 @@ def first_of(wrong: Exception) -> Exception:
     if type(wrong) is RuntimeError and str(wrong) == "can't start new thread":
         return ZonedriveError(
             "this user may start no more processes and threads",
-            remedy="raise the limit ('ulimit -u', TasksMax=), or end some programs",
+            remedy=LIMITS[errno.EAGAIN],
         )
     return wrong
 

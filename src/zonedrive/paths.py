@@ -601,15 +601,16 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_room(folder: Path) -> None:
-    """Raise OSError if the disk of `folder` has no room for SMALL bytes.
+    """Raise OSError if no file of SMALL bytes can be written in `folder`.
 
     The error names `folder`. A missing folder is not created; its nearest existing parent is
     tested.
     """
     try:
         with tempfile.TemporaryFile(dir=nearest_existing(folder), buffering=0) as file:
-            if file.write(bytes(SMALL)) < SMALL:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            left = SMALL
+            while left:  # a write of fewer bytes does not tell the cause, but the next write does
+                left -= file.write(bytes(left))
     except OSError as wrong:
         raise OSError(wrong.errno, wrong.strerror, os.fspath(folder)) from wrong
 

@@ -81,7 +81,7 @@ def test_no_secret_gets_into_another_users_keyring(
     for name in ("secrets.json", "password.json"):
         assert stat.S_IMODE((machine.state / name).stat().st_mode) == 0o600
     checked = run("doctor").stdout
-    assert "XDG_RUNTIME_DIR is not yours" in checked
+    assert "XDG_RUNTIME_DIR is not private" in checked
     assert "the session bus here is another user's" in checked
 
 

@@ -2,13 +2,14 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from zonedrive import config, paths
-from zonedrive.cli import control_client
+from zonedrive.cli import control_client, error_messages
 from zonedrive.daemon.lock import Lock
 from zonedrive.errors import ConfigError, NoHomeDirectory
 from zonedrive.paths import (
@@ -230,3 +231,15 @@ def test_an_account_whose_folder_cannot_be_read(
     assert control_client.serving(tmp_path) is None
     with pytest.raises(control_client.NoDaemon):
         control_client.ask(account, {"command": "status"})
+
+
+def test_a_limit_of_file_sizes_is_not_a_full_disk(tmp_path: Path) -> None:
+    """The error of a short write is that of the next write."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as wrong:
+            paths.require_room(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "ulimit -f" in error_messages.line(wrong.value)

@@ -24,6 +24,7 @@ from typing import Final
 import click
 import trio
 
+from zonedrive.cli.options import WholeNumber
 from zonedrive.cli.text_output import asking, clean, complain, say, word
 from zonedrive.errors import NoHomeDirectory
 from zonedrive.logon.browser.signon import Person
@@ -156,7 +157,7 @@ def _number(ways: Sequence[str]) -> int:
     for number, way in enumerate(ways, 1):
         say(f"  {number}  {word(way)}", err=True)
     with asking():
-        chosen = click.prompt("Number", type=click.IntRange(1, len(ways)), default=1, err=True)
+        chosen = click.prompt("Number", type=WholeNumber(1, len(ways)), default=1, err=True)
     return int(chosen) - 1
 
 

@@ -34,6 +34,7 @@ from zonedrive.paths import (
     not_moved,
     quoted,
     require_folders,
+    require_own_folders,
     state_dir,
 )
 
@@ -218,13 +219,18 @@ def _reached(paths: AccountPaths) -> socket.socket:
 
     The lock file contains the path of the daemon's socket. If the daemon of an account with the
     same name in another XDG_STATE_HOME listens at this socket, the socket counts as missing. Raises
-    OSError if the socket is missing, TimeoutError if the daemon does not accept the connection, or
-    protocol.ForeignSocketError if a program of another user listens at the socket.
+    OSError if the socket is missing, TimeoutError if the daemon does not accept the connection,
+    ForeignFolder if the account belongs to another user, or protocol.ForeignSocketError if a
+    program of another user listens at the socket.
     """
     who = daemon(paths)
     if who is None:  # no daemon has announced its socket
         raise FileNotFoundError(paths.control)
-    connection = connect(who.control or paths.control, who.pid)
+    try:
+        connection = connect(who.control or paths.control, who.pid)
+    except protocol.ForeignSocketError:
+        require_own_folders(paths)  # if the account is of that user, another socket does not help
+        raise
     other, _ = protocol.peer(connection)
     if other and not who.is_process(other):
         connection.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 from zonedrive import __version__, paths, process_setup
 from zonedrive.config import unless_policy
 from zonedrive.errors import (
+    LIMITS,
     REPORT,
     BadOption,
     NoHomeDirectory,
@@ -41,6 +42,8 @@ _REMEDIES = {
         (errno.ENOLCK, errno.EOPNOTSUPP),
         "set XDG_STATE_HOME to a folder on a disk of this machine",
     ),
+    errno.EFBIG: "remove the limit of file sizes ('ulimit -f')",
+    **LIMITS,
 }
 """Remedies for errors of the operating system, by errno."""
 

@@ -21,7 +21,14 @@ import trio
 from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
-from zonedrive.cli.options import LocalPath, Text, account_option, as_usage, timeout_option
+from zonedrive.cli.options import (
+    LocalPath,
+    Text,
+    WholeNumber,
+    account_option,
+    as_usage,
+    timeout_option,
+)
 from zonedrive.daemon import local_data
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, CredentialsRefused, ZonedriveError
@@ -193,7 +200,7 @@ class LogonOptions:
 @click.option(
     "--token-days",
     metavar="N",
-    type=click.IntRange(1, 36500),
+    type=WholeNumber(1, 36500),
     default=None,
     help="Validity of the token in days.  [default: 90]",
 )

@@ -83,8 +83,16 @@ class Id(Text):
     forbidden = ("", ".", "..")
 
 
+class WholeNumber(click.IntRange):
+    """Parameter type for an integer in a range."""
+
+    name = "whole number"
+
+
 class Seconds(click.FloatRange):
     """Parameter type for a finite, non-negative number of seconds."""
+
+    name = "number of seconds"
 
     def __init__(self) -> None:
         super().__init__(min=0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from zonedrive.cli.options import WholeNumber
 from zonedrive.errors import BadOption, ConfigError
 
 
@@ -46,7 +47,7 @@ class _Path(click.Path):
     "--port",
     default=0,
     metavar="PORT",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     help="Port to listen on.  [default: the previous one, else a free one]",
 )
 @click.option(

@@ -18,7 +18,7 @@ import click
 
 from zonedrive import process_setup
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Id, Name, Text, account_option, json_option
+from zonedrive.cli.options import Id, Name, Text, WholeNumber, account_option, json_option
 from zonedrive.cli.organization import ask_directory
 from zonedrive.errors import ConfigError, NotFound, ZonedriveError
 from zonedrive.formatting import count
@@ -77,11 +77,11 @@ def list_tokens(account: str, as_json: bool) -> None:
 @account_option
 @click.option(
     "--days",
-    type=click.IntRange(1, 36500),
+    type=WholeNumber(1, 36500),
     metavar="N",
     help=f"Validity in days.  [default: {DAYS}]",
 )
-@click.option("--seconds", type=click.IntRange(1), metavar="N", help="Validity in seconds.")
+@click.option("--seconds", type=WholeNumber(1), metavar="N", help="Validity in seconds.")
 @click.option(
     "--scope",
     type=Name(),

@@ -157,8 +157,10 @@ def runtime(facts: DoctorFacts) -> CheckResult:
         return good("XDG_RUNTIME_DIR is not set; a folder in the state folder is used instead")
     if given_runtime_dir() is None:
         return good(
-            "XDG_RUNTIME_DIR is not yours; a folder in the state folder is used instead",
-            "log in as the user, for instance with 'su -' or 'machinectl shell'",
+            "XDG_RUNTIME_DIR is not private: another user owns it, or can change or replace it;"
+            " a folder in the state folder is used instead",
+            "use a folder of yours with mode 700; or log in as the user, for instance with 'su -'"
+            " or 'machinectl shell'",
         )
     return good("private" if folder.exists() else "not created yet")
 

@@ -28,6 +28,7 @@ IGNORED = frozenset([
 
 LIKE = 0.7  # least similarity of an unknown name and a known one that is proposed instead
 REFUSED = {
+    "remount": "unmount, and mount again with the new options",
     "auto_unmount": "a mount without its daemon must fail, not look like an empty folder",
     "fsname": "it is always the address of the service",
     "subtype": "it is always zonedrive",

@@ -16,15 +16,16 @@ import pytest
 from tests.unit.cli.stand_in import URL, command, daemon, log_on, run
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import config, paths
-from zonedrive.cli.control_client import resolve, serving
+from zonedrive.cli.control_client import ask, resolve, serving
 from zonedrive.cli.mount import _account_of, mount, unmount
 from zonedrive.cli.sandbox import sandbox
-from zonedrive.daemon import daemonize, last_run
+from zonedrive.daemon import daemonize, last_run, protocol
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock, holder
 from zonedrive.errors import (
     AlreadyRunning,
     ConfigError,
+    ForeignFolder,
     MountEnded,
     MountError,
     NotLoggedOn,
@@ -524,6 +525,22 @@ def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
     assert mountpoint.at(served.path) is not None
     assert run("unmount", "--now", served.path).returncode == 0
     assert served.wait()[0] == "ended\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_with_a_users_home_is_told_to_use_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another folder for sockets helps only if the account is the caller's."""
+    account = log_on()
+    with daemon(account, home):
+        monkeypatch.setattr(protocol, "is_trusted", lambda _uid: False)
+        with pytest.raises(ZonedriveError, match="is a socket of user"):
+            ask(account, {"command": "status"}, timeout=5)
+        os.chown(account.state, 4711, 4711)
+        with pytest.raises(ForeignFolder) as refused:
+            ask(account, {"command": "status"}, timeout=5)
+    assert "log in with 'su -' or 'sudo -i'" in refused.value.remedy
 
 
 def test_a_mount_whose_state_folder_cannot_be_read(

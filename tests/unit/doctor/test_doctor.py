@@ -238,6 +238,18 @@ def test_a_runtime_folder_behind_a_link_is_in_use(
     assert (found.ok, found.detail) == (True, "not created yet")
 
 
+def test_a_runtime_folder_that_others_can_change_is_not_in_use(
+    home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may be the user's own, so the check does not say that it is another user's."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run").chmod(0o777)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    found = folders.runtime(home)
+    assert found.ok and "XDG_RUNTIME_DIR is not private" in found.detail
+    assert "mode 700" in found.remedy
+
+
 def test_every_table_of_the_database_is_checked(home: Any) -> None:
     """Damage in a table that counts no pending changes is reported."""
     database = Database.open(home.paths.database, SCHEMAS)

@@ -9,14 +9,23 @@ INVARIANT: after `ensure_utf8`, Python decodes paths as UTF-8, with invalid byte
 surrogates.
 INVARIANT: after `open_closed_streams`, the descriptors 0, 1 and 2 are in use, so that no pipe,
 socket or store of zonedrive gets one of these numbers.
+INVARIANT: after `replace_output`, no print ends a command or changes its result, because the reader
+of a pipe may go away and a disk may be full in the middle of the command's work.
 """
 
 import codecs
 import contextlib
 import ctypes
+import io
 import os
 import resource
 import sys
+from collections.abc import Callable
+
+FORM = ("encoding", "errors", "line_buffering", "write_through")  # of a stream
+
+failures: list[OSError] = []
+"""Error of the first failed write to standard output, or nothing; later output is discarded."""
 
 closed_streams: set[int] = set()
 """Descriptors of the standard streams that were closed at the start; their output is discarded."""
@@ -50,12 +59,47 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def discard_output() -> None:
-    """Discard the buffered and all further output; call this after a failed write to stdout.
+class _Output(io.TextIOWrapper):
+    """Standard output or standard error; a write that fails raises no error.
 
-    Otherwise Python would write the buffer at exit, which could fail and be reported again.
+    What cannot be written is discarded. `failures` gets the error of standard output.
     """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def write(self, text: str) -> int:
+        self._try(super().write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(super().flush)
+
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
+        is_output = self.fileno() == 1
+        if is_output and failures:
+            return
+        try:
+            call(*arguments)
+        except OSError as wrong:
+            if is_output:
+                failures.append(wrong)
+
+
+def replace_output() -> None:
+    """Replace `sys.stdout` and `sys.stderr` by streams whose writes raise no OSError.
+
+    Their `buffer` still raises OSError. Call this only in the main program.
+    """
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        form = {key: getattr(old, key) for key in FORM}
+        new = _Output(old.detach(), **form)
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)  # `shutil` finds the size of the terminal by it
+
+
+def output_failure() -> OSError | None:
+    """Write the buffered output, and return the error of standard output; None if there is none."""
+    sys.stdout.flush()
+    return failures[0] if failures else None
 
 
 def forbid_dumps() -> None:

@@ -7,7 +7,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from zonedrive import __version__, paths, process_setup
+from zonedrive import __version__, paths
 from zonedrive.config import unless_policy
 from zonedrive.errors import (
     LIMITS,
@@ -96,10 +96,6 @@ def pass_on(error: ZonedriveError, descriptor: str) -> None:
 
 
 def _refused(wrong: OSError) -> tuple[str, str]:
-    last = traceback.extract_tb(wrong.__traceback__)[-1]
-    if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
-        process_setup.discard_output()
-        return unwritten(wrong), ""
     if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
         return paths.NO_FOLDER, paths.GO_ELSEWHERE
     is_ours = _is_of_ours(wrong.filename)

@@ -104,7 +104,7 @@ def versions(
 
         source = (paths, answer["zone"], answer["file"], chosen["version"], chosen["size"])
         if file_name is None:
-            service_commands.version(*source, lambda piece: click.echo(bytes(piece), nl=False))
+            service_commands.version(*source, _write)
         else:
             require_replaceable(file_name)
             with text_output.replaced(file_name) as file:
@@ -124,6 +124,15 @@ def versions(
         for one in found
     )
     text_output.show(found, rows, in_json=as_json, empty=unknown, right=["version", "size"])
+
+
+def _write(piece: bytes | bytearray | memoryview) -> None:
+    """Write a part of a version to standard output; end the command if that fails."""
+    try:
+        click.echo(bytes(piece), nl=False)
+    except OSError as wrong:
+        process_setup.failures.append(wrong)
+        raise click.exceptions.Exit(0) from wrong
 
 
 def require_replaceable(path: str, *, is_copied: bool = False) -> None:

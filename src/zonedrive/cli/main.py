@@ -104,25 +104,6 @@ class Lazy(click.Group):
         found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; exit with 0 if --help or --version prints to a closed pipe."""
-        try:
-            return super().parse_args(ctx, args)
-        except BrokenPipeError:
-            process_setup.discard_output()
-            ctx.exit()
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command and return its result.
-
-        Return 0 if standard output is a closed pipe. Click would exit with status 1.
-        """
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            process_setup.discard_output()
-            return 0
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
@@ -150,6 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
     process_setup.open_closed_streams()
+    if arguments is None:
+        process_setup.replace_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
     # fusermount3 and stat are in defpath; an empty entry would mean the working directory.
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
@@ -158,21 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     code = _run([*(sys.argv[1:] if arguments is None else arguments)], descriptor)
     if arguments is None:
         sigint.quiet()
-    sys.exit(_flushed() or code)
-
-
-def _flushed() -> int:
-    """Flush standard output and return 0; if that fails, print an error and return exit code 1.
-
-    A closed pipe (`zonedrive zones | head -1`) is not an error.
-    """
-    try:
-        sys.stdout.flush()
-    except OSError as wrong:
-        process_setup.discard_output()
-        if not isinstance(wrong, BrokenPipeError):
-            return _say(error_messages.unwritten(wrong), 1)
-    return 0
+    wrong = process_setup.output_failure()
+    if wrong is not None and not isinstance(wrong, BrokenPipeError):  # `zones | head -1` is fine
+        code = _say(error_messages.unwritten(wrong), code or 1)
+    sys.exit(code)
 
 
 def _run(given: list[str], descriptor: str) -> int:
@@ -193,8 +165,7 @@ def _run(given: list[str], descriptor: str) -> int:
             )
         return found if isinstance(found, int) else 0
     except NO_ARGUMENTS as shown:
-        with contextlib.suppress(BrokenPipeError):
-            click.echo(shown.format_message())
+        click.echo(shown.format_message())
         return USAGE
     except click.UsageError as wrong:
         # click's parser does not name the command of an option without its argument.

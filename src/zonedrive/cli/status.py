@@ -9,7 +9,6 @@ on a terminal without cursor control, nothing is overwritten.
 
 import contextlib
 import json
-import select
 import shlex
 import shutil
 import signal
@@ -197,8 +196,6 @@ def _watch(query: StatusQuery, *, as_json: bool) -> None:
     from rich.console import Group
 
     found, drawn = query.first(), None
-    output = select.poll()
-    output.register(sys.stdout.fileno(), 0)
     with _screen() if not as_json else contextlib.nullcontext() as live:
         while True:
             size = shutil.get_terminal_size((80, 24)) if live else None
@@ -212,7 +209,7 @@ def _watch(query: StatusQuery, *, as_json: bool) -> None:
                 else:
                     live.update(Group(*parts), refresh=True)
             drawn = (found, size)
-            if output.poll(1000 * WATCH_SECONDS):  # the reader of the output is gone
+            if not text_output.has_reader(WATCH_SECONDS):
                 return
             found = query.again(found)
 

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import select
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
 import click
 
-from zonedrive import formatting
+from zonedrive import formatting, process_setup
 from zonedrive.errors import ZonedriveError
 from zonedrive.formatting import timestamp
 
@@ -237,7 +238,22 @@ class Progress:
             self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
 
     def _columns(self) -> int:
-        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)
+        try:
+            return max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)
+        except OSError:  # the terminal has been closed
+            return 80
+
+
+def has_reader(seconds: float) -> bool:
+    """Wait `seconds` and return True; return False at once if nothing reads the output any more.
+
+    Also return False after a failed write to standard output.
+    """
+    if process_setup.output_failure():
+        return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return not output.poll(1000 * seconds)
 
 
 def can_redraw(stream: TextIO) -> bool:
@@ -270,12 +286,7 @@ def _blocks(rows: Sequence[Row]) -> "RenderableType":
 def _console() -> "Console":
     from rich.console import Console
 
-    class Whole(Console):
-        def on_broken_pipe(self) -> None:
-            """Raise BrokenPipeError, which `main` handles; rich would exit with an error."""
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    return Whole(
+    return Console(
         width=width(),
         highlight=False,
         markup=False,

@@ -7,10 +7,7 @@ INVARIANT: a token's secret is written once, to standard output, and nowhere els
 """
 
 import json
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,13 +153,14 @@ def create(
     )
     until = text_output.moment(made.expires_ns)
     shown = f"the token {name}" + (f" ({made.id})" if made.id else "")
-    with _not_lost(account, shown, made):
-        if as_json:
-            about = {"id": made.id or None, "name": name, "token": made.secret, "expires": until}
-            text_output.as_json(about)
-        else:
-            click.echo(made.secret)
-        sys.stdout.flush()
+    if as_json:
+        about = {"id": made.id or None, "name": name, "token": made.secret, "expires": until}
+        text_output.as_json(about)
+    else:
+        click.echo(made.secret)
+    if wrong := process_setup.output_failure():
+        process_setup.failures.clear()  # reported here
+        raise _lost(account, shown, made, wrong)
     if as_json:
         return
     text_output.complain(
@@ -206,27 +204,22 @@ def _own_id(account: str) -> str | None:
     return (own.id or None) if own is not None and own.kind == "token" else None
 
 
-@contextmanager
-def _not_lost(account: str, token: str, made: "NewToken") -> Iterator[None]:
-    """Revoke the token `made` if the `with` block fails to print the secret (OSError).
+def _lost(account: str, token: str, made: "NewToken", wrong: OSError) -> ZonedriveError:
+    """Revoke the token `made`, whose secret could not be printed; return the error to report.
 
-    After such a failure, raises ZonedriveError. `token` describes the token in the error message.
-    If the token cannot be revoked, the message says until when the token remains valid.
+    `token` describes the token in the error message. If the token cannot be revoked, the message
+    says until when the token remains valid.
     """
+    reason = wrong.strerror or type(wrong).__name__
+    lost = f"{token} was created, but its secret could not be written ({reason})"
     try:
-        yield
-    except OSError as wrong:
-        process_setup.discard_output()
-        reason = wrong.strerror or type(wrong).__name__
-        lost = f"{token} was created, but its secret could not be written ({reason})"
-        try:
-            if not made.id:
-                raise ZonedriveError("it has no id")
-            _revoke(account, made.id)
-        except ZonedriveError:
-            until = text_output.moment(made.expires_ns) or "its end"
-            raise ZonedriveError(lost, remedy=f"it remains valid until {until}") from None
-        raise ZonedriveError(f"{lost}, so it was revoked", remedy="try again") from None
+        if not made.id:
+            raise ZonedriveError("it has no id")
+        _revoke(account, made.id)
+    except ZonedriveError:
+        until = text_output.moment(made.expires_ns) or "its end"
+        return ZonedriveError(lost, remedy=f"it remains valid until {until}")
+    return ZonedriveError(f"{lost}, so it was revoked", remedy="try again")
 
 
 def _object(token: "Token", now_ns: int) -> dict[str, Any]:

@@ -228,7 +228,9 @@ def log(
 
 
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
-    """Yield the latest messages, oldest first, then wait endlessly for new messages and yield them.
+    """Yield the latest messages, oldest first, then wait for new messages and yield them.
+
+    End when nothing reads the output any more.
 
     The latest messages are those since `since` (ns since the epoch). If `since` is None, they are
     at most FIRST messages of the last FIRST_NS ns.
@@ -242,7 +244,8 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     yield from reversed(found if since is not None else found[:FIRST])
     is_away = False
     while True:
-        time.sleep(max(POLL_SECONDS, CALM * (time.monotonic() - begun)))
+        if not text_output.has_reader(max(POLL_SECONDS, CALM * (time.monotonic() - begun))):
+            return
         begun = time.monotonic()
         from_ns = max(0, min(latest, time.time_ns()) - LATE_NS)
         try:

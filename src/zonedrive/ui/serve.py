@@ -113,14 +113,11 @@ def _serve(path: Path, page: str, browser: bool) -> None:
         )
     )  # fmt: skip
     address = f"http://{host}{keys.start(page)}"
-    failures = list[OSError]()
     ended = threading.Event()
 
     def open_first() -> None:
-        try:
-            _open(address, browser, ended)
-        except OSError as wrong:  # the user does not know the URL
-            failures.append(wrong)
+        _open(address, browser, ended)
+        if process_setup.output_failure():  # the user does not know the URL
             server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -136,8 +133,6 @@ def _serve(path: Path, page: str, browser: bool) -> None:
         ended.set()
         with contextlib.suppress(RuntimeError):  # a signal came before the start
             opening.join()
-    if failures:
-        raise failures[0]
 
 
 async def _until_closed(
@@ -214,8 +209,7 @@ def _open(address: str, browser: bool, ended: threading.Event, wait: float = 60.
     """Open the URL `address` in the user's browser; print the URL if no browser starts.
 
     If `browser` is False, only print the URL. The browser opens a temporary page that redirects to
-    the URL. This page is removed after `wait` seconds, or earlier if `ended` is set. Raises OSError
-    if the URL cannot be printed.
+    the URL. This page is removed after `wait` seconds, or earlier if `ended` is set.
     """
     commands = browser_commands(os.environ) if browser else []
     # All users can read the arguments of a command, so these do not contain the URL.

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from tests.unit.cli.stand_in import log_on, run
-from zonedrive.cli import control_client, zone_log
+from zonedrive.cli import control_client, text_output, zone_log
 from zonedrive.cli.control_client import NoDaemon
 from zonedrive.cli.zone_log import Since, ZoneLog
 from zonedrive.daemon.protocol import Message
@@ -89,7 +89,12 @@ def followed(source: Source, since_ns: int | None = None) -> Iterator[str]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the list of pauses, none of which takes any time."""
     found: list[float] = []
-    monkeypatch.setattr(time, "sleep", found.append)
+
+    def pause(seconds: float) -> bool:
+        found.append(seconds)
+        return True
+
+    monkeypatch.setattr(text_output, "has_reader", pause)
     return found
 
 

@@ -191,6 +191,31 @@ def test_a_disk_that_became_read_only(person: Person) -> None:
     assert "cannot be looked at" not in said
 
 
+@pytest.mark.parametrize("where", ["state", "state's parent", "cache"])
+def test_a_logoff_that_may_not_delete(stranger: Person, deployment: Deployment, where: str) -> None:
+    """Nothing ends, neither the logon nor the mount; the line has a remedy."""
+    person, machine = stranger, stranger.machine
+    zones = machine.folder / "Zones"
+    zones.mkdir()
+    person.give(zones)
+    words = [*logon(deployment, machine), "--profile", "sandbox"]
+    assert person.run(*words, text=PASSWORD).returncode == 0
+    done(person, "mount", zones)
+    state, cache = machine.state, machine.cache
+    folder = {"state": state, "state's parent": state.parent, "cache": cache}[where]
+    person.do(f"chmod -R a-w {folder}")
+    for option in ((), ("--discard",)):
+        said = refused(person, "logoff", *option)
+        assert said.startswith(f"zonedrive: nothing can be destroyed: {folder} is not writable")
+        assert said.endswith("; make it and the folders in it writable, and try again\n")
+    person.do(f"chmod -R u+w {folder}")
+    assert "everything is on the service" in done(person, "status")
+    done(person, "unmount", zones)
+    assert done(person, "zones", "--json") != "[]\n"
+    assert "logged off" in done(person, "logoff")
+    assert not machine.state.exists()
+
+
 def test_a_full_runtime_folder(person: Person) -> None:
     """The error names the runtime folder, not the state folder, whose disk has room."""
     run = person.machine.folders["RUNTIME_DIR"]

@@ -51,6 +51,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     for folder in (paths.state, paths.cache):
         if said := local_data.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
+    account_data.require_deletable(paths)  # before anything ends
     try:
         left, why, remedy = _wait(paths, timeout)
     except StoreError:

@@ -3,12 +3,14 @@
 This module sends no requests and does not read the database.
 """
 
+import os
 import shutil
+from pathlib import Path
 
 import msgspec
 
 from zonedrive.db import LOG_MARK
-from zonedrive.errors import StoreError
+from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.formatting import count, unsent
 from zonedrive.logon import keys
 from zonedrive.logon.secrets import PASSWORD, REFUSED, FileStore, SecretStore
@@ -63,6 +65,18 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
 def _delete_database(paths: AccountPaths) -> None:
     for suffix in ("", "-wal", "-shm", LOG_MARK):
         paths.database.with_name(paths.database.name + suffix).unlink(missing_ok=True)
+
+
+def require_deletable(paths: AccountPaths) -> None:
+    """Raise ZonedriveError if permissions prevent `destroy` from deleting the account's folders."""
+    for folder in (paths.state, paths.cache):
+        below = (Path(name) for name, _, _ in os.walk(folder))
+        for each in (folder.parent, *below) if folder.exists() else ():
+            if not os.access(each, os.W_OK | os.X_OK):
+                raise ZonedriveError(
+                    f"nothing can be destroyed: {each} is not writable for you",
+                    remedy="make it and the folders in it writable, and try again",
+                )
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:

@@ -19,7 +19,7 @@ from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
-from zonedrive.logon.bearer_auth import REJECTED, Bearer
+from zonedrive.logon.bearer_auth import AGREED_NS, REJECTED, Bearer
 from zonedrive.remote.connectivity import State
 from zonedrive.translation import translated
 
@@ -96,7 +96,8 @@ class LogonMonitor:
     async def watch_clock(self) -> None:
         """Renew the logon before it ends, or remind the user; run until cancelled.
 
-        Also store the data key again if the store has lost it.
+        At its end, ask the service whether it has ended. Also store the data key again if the store
+        has lost it.
         """
         while True:
             self._woken = trio.Event()
@@ -115,23 +116,37 @@ class LogonMonitor:
         if bearer is None or not bearer.expires_ns:
             return LOOK_SECONDS
         possible = await trio.to_thread.run_sync(renewal.is_possible)
-        left = bearer.expires_ns - auth.clock.now_ns() - _lead(bearer, possible)
+        until_end = bearer.expires_ns + AGREED_NS - auth.clock.now_ns()
+        if until_end <= 0:
+            return await self._check_end()
+        left = until_end - AGREED_NS - _lead(bearer, possible)
         if left > 0:
             return left / SECOND_NS
         if not possible:
             await self._remind(bearer)
-            return LOOK_SECONDS
+            return until_end / SECOND_NS
         try:
             early = partial(renewal, bearer, ended=False)
             fresh = await trio.to_thread.run_sync(early, abandon_on_cancel=True)
         except NotLoggedOn as refused:
             await self._remind(bearer, refused)
-            return LOOK_SECONDS
+            return until_end / SECOND_NS
         if fresh is None or fresh.secret == bearer.secret:
             return TRY_SECONDS
         auth.renewed(fresh)
         log.info("the logon was renewed; the %s is valid until %s", fresh.kind, fresh.until)
         return TRY_SECONDS  # not earlier, because the service may state a wrong life
+
+    async def _check_end(self) -> float:
+        """Send a request with the expired bearer token; return the seconds until the next check.
+
+        Without a request, an idle mount would stay `online`. The service decides whether the logon
+        has ended, because use may have prolonged a session.
+        """
+        service = self._parts.service
+        if service.link.state == "online":
+            await service.probe("online")
+        return LOOK_SECONDS if service.link.state == "online" else TRY_SECONDS
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.

@@ -15,11 +15,11 @@ from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notification_client import Button, Desktop, Notification
-from zonedrive.errors import CredentialsRefused, NotLoggedOn
+from zonedrive.errors import CredentialsRefused, NotLoggedOn, Unreachable
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, BearerAuth, Clock, save_bearer
 from zonedrive.paths import AccountPaths
-from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.connectivity import Connectivity, State
 
 DAY = 86_400.0
 BEGAN = 1_800_000_000
@@ -83,16 +83,27 @@ class Watched:
         renewal.now = lambda: time() - start
         self.auth.clock = Clock(lambda: int((BEGAN + time() - start) * 1e9))
         self.link, self.desktop, self.renewal = Connectivity(), Shown(), renewal
+        self.probes: list[float] = []  # when, in days
+        self.has_ended = False  # True if the service rejects the bearer
         parts = SimpleNamespace(
             auth=self.auth,
             renewal=renewal,
             account=self.account,
             paths=paths,
-            service=SimpleNamespace(link=self.link),
+            service=SimpleNamespace(link=self.link, probe=self.probe),
             data_key=DataKey(paths, None),
         )
         actions = ClickActions(Desktop(), "work", lambda: paths.state)
         self.vigil = LogonMonitor(cast(Parts, parts), actions, cast(Notification, self.desktop))
+
+    async def probe(self, state: State) -> None:
+        """Ask the service once."""
+        assert state == "online"
+        self.probes.append((self.auth.clock.now_ns() / 1e9 - BEGAN) / DAY)
+        if self.has_ended:
+            self.link.note_failure(NotLoggedOn("it has ended"))
+        else:
+            self.link.note_answer()
 
     async def go_by(self, days: float) -> None:
         """Let time pass."""
@@ -232,6 +243,46 @@ async def test_a_refused_renewal_is_notified_once(
     ((_, text),) = watched.desktop.said
     assert "The password is wrong." in text
     assert f"{COMMAND} --session-only" in text
+
+
+@pytest.mark.parametrize(("kind", "days"), [("session", 1 / 24), ("token", 20)])
+async def test_the_end_is_noticed_without_a_request_of_a_program(
+    clock: trio.testing.MockClock, paths: AccountPaths, kind: str, days: float
+) -> None:
+    """One request shows that the logon has ended, and the user is notified."""
+    watched = Watched(paths, kind, days, Renewing())
+    watched.has_ended = True
+    await watched.go_by(days + 0.1)
+    (asked,) = watched.probes
+    assert days <= asked <= days + 10 / DAY
+    assert watched.link.state == "logon-required"
+    assert watched.desktop.said[-1][1].startswith("Log on to zones.example again: ")
+
+
+async def test_an_end_that_the_service_does_not_confirm(
+    clock: trio.testing.MockClock, paths: AccountPaths
+) -> None:
+    """A session may be prolonged by use; the service is asked again every ten minutes."""
+    watched = Watched(paths, "session", 1 / 24, Renewing())
+    await watched.go_by(3.01 / 24)
+    assert watched.link.state == "online"
+    assert watched.desktop.said == []
+    assert len(watched.probes) == 13
+
+
+async def test_an_end_while_the_service_is_unreachable(
+    clock: trio.testing.MockClock, paths: AccountPaths
+) -> None:
+    """The end is noticed soon after the service answers again."""
+    watched = Watched(paths, "session", 1 / 24, Renewing())
+    watched.has_ended = True
+    watched.link.note_failure(Unreachable("no network"))
+    await watched.go_by(2 / 24)
+    assert watched.probes == []
+    watched.link.note_answer()
+    await watched.go_by(2 / 24)
+    assert len(watched.probes) == 1
+    assert watched.link.state == "logon-required"
 
 
 async def test_an_ended_logon_is_notified_once(

@@ -203,6 +203,61 @@ def test_an_fsync_after_a_refusal_makes_an_attempt(desk: Mounted) -> None:
         assert mount.zone.read("a.txt") == b"saved\n"
 
 
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("fault", [{"drop_reply": True}, {"cut_after": 2}])
+@pytest.mark.parametrize("call", WAITING)
+def test_a_connection_that_breaks_during_the_upload(
+    desk: Mounted, call: str, fault: dict[str, int], name: str
+) -> None:
+    """The call waits until the daemon knows whether the service has the version."""
+    mount = virtual(desk)
+    mount.allow("broke")
+    mount.deployment.fault(**fault, times=1, **UPLOAD)
+    save(mount, call, name)
+    assert mount.zone.read(name) == b"saved\n"
+    assert len(mount.zone.versions(name)) == (1 if name == "new.txt" else 2)
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_connections_that_break_during_every_upload(desk: Mounted, call: str) -> None:
+    """The call fails in the end; the version stays in the outbox."""
+    mount = virtual(desk)
+    mount.allow("broke")
+    mount.deployment.fault(cut_after=2, **UPLOAD)
+    began = time.monotonic()  # of the virtual clock
+    with pytest.raises(OSError, match=r".") as failed:
+        save(mount, call, "a.txt")
+    assert failed.value.errno == errno.EIO
+    assert time.monotonic() < began + 30
+    mount.deployment.heal()
+    mount.sync()
+    assert mount.zone.read("a.txt") == b"saved\n"
+    assert len(mount.zone.versions("a.txt")) == 1
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_the_network_goes_away_after_a_lost_reply(desk: Mounted, call: str) -> None:
+    """The call fails as soon as the service cannot be reached."""
+    mount = virtual(desk)
+    mount.allow("broke", "offline", "reach")
+    mount.deployment.fault(latency_ms=1000, drop_reply=True, times=1, **UPLOAD)
+
+    async def go_away() -> None:
+        await trio.sleep(1.2)
+        mount.deployment.fault(down=True)
+
+    async def begin() -> None:
+        mount.loop.nursery.start_soon(go_away)
+
+    mount.loop.run(begin)
+    with pytest.raises(OSError, match=r".") as failed:
+        save(mount, call, "a.txt")
+    assert failed.value.errno == errno.ENETUNREACH
+    mount.deployment.heal()
+    mount.sync()
+    assert len(mount.zone.versions("a.txt")) == 1
+
+
 @pytest.mark.mount("close=wait")
 def test_a_coworkers_version_while_another_program_writes(desk: Mounted) -> None:
     """The call fails in the end, because no conflict copy is made while the program writes."""

@@ -21,7 +21,17 @@ import trio
 
 from zonedrive.causes import Cause, cause_of
 from zonedrive.content.content_file import ContentFile
-from zonedrive.errors import Changed, NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
+from zonedrive.errors import (
+    Changed,
+    Interrupted,
+    NotFound,
+    NotLoggedOn,
+    ReplyLost,
+    StoreError,
+    Unreachable,
+    ZonedriveError,
+    first_of,
+)
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
@@ -38,6 +48,7 @@ log = logging.getLogger(__name__)
 KEEP_S = 30.0  # seconds between commits of files that are appended to
 SYNCS = 3  # attempts to sync a file in a thread, if programs write to the file meanwhile
 CHANGES = 7  # failed attempts because of changes on the service before a waiting close fails
+BREAKS = 3  # the same for connections that break during an upload
 SAVING_S = 15.0  # seconds after which a waiting close fails if other programs go on saving
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
@@ -432,8 +443,10 @@ class WriteSessions:
             """Return the error of the last attempt since the call of `_is_replaced`, or None.
 
             The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
-            rejection of a step that must come first, such as the creation of the parent folder, is
-            returned at once, and so is an error that cannot be recorded, as on a full disk.
+            first BREAKS broken connections are ignored, too, because the next attempt finds out
+            whether the service has the version, or sends it again. The rejection of a step that
+            must come first, such as the creation of the parent folder, is returned at once, and so
+            is an error that cannot be recorded, as on a full disk.
             """
             if blocked := self._dispatcher.blocking_failures({opened.ino}).get(opened.ino):
                 return blocked
@@ -444,7 +457,8 @@ class WriteSessions:
                 or (wrong is earlier and now.attempts <= intent.attempts)
             ):
                 return None
-            ignored = CHANGES if cause_of(wrong) is Cause.CHANGED else 0
+            is_broken = isinstance(first_of(wrong), Interrupted | ReplyLost)
+            ignored = BREAKS if is_broken else CHANGES if cause_of(wrong) is Cause.CHANGED else 0
             return wrong if now.attempts > ignored or self._dispatcher.is_unwritable else None
 
         def over() -> bool:

@@ -106,7 +106,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     refresh: float = 10.0  # seconds a folder listing is trusted
     cache_size: int = 10 << 30  # bytes on disk
     encrypt: bool = True  # content and names at rest
-    connections: int = 32  # maximum number of concurrent requests, and of concurrent uploads
+    connections: int = 32  # maximum number of concurrent requests, and of uploads (at least 2)
     upload_limit: int = 0  # bytes per second, 0: none
     download_limit: int = 0
     local_only: tuple[str, ...] = LOCAL_ONLY  # names that never leave this machine

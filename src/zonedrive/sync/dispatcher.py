@@ -78,6 +78,10 @@ def _overload(error: Exception) -> Unavailable | None:
     return first if isinstance(first, Unavailable) and first.is_overload else None
 
 
+def _is_upload(step: Step) -> bool:
+    return step.action is Action.UPLOAD
+
+
 class Dispatcher:
     """Scheduler that runs the steps of the outbox."""
 
@@ -89,12 +93,13 @@ class Dispatcher:
         places: int,
         quiet: float,
         most: int,
+        uploads: int,
     ) -> None:
         """Create a dispatcher; at most `places` uploads of more than SMALL bytes run at a time.
 
-        At most 2 * `places` uploads of more than TINY bytes run at a time, and at most `most` steps
-        in all, or 2 * `places` if that is more. For `quiet` seconds after a local change, only
-        overdue steps start.
+        At most 2 * `places` uploads of more than TINY bytes run at a time, at most `uploads`
+        uploads in all, and at most `most` steps, or 2 * `places` if that is more. For `quiet`
+        seconds after a local change, only overdue steps start.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -102,6 +107,7 @@ class Dispatcher:
         self._executor = executor
         self._places = places
         self._in_all = max(2 * places, most)
+        self._uploads = uploads
         self._overload = OverloadLimit(self._in_all)
         self._quiet = quiet
         self._planner = Planner(intents, views)
@@ -432,6 +438,7 @@ class Dispatcher:
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
         sizes = [step.intent.size for step in self._running.values()]
+        uploads = self._uploads - sum(map(_is_upload, self._running.values()))
         overdue = time.time_ns() - OVERDUE_NS if self._quiet_time_left() else None
         most = self._most()
         passed: list[Step] = []
@@ -444,11 +451,13 @@ class Dispatcher:
                 or (step.other and step.other in busy)
                 or (overdue is not None and step.intent.due_ns > overdue)
                 or not self._has_place(step.intent.size, sizes)
+                or (_is_upload(step) and uploads <= 0)
                 or (step.action is not Action.UPLOAD and not self._planner.is_current(step))
             ):
                 passed.append(step)
                 continue
             sizes.append(step.intent.size)
+            uploads -= _is_upload(step)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
             self._has_started = True

@@ -74,6 +74,7 @@ class FileSystem:
             quiet=min(QUIET_S, state.settings.settle),
             # With an upload limit, tiny files also need threads, whose number is limited.
             most=0 if state.settings.upload_limit else state.settings.connections,
+            uploads=max(2, state.settings.connections),  # one big file must not delay the others
         )
         self._siblings = FilePrefetch(state, service, self._folders, callers)
         self._files = Files(state, service, self._folders, self._dispatcher, callers)

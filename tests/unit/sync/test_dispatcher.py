@@ -121,6 +121,7 @@ async def running(
     places: int = 4,
     quiet: float = 0.0,
     most: int = 0,
+    uploads: int = 100,
     switch: PauseSwitch | None = None,
     put_back: set[int] | None = None,
 ) -> AsyncIterator[Dispatcher]:
@@ -139,6 +140,7 @@ async def running(
         places,
         quiet,
         most=most,
+        uploads=uploads,
     )
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -440,6 +442,24 @@ async def test_only_tiny_files_use_every_connection(
             gate.set()
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.most == at_once
+
+
+@pytest.mark.parametrize("size", [1, SMALL])
+async def test_a_low_limit_of_uploads(journal: IntentTable, size: int) -> None:
+    """The limit applies to files of all sizes; a removal does not wait for an upload."""
+    carrier = StepExecutor(journal)
+    for ino in range(1, 9):
+        carrier.gates[ino] = trio.Event()
+    write(journal, *range(1, 9), size=size)
+    async with running(carrier, places=4, most=4, uploads=3) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == 3
+        remove(journal, 20)
+        await dispatcher.wait_until(lambda: 20 in carrier.carried)
+        assert len(carrier.under_way) == 3
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
 
 
 async def test_nothing_is_tried_while_the_service_is_away(journal: IntentTable) -> None:

@@ -8,11 +8,15 @@ name and password.
 
     START ──200──▶ LOGGED_ON
       │ └──202──▶ PENDING ──200──▶ LOGGED_ON
-      │            │  └──202──▶ PENDING (the other credential)
+      │            │  └──202──▶ PENDING (the other state)
       └──else──▶ ENDED ◀──else──┘
 
-INVARIANT: each credential is sent once. A flow runs once, and nothing in this module starts another
-flow.
+The first request sends the credentials that the service announces. The service may ask for the same
+credential again, because it checks each credential in a state of its own. A wrong credential ends
+the flow, so the question does not mean that the credential is wrong.
+
+INVARIANT: each pending state is answered once. A flow runs once, and nothing in this module starts
+another flow.
 """
 
 import shlex
@@ -131,8 +135,9 @@ class Flow:
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._known_as, self._user_id = known_as, known_as(username)
         self._expected = [name for name in (username, self._user_id) if name]
-        self._sent: set[str] = set()
+        self._answered: set[str] = set()  # pending states, and BROWSER
         self._password: Secret | None = None
+        self._code: Secret | None = None
         self._way: tuple[str, ...] = ()
         self._is_other = False
         self._typed = ""
@@ -151,7 +156,7 @@ class Flow:
         while not outcome.logged_on:
             outcome = await self._step_on(outcome)
         began = self._access.clock.now_ns()
-        if self._browser and BROWSER in self._sent:
+        if self._browser and BROWSER in self._answered:
             await self._confirm(self._browser, outcome)
         return await self._finished(outcome, began)
 
@@ -163,12 +168,9 @@ class Flow:
             if not self._username:
                 self._typed = self._username = self._browser.person.username()
                 self._user_id = self._known_as(self._username)
-        password = self._ask.password() if self._needs.password else None
-        return await self._step(password=self._keep(password), code=self._first_code())
-
-    def _keep(self, password: Secret | None) -> Secret | None:
-        self._password = password or self._password
-        return password
+        self._password = self._ask.password() if self._needs.password else None
+        self._code = self._first_code()
+        return await self._step(password=self._password, code=self._code)
 
     def _first_code(self) -> Secret | None:
         """Return the one-time code to send with the password, or None.
@@ -190,21 +192,23 @@ class Flow:
             return await self._sign_on(self._browser, outcome.elsewhere)
         if wanted not in (PASSWORD, CODE) or not outcome.session:
             raise BadAnswer("logging on: the service asks for something unknown")
-        if wanted in self._sent:
+        if wanted in self._answered:
             raise CredentialsRefused(
                 "logging on: the service asks again for the password"
                 if wanted == PASSWORD
                 else "logging on: the service asks again for the one-time code"
             )
+        self._answered.add(wanted)
         # From here on use the service's own name for the user, if known.
         self._user_id = outcome.user_id or self._user_id
         self._username = outcome.user_id or self._username
         flow = Secret(outcome.session)
         if wanted == PASSWORD:
-            return await self._step(password=self._keep(self._ask.password()), flow=flow)
+            self._password = self._password or self._ask.password()
+            return await self._step(password=self._password, flow=flow)
         kind = self._needs.code_kind
-        code = self._ask.given_code(kind) or self._ask.code(kind)
-        return await self._step(code=code, flow=flow)
+        self._code = self._code or self._ask.given_code(kind) or self._ask.code(kind)
+        return await self._step(code=self._code, flow=flow)
 
     async def _step(
         self,
@@ -213,10 +217,6 @@ class Flow:
         code: Secret | None = None,
         flow: Secret | None = None,
     ) -> Outcome:
-        if password is not None:
-            self._sent.add(PASSWORD)
-        if code is not None:
-            self._sent.add(CODE)
         try:
             return await self._access.logon(self._username, password=password, code=code, flow=flow)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
@@ -240,9 +240,9 @@ class Flow:
                 if ways
                 else "run zonedrive logon in a terminal, without --password-stdin",
             )
-        if BROWSER in self._sent:
+        if BROWSER in self._answered:
             raise CredentialsRefused("logging on: the service asks again for a sign-on")
-        self._sent.add(BROWSER)
+        self._answered.add(BROWSER)
         if isinstance(where, Offer):
             self._way = where.option
         self._password = None  # an earlier password does not belong to this sign-on
@@ -301,7 +301,7 @@ class Flow:
             user,
             self._password,
             self._way,
-            "" if BROWSER in self._sent else self._typed,
+            "" if BROWSER in self._answered else self._typed,
             self._is_other,
         )
 

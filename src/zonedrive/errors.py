@@ -153,6 +153,10 @@ class ReplyLost(Unreachable):
     """Error for a connection that broke after the request was sent; the effect is unknown."""
 
 
+class UnusableReply(ReplyLost):
+    """Error for a success response to an upload that does not describe the uploaded file."""
+
+
 class ProxyFailed(Unreachable):
     """Error for a configured proxy that did not connect to the service."""
 

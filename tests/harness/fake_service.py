@@ -161,6 +161,7 @@ class World:
         self.answer_unit_us = 1  # precision of the times in answers to uploads and moves
         self.listing_unit_us = 1  # in listings
         self.entry_unit_us = 1  # in the answer to a request for one entry
+        self.unsaid: dict[str, set[str]] = {}  # missing members in "listing", "entry", "answer"
         self.step_us = 1000  # between two changes
         self.marks_content = True  # the content of a deleted folder is deleted as well
         self.is_full = False  # no content can be uploaded
@@ -217,7 +218,12 @@ class World:
 
     def answer(self, node: Node) -> dict[str, Any]:
         """Return an entry as the answer to an upload or a move describes it."""
-        return _rounded(node, self.answer_unit_us)
+        return self.described(node, "answer", self.answer_unit_us)
+
+    def described(self, node: Node, where: str, unit_us: int) -> dict[str, Any]:
+        """Return an entry as answers of the kind `where` describe it; see `unsaid`."""
+        said = node.wire() | {"lastModified": iso(node.modified_us // unit_us * unit_us)}
+        return {name: said[name] for name in said.keys() - self.unsaid.get(where, set())}
 
     def enter(self, zone_id: str, user: str, needed: Level) -> FakeZone:
         """Return the zone. Raises ApiError if `user` does not have the level `needed`."""
@@ -408,10 +414,6 @@ class World:
         return f"{self._number:016x}"
 
 
-def _rounded(node: Node, unit_us: int) -> dict[str, Any]:
-    return node.wire() | {"lastModified": iso(node.modified_us // unit_us * unit_us)}
-
-
 def no_space() -> ApiError:
     """Return the error of a service that is full."""
     return ApiError(FULL, "FAILED", "There is no space left")
@@ -582,7 +584,8 @@ class FakeService(Service):
             folder = self.world.readable(self.world.folder(zone_id, folder_id))
             nodes = self.world.children(folder.id)
             unit = self.world.listing_unit_us
-            return [Item(node.id, msgspec.json.encode(_rounded(node, unit))) for node in nodes]
+            said = [self.world.described(node, "listing", unit) for node in nodes]
+            return [Item(each["id"], msgspec.json.encode(each)) for each in said]
 
         found = await self._read(f"/api/zones/{zone_id}/folder/{folder_id}", doing, work)
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
@@ -592,7 +595,8 @@ class FakeService(Service):
 
         def work() -> dict[str, Any]:
             self.world.enter(zone_id, self.user, Level.ADD)
-            return _rounded(self.world.find(zone_id, file_id), self.world.entry_unit_us)
+            node = self.world.find(zone_id, file_id)
+            return self.world.described(node, "entry", self.world.entry_unit_us)
 
         found = await self._read(f"/api/zones/{zone_id}/files/{file_id}", doing, work)
         return wire.one_entry(found, doing, zone_id=zone_id)

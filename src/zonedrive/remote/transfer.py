@@ -21,8 +21,8 @@ from zonedrive.errors import (
     BadAnswer,
     Interrupted,
     RemoteError,
-    ReplyLost,
     Unreachable,
+    UnusableReply,
 )
 from zonedrive.model import Entry
 from zonedrive.remote.clients import BlockingClient, read_body_blocking
@@ -451,7 +451,10 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 
 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
-    """Return the entry in the response to an upload. Raises ReplyLost if the entry is unusable."""
+    """Return the entry in the response to an upload.
+
+    Its time or author may be missing. Raises UnusableReply if the entry is unusable.
+    """
     doing = "uploading"
     try:
         entry = one_entry(
@@ -462,10 +465,8 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
             name=name,
             is_file=True,
         )
-        if not (entry.modified_ns and entry.modified_by):  # a listing would give another revision
-            raise BadAnswer(f"{doing}: the answer does not say when or by whom")
         if (entry.zone_id, entry.parent_id) != (zone_id, folder_id):  # a wrong id
             raise BadAnswer(f"{doing}: the answer is about something in another folder")
         return entry
     except BadAnswer as wrong:
-        raise ReplyLost(f"{wrong.message}, so its effect is unknown") from wrong
+        raise UnusableReply(f"{wrong.message}, so its effect is unknown") from wrong

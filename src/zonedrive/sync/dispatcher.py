@@ -28,6 +28,7 @@ from zonedrive.errors import (
     RemoteError,
     StoreError,
     Unavailable,
+    UnusableReply,
     drop_tracebacks,
     first_of,
 )
@@ -39,6 +40,7 @@ from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
 from zonedrive.sync.planner import Action, InodeViews, Planner, Step, with_prerequisites
 from zonedrive.sync.upload import TINY
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0
+UNUSABLE = 3  # failed attempts before an upload with an unusable answer counts as failed
+LONGEST_UNUSABLE_RETRY_S = 86_400.0  # because each attempt may add a version
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts, and one call of `fold` for many changes is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
@@ -62,6 +66,8 @@ LOOK_S = 0.5  # interval between checks for overdue or more urgent steps
 LOOK_AHEAD = 100  # blocked steps to skip in the search for a step that can start
 CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops the timers
 CALM = 4.0  # pause after a check, in multiples of its duration
+
+SEE_VERSIONS = marked("look at the file on the service, and save it again if it is missing there")
 
 
 def is_blocked(intent: Intent, vain: int | None) -> bool:
@@ -533,7 +539,11 @@ class Dispatcher:
             self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
-        cause, text = cause_of(wrong), line_of(wrong)
+        cause, first = cause_of(wrong), first_of(wrong)
+        if isinstance(first, UnusableReply) and intent.attempts >= UNUSABLE:
+            cause = Cause.UNCLEAR
+            first.remedy = SEE_VERSIONS
+        text = line_of(wrong)
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text
         self._log(intent, cause, logged, wrong)
@@ -549,13 +559,14 @@ class Dispatcher:
             first, longest, attempts = CHANGED_RETRY_S, LONGEST_RETRY_S, attempts - AT_ONCE
         elif cause.is_failure:
             first = BIG_FAILED_RETRY_S if intent.size > BIG else FIRST_FAILED_RETRY_S
-            longest = LONGEST_FAILED_RETRY_S
+            is_unusable = isinstance(first_of(self._failures[intent.ino]), UnusableReply)
+            longest = LONGEST_UNUSABLE_RETRY_S if is_unusable else LONGEST_FAILED_RETRY_S
         else:
             if _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
             longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S
-        wait: float = min(longest, first * 2 ** min(attempts, 10))
+        wait: float = min(longest, first * 2 ** min(attempts, 16))
         return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
 
     @staticmethod

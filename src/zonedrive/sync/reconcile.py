@@ -282,7 +282,8 @@ class Reconciler:
             found = await self._entry(request)
             intent = state.intents.get(inode.ino)
             known = {inode.revision} | ({intent.base} if intent is not None else set())
-            if found is None or found.revision in known:
+            # Without a time, two versions of the same size have the same revision.
+            if found is None or (found.revision in known and found.modified_ns):
                 return None
         else:
             entries = await self._entries(request)
@@ -298,7 +299,7 @@ class Reconciler:
                 return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder:
             return None
-        is_own = state.is_own(found.modified_by)
+        is_own = state.is_own(found.modified_by) or not (found.modified_by or found.folder)
         if is_own and (inode.is_folder or await self._has_sent(request, found.size, found.id)):
             return found
         if inode.is_folder or request.remote_id is not None:

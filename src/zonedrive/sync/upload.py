@@ -330,7 +330,7 @@ class Uploader:
                     raise Changed("the folder was deleted on the service") from missing
                 raise
             reached(Place.REPLY_CAME)
-            if not entry.modified_ns % SECOND_NS:
+            if not (entry.modified_ns % SECOND_NS and entry.modified_by):
                 entry = await self._precise(request, entry, file)
             # If the response cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
@@ -358,13 +358,17 @@ class Uploader:
     async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
         """Return the entry of an upload's answer with the revision that other answers give.
 
-        The answer may have the time in whole seconds. The bytes are compared, because another
-        machine of this user may have saved a version in the same second. If this fails, or is not
-        possible, return `entry`; a later save is then compared with the cached version.
+        The answer may have the time in whole seconds, or no time or author. The bytes are compared,
+        because another machine of this user may have saved a version in the same second, or anybody
+        if a time or author is missing. If this fails, or is not possible, return `entry`; a later
+        save is then compared with the cached version.
         """
+        is_partial = not (entry.modified_ns and entry.modified_by)
         try:
             found = await current_entry(self._service, request.zone, entry.id)
-            if found is None or not differ_in_precision(entry.revision, found.revision):
+            if found is None or found.revision == entry.revision:
+                return entry
+            if not (is_partial or differ_in_precision(entry.revision, found.revision)):
                 return entry
             if found.size != request.size:
                 return entry
@@ -373,7 +377,10 @@ class Uploader:
         except (Changed, RemoteError, StoreError):
             return entry
         return msgspec.structs.replace(
-            entry, revision=found.revision, modified_ns=found.modified_ns
+            entry,
+            revision=found.revision,
+            modified_ns=found.modified_ns,
+            modified_by=found.modified_by,
         )
 
     async def _transfer(

@@ -1,0 +1,67 @@
+"""Answers without the time or the author of a version."""
+
+import pytest
+import trio
+
+from tests.harness.machine import Mounted
+from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_precision import contents
+
+pytestmark = pytest.mark.mount("settle=0", "refresh=0")
+
+TIME, AUTHOR = "lastModified", "lastModifiedBy"
+EVERYWHERE = ("listing", "entry", "answer")
+
+
+@pytest.mark.parametrize("missing", [{TIME}, {AUTHOR}, {TIME, AUTHOR}], ids="-".join)
+@pytest.mark.parametrize("where", [EVERYWHERE, ("answer",)], ids="-".join)
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+def test_each_save_is_one_version(
+    desk: Mounted, missing: set[str], where: tuple[str, ...], name: str
+) -> None:
+    """An answer without them ends the upload, also if the saves have equal sizes."""
+    before = contents(desk, name) if name == "notes.txt" else []
+    virtual(desk).deployment.world.unsaid = dict.fromkeys(where, missing)
+    desk.names(desk.root)
+    for text in ("one", "two", "six"):
+        (desk.root / name).write_text(text)
+        desk.sync()
+        desk.names(desk.root)
+        assert (desk.root / name).read_text() == text
+    virtual(desk).loop.run(trio.sleep, 600)
+    assert contents(desk, name) == [*before, "one", "two", "six"]
+    assert not desk.conflicts()
+
+
+@pytest.mark.parametrize("missing", [{TIME}, {AUTHOR}, {TIME, AUTHOR}], ids="-".join)
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+def test_a_save_whose_answer_is_lost_is_found_by_its_bytes(
+    desk: Mounted, missing: set[str], name: str
+) -> None:
+    """Without time and author, nothing else in an entry shows that it arrived."""
+    desk.allow("offline", "reach", "reply", "answer")
+    before = contents(desk, name) if name == "notes.txt" else []
+    virtual(desk).deployment.world.unsaid = dict.fromkeys(EVERYWHERE, missing)
+    desk.names(desk.root)
+    (desk.root / name).write_text("one")
+    desk.sync()
+    desk.deployment.fault(drop_reply=True, times=1, method="POST", path="^/api/zones/")
+    (desk.root / name).write_text("two")
+    desk.sync()
+    assert contents(desk, name) == [*before, "one", "two"]
+    assert not desk.conflicts()
+
+
+def test_an_upload_that_cannot_be_found_is_not_sent_without_end(desk: Mounted) -> None:
+    """The answer has no id, and the service stores the file under another name."""
+    desk.allow("the answer is not an entry", "not sent, retry follows")
+    mount = virtual(desk)
+    world = mount.deployment.world
+    world.unsaid["answer"] = {"id"}
+    world.stored = lambda name: f"{name}.txt"
+    desk.names(desk.root)
+    (desk.root / "new").write_text("one")
+    mount.loop.run(trio.sleep, 86_400)
+    (upload,) = desk.status()["uploads"]
+    assert upload["state"] == "failed" and "save it again" in upload["error"]
+    assert 4 <= sum(request.startswith("POST /api/zones/") for request in world.requests) < 20

@@ -94,7 +94,7 @@ class _Sent(Sending):
     def __init__(self, request: httpx.Request) -> None:
         self.target = request.extensions[TARGET].decode()
         self.what = f"{request.method} {self.target}"
-        self.effect = request.method not in ("GET", "OPTIONS")
+        self.effect = request.method != "GET"
         self.seconds = request.extensions["timeout"]["read"]
         request.extensions[SENT] = True
 

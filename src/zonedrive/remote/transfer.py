@@ -33,7 +33,7 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.service import Transfers
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body
-from zonedrive.remote.urls import fill_path
+from zonedrive.remote.urls import REQUIREMENTS, fill_path
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.entries import one_entry
 from zonedrive.remote.wire.fields import parse
@@ -164,9 +164,9 @@ class Transfer(Transfers):
     def prepare(self) -> None:
         if self._ending or self.link.state != "online" or self._connections.has_idle():
             return
-        # libcurl keeps a connection only after a request. This one has no token and no effect.
-        timeout = httpx.Timeout(CONNECT_SECONDS)
-        request = self._client.request("OPTIONS", "/", timeout=timeout, extensions={WHOLE: True})
+        # libcurl keeps a connection only after a request. This one needs no token.
+        timeout, extensions = httpx.Timeout(CONNECT_SECONDS), {WHOLE: True}
+        request = self._client.request("GET", REQUIREMENTS, timeout=timeout, extensions=extensions)
         with contextlib.suppress(httpx.HTTPError):
             response = self._client.transport.handle_request(request)
             try:

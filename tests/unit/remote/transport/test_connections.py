@@ -363,13 +363,14 @@ class Once:
     def __init__(self, body: bytes = b"[]", times: int = 1) -> None:
         self.body, self.times = body, times
         self.connections = 0
+        self.requests: list[bytes] = []  # their heads
         self.done = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
         """Handle one connection."""
         self.connections += 1
         for _ in range(self.times):
-            request(connection)
+            self.requests.append(request(connection))
             head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.body)}\r\n\r\n"
             connection.sendall(head.encode() + self.body)
         self.done.wait(60)
@@ -411,6 +412,9 @@ def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_fil
             assert b"".join(download) == b"[]"
         service.prepare()
         assert talk.connections == 1
+        first = talk.requests[0].split(b"\r\n")
+        assert first[0] == b"GET /api/access/authorizationrequirements HTTP/1.1"
+        assert not any(line.lower().startswith(b"authorization:") for line in first)
     finally:
         talk.done.set()
         service.hang_up()

@@ -178,6 +178,8 @@ class Flow:
         The service sends a code by mail only after this step. The user may have a code from the
         mail of an earlier logon; that code becomes invalid if this step sends no code.
         """
+        if not self._needs.has_codes:
+            return None
         if given := self._ask.given_code(self._needs.code_kind):
             return given
         if self._needs.code and self._needs.code_kind != MAILED:
@@ -306,20 +308,21 @@ class Flow:
         )
 
     async def _changed(self, user: str) -> Secret:
-        """Change the password, and return the new password; end the session if the change fails.
+        """Change the password, and return the new password.
 
         The new password is sent once. Another request then checks that the service still accepts
-        the session.
+        the session. If the check fails, the session is ended. Before the change, the service allows
+        no request to end the session.
         """
         access, change = self._access, self._change
+        if change is None or self._password is None:
+            raise PasswordChangeRequired(
+                "logging on: the service wants the password to be changed first",
+                remedy="change it in the service's web application, then log on again",
+            )
+        new = change.ask()
+        await access.change_password(change.operation, user, self._password, new)
         try:
-            if change is None or self._password is None:
-                raise PasswordChangeRequired(
-                    "logging on: the service wants the password to be changed first",
-                    remedy="change it in the service's web application, then log on again",
-                )
-            new = change.ask()
-            await access.change_password(change.operation, user, self._password, new)
             try:
                 await access.check()
             except NotLoggedOn as ended:

@@ -41,7 +41,8 @@ class Requirements(msgspec.Struct, frozen=True):
 
     password: bool = True
     code: bool = False  # a one-time code is always required
-    code_kind: str = ""  # None, TOTP, HOTP, ServiceMail
+    code_kind: str = ""  # TOTP, HOTP, ServiceMail
+    has_codes: bool = True  # the organization uses one-time codes, or does not say
     organization: str = ""
     can_save: bool = True  # the password may be saved
     idp: bool = False  # everybody signs on at an identity provider
@@ -70,10 +71,12 @@ def requirements(body: bytes, doing: str) -> Requirements:
     """
     found = parse_object(body, doing)
     kind = text(found.get("otpType"))
+    code = found.get("otpRequired") is True
     return Requirements(
         password=found.get("passwordRequired") is not False,
-        code=found.get("otpRequired") is True,
+        code=code,
         code_kind="" if kind == "None" else kind,
+        has_codes=code or kind != "None",
         organization=identifier(found.get("organizationName")),
         can_save=found.get("canSavePassword") is not False,
         idp=found.get("idpRequired") is True,

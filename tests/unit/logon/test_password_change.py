@@ -69,21 +69,21 @@ async def test_the_life_of_a_session_begins_before_the_new_password_is_typed(des
         (refuse(504, "FAILED"), errors.ReplyLost, "may or may not have taken effect"),
     ],
 )
-async def test_a_refused_change_ends_the_session(
+async def test_a_refused_change(
     desk: Desk, answer: Answer, kind: type[errors.RemoteError], words: str
 ) -> None:
     """The change is not repeated, and the message contains no password."""
     with pytest.raises(kind, match=words) as refused:
         await run(desk, answer)
-    assert desk.routes() == [LOGON, CHANGE, LOGOFF]
+    assert desk.routes() == [LOGON, CHANGE]
     assert NEW not in refused.value.line() and PASSWORD not in refused.value.line()
 
 
-async def test_without_a_new_password_the_session_is_ended(desk: Desk) -> None:
-    """The session is ended because it could do nothing else."""
+async def test_without_a_new_password_nothing_is_sent(desk: Desk) -> None:
+    """The session could do nothing else, so it cannot be ended."""
     with pytest.raises(errors.CredentialsRefused, match="nobody to ask"):
         await run(desk, new=None)
-    assert desk.routes() == [LOGON, LOGOFF]
+    assert desk.routes() == [LOGON]
 
 
 async def test_a_session_that_ends_with_the_old_password(desk: Desk) -> None:

@@ -11,12 +11,15 @@ from zonedrive.logon import wire
 
 def test_requirements() -> None:
     """Missing members have the usual values: a password, no code."""
-    assert wire.requirements(b"{}", "x") == wire.Requirements(True, False, "", "")
+    assert wire.requirements(b"{}", "x") == wire.Requirements()
     body = (
         b'{"passwordRequired":false,"otpRequired":true,"otpType":"TOTP","organizationName":"Acme"}'
     )
-    assert wire.requirements(body, "x") == wire.Requirements(False, True, "TOTP", "Acme")
-    assert wire.requirements(b'{"otpType":"None"}', "x").code_kind == ""
+    assert wire.requirements(body, "x") == wire.Requirements(
+        password=False, code=True, code_kind="TOTP", organization="Acme"
+    )
+    none = wire.requirements(b'{"otpType":"None"}', "x")
+    assert (none.code_kind, none.has_codes) == ("", False)
 
 
 def test_words_for_a_person_are_one_line() -> None:

@@ -66,7 +66,7 @@ def list_tokens(account: str, as_json: bool) -> None:
     if as_json:
         text_output.as_json(objects)
         return
-    text_output.show_records([_row(each) for each in objects], "no tokens")
+    text_output.show_records([row_of(each) for each in objects], "no tokens")
 
 
 @tokens.command()
@@ -232,7 +232,7 @@ def _object(token: "Token", now_ns: int) -> dict[str, Any]:
     }
 
 
-def _row(shown: dict[str, Any]) -> dict[str, Any]:
+def row_of(shown: dict[str, Any]) -> dict[str, Any]:
     """Return the table row of a token's JSON object: known fields, then the deployment's fields."""
     row: dict[str, Any] = {"name": shown["name"]}
     if shown["expires"]:
@@ -246,7 +246,10 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in shown["record"].items() if key not in KNOWN}
     if isinstance(life := rest.get("validity"), int) and not isinstance(life, bool):
         rest["validity"] = _life(life)
-    return row | {"id": shown["id"]} | {key: rest[key] for key in rest if key not in row}
+    row["id"] = shown["id"]
+    for key, value in rest.items():  # also a field whose name is that of a known column
+        row[f"{key} (service)" if row.get(key) else key] = value
+    return row
 
 
 def _life(seconds: int) -> str:

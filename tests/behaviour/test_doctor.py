@@ -231,6 +231,15 @@ def test_a_logon_that_has_ended(machine: Machine, deployment: Deployment) -> Non
     deployment.forget_people()
 
 
+def test_a_user_who_may_not_list_zones(machine: Machine, deployment: Deployment) -> None:
+    """Doctor shows the service's answer and who can help."""
+    machine.log_on(deployment, profile="sandbox")
+    with deployment.faulty(status=403, error="USER_INACTIVE", path="^/api/zones$"):
+        assert bad(machine) == {"token"}
+        said = machine.run("doctor").stdout
+    assert "USER_INACTIVE" in said and "administrator of the service" in said
+
+
 def test_a_mount_whose_daemon_died(mounted: Mounted) -> None:
     """Doctor reports the dead mount before a program fails on it; a new mount repairs it."""
     mounted.kill()

@@ -16,6 +16,7 @@ from zonedrive.daemon.local_data import is_sealed
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import (
     ConfigError,
+    Forbidden,
     NoHomeDirectory,
     NotLoggedOn,
     NoTls,
@@ -304,8 +305,14 @@ def token(facts: DoctorFacts) -> CheckResult | None:
         trio.run(_check_bearer, facts.account, Secret(bearer.secret))
     except NotLoggedOn:
         return bad("the service does not accept it", AGAIN)
+    except Forbidden as refused:
+        # Without the service's message, which may name the user.
+        answer = f"HTTP {refused.status}{' ' if refused.code else ''}{refused.code}"
+        return bad(f"accepted, but lists no zones ({answer})", refused.remedy, here=refused.line())
     except ZonedriveError as wrong:
-        return bad(f"could not be tested ({type(wrong).__name__})", "try again later")
+        detail = f"could not be tested ({type(wrong).__name__})"
+        here = f"{wrong.message}; {wrong.remedy or 'try again later'}"
+        return bad(detail, "try again later", here=here)
     return good("accepted by the service")
 
 

@@ -295,6 +295,15 @@ async def test_a_change_whose_answer_breaks_is_lost(stage: Stage) -> None:
         await service.make_folder("z", "p", "n")
 
 
+@pytest.mark.parametrize("code", ["NOT_ALLOWED", "USER_INACTIVE", ""])
+async def test_a_refused_list_of_zones(stage: Stage, code: str) -> None:
+    """No manager of a zone can help."""
+    service = stage.service(lambda request: said(403, {"error": code, "message": "no"}))
+    with pytest.raises(errors.Forbidden) as refused:
+        await service.zones()
+    assert "administrator" in refused.value.remedy and "manager" not in refused.value.remedy
+
+
 async def test_a_refusal_whose_body_breaks_is_a_refusal(stage: Stage) -> None:
     """The status alone determines the error."""
     stream = Piece(b'{"err', httpx.ReadError("x"))

@@ -79,7 +79,10 @@ TABLE = (
          "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
          " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
 )  # fmt: skip
+NO_ZONES = "ask the administrator of the service whether your account is active and may use the API"
 REMEDIES: dict[int | str, str] = {
+    "USER_INACTIVE": NO_ZONES,
+    "USER_REMOVED": NO_ZONES,
     FULL: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
     "UNKNOWN_ZONE": "ask a manager of the zone whether it was deleted or your membership has ended",
@@ -235,6 +238,17 @@ def checked_password(doing: str) -> Iterator[None]:
         raise CredentialsRefused(
             f"{doing}: {words}", remedy=remedy, status=refused.status, code=refused.code
         ) from refused
+
+
+@contextmanager
+def about_all_zones() -> Iterator[None]:
+    """Replace the remedy of a Forbidden error of the `with` block, which concerns all zones."""
+    try:
+        yield
+    except Forbidden as refused:
+        if refused.code not in REMEDIES:  # those are more specific
+            refused.remedy = NO_ZONES
+        raise
 
 
 def retry_after(value: str | None, now: float) -> float | None:

@@ -116,3 +116,14 @@ def test_a_change_of_names_arrives_after_a_failure(desk: Mounted, status: int) -
             desk.sync()
         assert set(desk.zone.listing()) == set(desk.names(desk.root))
     assert set(desk.names(desk.root)) == {"big.bin", "docs", "empty", "new", "renamed"}
+
+
+@pytest.mark.mount("refresh=0")
+def test_a_refused_list_of_zones_is_in_the_status(desk: Mounted) -> None:
+    """The status shows the service's answer, until the service lists the zones again."""
+    desk.allow(WARNED, "403", "rights")
+    with desk.deployment.faulty(status=403, error="USER_INACTIVE", path="^/api/zones$"):
+        assert refusal(desk, "../") == errno.EACCES
+        assert "USER_INACTIVE" in desk.status()["notice"]
+    desk.names(desk.root.parent)
+    assert "notice" not in desk.status()

@@ -89,6 +89,7 @@ class DirectoryCache:
         # By ino: what is unidentified or hidden in the newest listing.
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
+        self._zones_error: Exception | None = None  # of the last listing of the zones
         self._nursery: trio.Nursery | None = None
         self._merging = ListingBatches(state, lambda: service.can("make_folder"), self._tell)
         self._listing_tops = False
@@ -274,7 +275,9 @@ class DirectoryCache:
         return self._unclear.get(folder, Merged()).hidden.get(name)
 
     def notice(self) -> str:
-        """Return one line about entries that cannot be shown, or "" if there are none."""
+        """Return one line about zones or entries that cannot be shown, or "" if there are none."""
+        if isinstance(self._zones_error, Forbidden):
+            return self._zones_error.line()
         inodes = self._state.inodes
         unshown = {
             ino: merged.unshown
@@ -355,6 +358,8 @@ class DirectoryCache:
             flight.error = wrong
         finally:
             self._listings.end(folder.ino)
+        if folder.ino == ROOT:
+            self._zones_error = flight.error
         if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
             self._quiet_until = time.monotonic() + TROUBLE_S
         self._walks.landed(folder.ino)

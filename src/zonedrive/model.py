@@ -24,12 +24,19 @@ UNITS_NS = (10**9, 10**6, 10**3)
 def differ_in_precision(one: Revision, other: Revision) -> bool:
     """Return True if the revisions differ only in the precision of the time.
 
+    Also return True if they have the same time and size, and one of them lacks the author.
+
     They are then probably two forms of one revision. But another machine of the author may have
     saved a version of the same size within the coarser unit.
     """
     (time, *rest), (other_time, *others) = one.split("|", 2), other.split("|", 2)
-    if rest != others or not (time.isdecimal() and other_time.isdecimal()):
+    if not (time.isdecimal() and other_time.isdecimal()):
         return False
+    lacks_author = rest != others and rest[:1] == others[:1] and "" in (rest[-1], others[-1])
+    if rest != others and not lacks_author:
+        return False
+    if time == other_time and lacks_author and time != "0":
+        return True
     times = int(time), int(other_time)
     return any(
         abs(times[0] - times[1]) < unit and sum(each % unit == 0 for each in times) == 1

@@ -33,6 +33,22 @@ def test_each_save_is_one_version(
     assert not desk.conflicts()
 
 
+@pytest.mark.parametrize("where", [("listing",), ("entry",), ("listing", "answer")], ids="-".join)
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+def test_the_author_is_missing_in_some_answers(
+    desk: Mounted, where: tuple[str, ...], name: str
+) -> None:
+    """The other members show that it is the same version."""
+    before = contents(desk, name) if name == "notes.txt" else []
+    virtual(desk).deployment.world.unsaid = {key: {AUTHOR} for key in where}
+    for text in ("one", "two", "three"):
+        desk.names(desk.root)
+        (desk.root / name).write_text(text)
+        desk.sync()
+    assert contents(desk, name) == [*before, "one", "two", "three"]
+    assert not desk.conflicts()
+
+
 @pytest.mark.parametrize("missing", [{TIME}, {AUTHOR}, {TIME, AUTHOR}], ids="-".join)
 @pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
 def test_a_save_whose_answer_is_lost_is_found_by_its_bytes(

@@ -119,7 +119,7 @@ def test_a_wrong_answer_is_requested_again_at_the_next_open(
     proxied.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
     path = planted(proxied, "open.bin")
     proxy.alter = longer
-    held = os.open(path, os.O_RDONLY)
+    held = os.open(path, os.O_RDWR)  # the open for reading would fail
     try:
         for _ in range(3):
             before = len(proxy.asked)

@@ -112,7 +112,7 @@ def test_a_runtime_folder_of_another_user(person: Person) -> None:
     theirs = person.machine.folders["RUNTIME_DIR"]
     shutil.chown(theirs, 0, 0)
     assert bad(person) == {}
-    assert "not yours; a folder in the state folder" in person.run("doctor").stdout
+    assert "is not private: another user owns it" in person.run("doctor").stdout
 
 
 LISTEN = """

@@ -112,11 +112,13 @@ def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbna
 
 def test_a_refusal_does_not_affect_other_programs(mounted: Mounted, thumbnailer: Path) -> None:
     """Other programs can read the same file before, during and after; then it is cached."""
-    notes = mounted.root / "notes.txt"
-    with notes.open("rb") as file:
-        assert read_by(thumbnailer, notes).returncode == 1
-        assert file.read() == world.SEED["notes.txt"]
-    assert read_by(thumbnailer, notes).stdout == world.SEED["notes.txt"]
+    mounted.zone.write("huge.bin", BIG * 6)
+    huge = mounted.root / "huge.bin"
+    eventually(huge.exists)
+    with huge.open("rb") as file:
+        assert read_by(thumbnailer, huge).returncode == 1
+        assert file.read() == BIG * 6
+    assert read_by(thumbnailer, huge).stdout == BIG * 6
 
 
 def test_partly_cached_files_are_refused(mounted: Mounted, thumbnailer: Path) -> None:

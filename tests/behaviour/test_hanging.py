@@ -113,7 +113,7 @@ def test_an_unmount_ends_a_killed_daemon_that_waits_for_a_program(mounted: Mount
     `unmount --now` ends both, and the next mount works."""
     mounted.allow("broke", "download", "fetch", "ended normally", "died")
     zone, pid = mounted.zone, mounted.pid
-    zone.write("read.bin", b"old\n")
+    zone.write("read.bin", b"old\n" * (4 << 20))  # of which the open fetches the beginning
     zone.write("edited.txt", b"old\n")
     new, read, edited = (mounted.root / each for each in ("new.txt", "read.bin", "edited.txt"))
     eventually(lambda: edited.read_bytes() and read.stat())

@@ -159,7 +159,7 @@ def create(
     else:
         click.echo(made.secret)
     if wrong := process_setup.output_failure():
-        process_setup.failures.clear()  # reported here
+        process_setup.failures[0] = BrokenPipeError()  # `main` reports nothing more
         raise _lost(account, shown, made, wrong)
     if as_json:
         return

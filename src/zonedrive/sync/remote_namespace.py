@@ -345,6 +345,8 @@ class RemoteNamespace:
             if await self._is_there(inode):
                 with suppress(NotFound, *FOR_GOOD):
                     await self._name_again(inode)
+                if is_aside(inode.remote_name):
+                    raise  # nobody else would rename it or delete it later
                 self._rollback.removal(intent, inode, refused)
             elif planned.is_current:  # an earlier request succeeded without a response
                 await self._deleted(inode)

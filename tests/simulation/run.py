@@ -436,7 +436,10 @@ class SimulatedProgram(Program):
     def _rename(self, old: Any, new: Any) -> None:  # type: ignore[override]
         if old.name == self.draft and trio.current_time() > self._begun_s + self.settle_s:
             self._claims.copied.add(self._last)  # the temporary file may have been sent
+        began_s = trio.current_time()
         old.rename(new)
+        if trio.current_time() > began_s:  # the file may have got another version meanwhile
+            self._claims.replacing.add(self._last)
 
 
 def _sleep(seconds: float) -> None:

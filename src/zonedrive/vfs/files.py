@@ -105,17 +105,20 @@ class Files:
         has a newer version; the kernel then opens that one. Also raises the errors of the fetch,
         unless the program may write, and so need not read the file.
         """
-        access = handle.flags & os.O_ACCMODE
+        access, opened, content = handle.flags & os.O_ACCMODE, handle.file, handle.file.content
         if access == os.O_WRONLY:
             return
         try:
             await reader.begin()
-        except Changed as wrong:
-            await self.sessions.catch_up(inode)
+        except (ZonedriveError, OSError) as wrong:
+            if isinstance(wrong, Changed):
+                await self.sessions.catch_up(inode)
+            elif handle.file is opened and opened.content == content:
+                if access == os.O_RDONLY:
+                    raise
+                return
+            # A listing may have shown the newer version meanwhile, and closed the reader.
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
-        except (ZonedriveError, OSError):
-            if access == os.O_RDONLY:
-                raise
 
     def create(self, inode: Inode, flags: int) -> Opened:
         """Open a file that was just created, with an empty write session; return the handle.

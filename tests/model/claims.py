@@ -81,7 +81,8 @@ class Claims:
     # who: path: the entry of `one_of` to which later saves there are added
     _after_cut: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     _inodes: dict[str, int] = field(default_factory=dict)  # by token
-    _places: dict[str, str] = field(default_factory=dict)  # by token: where it was saved
+    # by token: where it was saved, and the later names of that file
+    _places: dict[str, set[str]] = field(default_factory=dict)
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
 
@@ -115,7 +116,7 @@ class Claims:
             self._since[who][path].append(token)
         self._mine(who)[path] = token
         self._inodes[token] = number
-        self._places[token] = path
+        self._places.setdefault(token, set()).add(path)
         self._seen.setdefault(who, {})[token] = self._number
 
     def replaced(self, who: str, path: str, number: int = 0) -> None:
@@ -156,6 +157,8 @@ class Claims:
         mine = self._mine(who)
         moved = {path: mine[path] for path in mine if _is_in(path, old)}
         self._copy(old, new)
+        for path, token in moved.items():
+            self._places[token].add(new + path[len(old) :])
         if replaced or not certain:
             self.replacing |= set(moved.values())
         for paths in self.moved.values():  # of the files in a renamed folder
@@ -302,7 +305,7 @@ class Claims:
                 continue  # the same, and its id was not known
             if self.replaced_ns.get(save.token) == below_ns:
                 continue  # the machine showed this version before the rename
-            if self._places.get(save.token) in self.moved.get(history.id, ()):
+            if self._places.get(save.token, set()) & self.moved.get(history.id, set()):
                 continue  # continues the history of the file that had the name before
             if under.token in known or self._has_seen(save, under):
                 continue

@@ -419,6 +419,8 @@ class SimulatedProgram(Program):
 
     def _saved(self, path: str, token: str, number: int = 0, *, is_closed: bool = True) -> None:
         self._stored.add(token)
+        if trio.current_time() > self._begun_s:  # a newer version may have been opened
+            self._claims.shown_ns.pop(token, None)
         super()._saved(path, token, number)
         if self.waits and is_closed and not self._claims.stays(path):
             self._claims.sent({path: token})

@@ -90,7 +90,10 @@ class Files:
                 reader = self._reader(handle.file, inode)
                 if handle.file.session is None:
                     open_checks.require_unguarded(self._callers, handle, reader)
+                    is_here = reader.complete
                     await self._begin_reading(handle, inode, reader)
+                    if not is_here:  # the version may have changed during the fetch
+                        opened = Opened(opened.handle)
         except BaseException:
             await self.release(opened.handle)
             raise

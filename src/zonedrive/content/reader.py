@@ -70,8 +70,12 @@ class Reader:
         """
         return self._data[offset : offset + length]
 
-    async def begin(self) -> None:
-        """Fetch the first bytes if none are here. Raises the errors of `read`."""
+    async def begin(self) -> bool:
+        """If no bytes are here, fetch the first ones, and return True; else return False.
+
+        Raises the errors of `read`.
+        """
+        return False
 
     async def fill(self, *, again: bool = False) -> None:
         """Fetch all missing bytes, and wait until all bytes are stored.
@@ -153,9 +157,11 @@ class EntryReader(Reader):
                 return data
         raise StoreError("too many programs read this uncached file at once")
 
-    async def begin(self) -> None:
-        if not self._entry.present:
-            await self.read(0, 1)
+    async def begin(self) -> bool:
+        if self._entry.present or not self.size:
+            return False
+        await self.read(0, 1)
+        return True
 
     async def fill(self, *, again: bool = False) -> None:
         # A download that is running may refuse one more chunk after the disk has room again.

@@ -90,9 +90,8 @@ class Files:
                 reader = self._reader(handle.file, inode)
                 if handle.file.session is None:
                     open_checks.require_unguarded(self._callers, handle, reader)
-                    is_here = reader.complete
-                    await self._begin_reading(handle, inode, reader)
-                    if not is_here:  # the version may have changed during the fetch
+                    if await self._begin_reading(handle, inode, reader):
+                        # The kernel's pages may be of another version of this size.
                         opened = Opened(opened.handle)
         except BaseException:
             await self.release(opened.handle)
@@ -101,25 +100,26 @@ class Files:
             self._paged[number] = shown
         return opened
 
-    async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> None:
-        """Fetch the first bytes, because many programs ignore an error of their first read.
+    async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> bool:
+        """Fetch the first bytes if none are here, and return True; else return False.
 
-        They would save what they take for an empty file. Raises OSError (ESTALE) if the service
-        has a newer version; the kernel then opens that one. Also raises the errors of the fetch,
-        unless the program may write, and so need not read the file.
+        Many programs ignore an error of their first read, and save what they take for an empty
+        file. So an error of the fetch is raised by the open, unless the program may write: then it
+        need not read the file. Raises OSError (ESTALE) if the service has a newer version; the
+        kernel then opens that one.
         """
         access, opened, content = handle.flags & os.O_ACCMODE, handle.file, handle.file.content
         if access == os.O_WRONLY:
-            return
+            return False
         try:
-            await reader.begin()
+            return await reader.begin()
         except (ZonedriveError, OSError) as wrong:
             if isinstance(wrong, Changed):
                 await self.sessions.catch_up(inode)
             elif handle.file is opened and opened.content == content:
                 if access == os.O_RDONLY:
                     raise
-                return
+                return True
             # A listing may have shown the newer version meanwhile, and closed the reader.
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 

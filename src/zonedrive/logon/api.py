@@ -26,7 +26,7 @@ from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import LoopTransport
 from zonedrive.remote.urls import REQUIREMENTS, ZONES, Request
-from zonedrive.remote.wire.error_mapping import about_all_zones, checked_password
+from zonedrive.remote.wire.error_mapping import checked_password, not_about_a_zone
 from zonedrive.service_address import base_url
 
 LOGON: Final = "/api/access/logon"
@@ -170,7 +170,7 @@ class LogonApi:
 
     async def check(self) -> None:
         """Raise NotLoggedOn if the service rejects the current bearer token."""
-        with about_all_zones():
+        with not_about_a_zone():
             await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:

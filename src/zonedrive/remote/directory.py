@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from zonedrive.errors import BadAnswer, Forbidden, NotFound, ReplyLost
+from zonedrive.errors import BadAnswer, NotFound, ReplyLost
 from zonedrive.model import Group, Level, Member, NewToken, Scope, Token
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import Request, fill_path
-from zonedrive.remote.wire.error_mapping import REMEDIES
+from zonedrive.remote.wire.error_mapping import not_about_a_zone
 from zonedrive.remote.wire.fields import (
     count,
     fits_header,
@@ -154,17 +154,14 @@ class Directory:
 def _advice(remedy: str) -> Iterator[None]:
     """Replace the remedy of a Forbidden error by `remedy`, and that of ReplyLost by a fixed text.
 
-    The default remedies concern zones. The remedy for an error code in REMEDIES is not replaced.
+    See `not_about_a_zone`.
     """
-    try:
-        yield
-    except Forbidden as refused:
-        if refused.code not in REMEDIES:  # those are more specific
-            refused.remedy = remedy
-        raise
-    except ReplyLost as lost:
-        lost.remedy = "find out before you repeat it"
-        raise
+    with not_about_a_zone(remedy):
+        try:
+            yield
+        except ReplyLost as lost:
+            lost.remedy = "find out before you repeat it"
+            raise
 
 
 # ---- requests ----

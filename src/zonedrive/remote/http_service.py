@@ -27,7 +27,7 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
 from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, fill_path
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire.error_mapping import about_all_zones
+from zonedrive.remote.wire.error_mapping import not_about_a_zone
 from zonedrive.remote.wire.fields import identifier, member, parse, plain_value
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.remote.wire.pagination import Page, identified
@@ -85,7 +85,7 @@ class HttpService(Service):
         def items(body: bytes) -> Page[dict[str, Any]]:
             return identified(wire.objects(parse(body, doing), doing), "id")
 
-        with about_all_zones():
+        with not_about_a_zone():
             found = await self._requests.listing(
                 Request("GET", ZONES), items, kind=ZONES, doing=doing, published=True
             )

@@ -310,8 +310,8 @@ def record_move(
 
     `before` is the entry's revision before the move if the entry still has the same bytes, else
     None. If the revision of `entry` differs from `before` only in the precision of the time,
-    `before` stays.
-    `request` is the pending request of the move, and `done` the intent that the move completes.
+    `before` stays. `request` is the pending request of the move, and `done` the intent that the
+    move completes.
     """
     revision = entry.revision
     if before is not None and differ_in_precision(before, revision):

@@ -241,13 +241,16 @@ def checked_password(doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def about_all_zones() -> Iterator[None]:
-    """Replace the remedy of a Forbidden error of the `with` block, which concerns all zones."""
+def not_about_a_zone(remedy: str = NO_ZONES) -> Iterator[None]:
+    """Replace the remedy of a Forbidden error, because the default remedy concerns one zone.
+
+    The remedy for an error code in REMEDIES is not replaced.
+    """
     try:
         yield
     except Forbidden as refused:
-        if refused.code not in REMEDIES:  # those are more specific
-            refused.remedy = NO_ZONES
+        if refused.code not in REMEDIES:
+            refused.remedy = remedy
         raise
 
 

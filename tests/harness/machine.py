@@ -18,6 +18,7 @@ from tests.harness import starter, world
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.waiting import eventually
 from tests.posix import calls
+from zonedrive.fuse import mountpoint
 
 XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 
@@ -32,13 +33,19 @@ def has_ended(pid: int) -> bool:
 
     Its parent need not have waited for it yet.
     """
+    is_killed, threads = _killed_with(pid)
+    return is_killed and threads <= 1
+
+
+def _killed_with(pid: int) -> tuple[bool, int]:
+    """Return True if a process has ended or is killed, and the number of its threads."""
     process = Path(f"/proc/{pid}")
     try:
         threads = os.listdir(process / "task")
         state = (process / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state in "ZX" and len(threads) == 1
+        return True, 0
+    return state in "ZX", len(threads)
 
 
 def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[Path, bytes]]:
@@ -183,7 +190,17 @@ class Mounted:
         self._unwatch()
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: has_ended(pid), what="the daemon is dead")
+        eventually(lambda: self._is_dead(pid), what="the daemon is dead")
+
+    def _is_dead(self, pid: int) -> bool:
+        """Return True if the daemon has ended; if it is killed, help it to end.
+
+        One of its threads may wait in the kernel for a program that waits for the daemon.
+        """
+        is_killed, threads = _killed_with(pid)
+        if is_killed and threads > 1 and (mount := mountpoint.at(self.path)) is not None:
+            mountpoint.abort(mount)
+        return is_killed and threads <= 1
 
     def forget_cache(self) -> None:
         """Delete the cache folder, as a user may at any time.  Only while unmounted."""
@@ -247,7 +264,7 @@ class Mounted:
 
     def _alive(self) -> bool:
         try:
-            return not has_ended(self.pid)
+            return not self._is_dead(self.pid)
         except (OSError, ValueError, KeyError):
             return False
 

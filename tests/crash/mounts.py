@@ -72,7 +72,8 @@ class Mortal(Mounted):
     def died_at(self, place: str) -> bool:
         """Return True if the daemon has killed itself at that place."""
         try:
-            eventually(lambda: not self._alive())
+            if self._alive():
+                self._see_end(self.pid)
         except AssertionError as alive:
             raise AssertionError(f"no death at {place}:\n{self.log()[-2000:]}") from alive
         self._unwatch()

@@ -25,6 +25,9 @@ XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 # Longer than any test may take: then the daemon is killed, so that waiting calls fail.
 WATCHDOG_SECONDS = 270.0
 
+# Longer than a killed daemon needs to end by itself, also on a busy machine.
+SECONDS_BEFORE_ABORT = 20.0
+
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
 
 
@@ -33,19 +36,23 @@ def has_ended(pid: int) -> bool:
 
     Its parent need not have waited for it yet.
     """
-    is_killed, threads = _killed_with(pid)
-    return is_killed and threads <= 1
+    return _is_killed(pid) and _threads(pid) <= 1
 
 
-def _killed_with(pid: int) -> tuple[bool, int]:
-    """Return True if a process has ended or is killed, and the number of its threads."""
-    process = Path(f"/proc/{pid}")
+def _is_killed(pid: int) -> bool:
+    """Return True if a process has ended or been killed, though some threads may still run."""
     try:
-        threads = os.listdir(process / "task")
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return True, 0
-    return state in "ZX", len(threads)
+        return True
+    return state in "ZX"
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[Path, bytes]]:
@@ -190,17 +197,21 @@ class Mounted:
         self._unwatch()
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: self._is_dead(pid), what="the daemon is dead")
+        self._see_end(pid)
 
-    def _is_dead(self, pid: int) -> bool:
-        """Return True if the daemon has ended; if it is killed, help it to end.
+    def _see_end(self, pid: int) -> None:
+        """Return after a daemon that is killed has ended.
 
-        One of its threads may wait in the kernel for a program that waits for the daemon.
+        One of its threads may wait in the kernel, without end, for a program that waits for the
+        daemon.  The connection is aborted then, which may also remove the mount.
         """
-        is_killed, threads = _killed_with(pid)
-        if is_killed and threads > 1 and (mount := mountpoint.at(self.path)) is not None:
-            mountpoint.abort(mount)
-        return is_killed and threads <= 1
+        eventually(lambda: _is_killed(pid), what="the daemon is killed")
+        try:
+            eventually(lambda: has_ended(pid), SECONDS_BEFORE_ABORT)
+        except AssertionError:
+            if (mount := mountpoint.at(self.path)) is not None:
+                mountpoint.abort(mount)
+            eventually(lambda: has_ended(pid), what="the daemon has ended")
 
     def forget_cache(self) -> None:
         """Delete the cache folder, as a user may at any time.  Only while unmounted."""
@@ -264,7 +275,7 @@ class Mounted:
 
     def _alive(self) -> bool:
         try:
-            return not self._is_dead(self.pid)
+            return not has_ended(self.pid)
         except (OSError, ValueError, KeyError):
             return False
 

@@ -18,7 +18,7 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import remote_operations
-from zonedrive.state.inode import NOWHERE, Inode, Local
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside
 
@@ -130,8 +130,8 @@ class MovedEntries:
     async def folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.
 
-        Return None if the folder or a folder above is deleted, removed locally, nested too deeply,
-        or no folder.
+        Return None if the folder is nested too deeply or no folder, or if it or a folder above it
+        is deleted or was removed locally.
         """
         state, above = self._state, remote_id
         unknown: list[Entry] = []
@@ -143,5 +143,7 @@ class MovedEntries:
                 return None
             unknown.append(found)
             above = found.parent_id
+        if not state.inodes.is_below(known, state.inodes.get(ROOT)):
+            return None  # what is moved there would be deleted with it
         known = remote_operations.add_folders(state, known, unknown[::-1])
         return known if known.is_folder and known.parent != NOWHERE else None

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.sync.account import Account
 from zonedrive.causes import Cause
+from zonedrive.state import local_operations
 from zonedrive.sync import moved_entries
 
 ENTRY = re.compile(r"GET /api/zones/\w+/files/\w+$")
@@ -175,3 +176,22 @@ async def test_a_moved_folder_repeats_what_failed_beside_it(tmp_path: Path, path
         await account.list()
         await account.list("b")
         assert account.intent(account.at(path)).due_ns < far
+
+
+@pytest.mark.parametrize("place", ["b/c/a", "b/c/new/a"])
+async def test_a_folder_is_not_moved_into_the_trash(tmp_path: Path, place: str) -> None:
+    """A folder that was removed here, with all it contains, is then kept on the service."""
+    account = with_two_folders(tmp_path)
+    account.bob.make_folder("b/c")
+    account.bob.write("a/f", b"work")
+    async with account.running():
+        for path in ("a", "b", "b/c"):
+            await account.list(path)
+        removed = account.at("b")
+        local_operations.remove_whole(account.state, removed)
+        if "new" in place:
+            account.bob.make_folder("b/c/new")
+        account.bob.move("a", place)
+        await account.list()
+        await account.names.delete(account.intent(removed), removed)
+        assert f"{place}/f" in account.bob.tree()

@@ -418,15 +418,21 @@ class RemoteNamespace:
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, instead or conflict_copies.copy_name(state, inode))
         for name in names:
+            former = await self._revision(inode)
             while await self._reconciler.wait_for(above, safe(name)):
-                pass
+                former = await self._revision(inode)
             try:
                 request, entry = await self._relocate(inode, above, safe(name))
             except AlreadyExists:
                 if name == names[-1]:
                     raise
                 continue
-            remote_operations.record_move(state, inode, above, entry, request=request)
+            intent, before = state.intents.get(inode.ino), None
+            if intent is not None:
+                before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
+            remote_operations.record_move(
+                state, inode, above, entry, before=before, request=request
+            )
             return entry
         return None
 

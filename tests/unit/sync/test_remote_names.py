@@ -797,6 +797,29 @@ async def removed_aside(account: Account) -> Inode:
     return account.state.inodes.get(inode.ino)
 
 
+async def test_a_removal_whose_rename_counts_as_a_change_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change of the time is not taken for a coworker's version."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        renamed = account.world.move
+
+        def count(*request: Any) -> Node:
+            node = renamed(*request)
+            node.modified_us, node.modified_by = account.world.now_us(), ALICE
+            return node
+
+        monkeypatch.setattr(account.world, "move", count)
+        inode = await removed_aside(account)
+        account.world.fault(status=503, error="NOT_AVAILABLE", method="DELETE", times=1)
+        with pytest.raises(Unavailable):
+            await delete(account, inode)
+        await delete(account, inode)
+        assert tree(account) == set()
+
+
 @pytest.mark.parametrize("taken", [0, 1, 2])
 async def test_a_removed_file_that_stays_gets_a_regular_name_again(
     tmp_path: Path, taken: int

@@ -89,7 +89,7 @@ class DirectoryCache:
         # By ino: what is unidentified or hidden in the newest listing.
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
-        self._zones_error: Exception | None = None  # of the last listing of the zones
+        self._zones_refused = ""  # message, if the last listing of the zones was refused
         self._nursery: trio.Nursery | None = None
         self._merging = ListingBatches(state, lambda: service.can("make_folder"), self._tell)
         self._listing_tops = False
@@ -276,8 +276,8 @@ class DirectoryCache:
 
     def notice(self) -> str:
         """Return one line about zones or entries that cannot be shown, or "" if there are none."""
-        if isinstance(self._zones_error, Forbidden):
-            return self._zones_error.line()
+        if self._zones_refused:
+            return self._zones_refused
         inodes = self._state.inodes
         unshown = {
             ino: merged.unshown
@@ -359,7 +359,8 @@ class DirectoryCache:
         finally:
             self._listings.end(folder.ino)
         if folder.ino == ROOT:
-            self._zones_error = flight.error
+            refused = flight.error
+            self._zones_refused = refused.line() if isinstance(refused, Forbidden) else ""
         if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
             self._quiet_until = time.monotonic() + TROUBLE_S
         self._walks.landed(folder.ino)

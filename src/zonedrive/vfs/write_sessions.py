@@ -457,8 +457,9 @@ class WriteSessions:
                 or (wrong is earlier and now.attempts <= intent.attempts)
             ):
                 return None
-            is_broken = isinstance(first_of(wrong), Interrupted | ReplyLost)
-            ignored = BREAKS if is_broken else CHANGES if cause_of(wrong) is Cause.CHANGED else 0
+            ignored = CHANGES if cause_of(wrong) is Cause.CHANGED else 0
+            if isinstance(first_of(wrong), Interrupted | ReplyLost):
+                ignored = BREAKS
             return wrong if now.attempts > ignored or self._dispatcher.is_unwritable else None
 
         def over() -> bool:

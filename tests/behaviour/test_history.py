@@ -49,13 +49,13 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
 def test_a_version_replaces_no_content_that_only_this_machine_has(mounted: Mounted) -> None:
     """A change that is not uploaded stays, as does a file that a program has open for writing."""
     run, path = mounted.machine, mounted.root / "notes.txt"
+    run.done("pause")
     with path.open("ab") as file:
         ended = run.run("versions", path, "--get", "1", "-o", path)
         assert ended.stderr == (
             f"zonedrive: {path} is open for writing in a program; close it there, and try again\n"
         )
         file.write(SECOND)
-    run.done("pause")
     ended = run.run("versions", path, "--get", "1", "-o", path)
     assert ended.returncode == 1
     assert ended.stderr == (

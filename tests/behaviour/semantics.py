@@ -312,7 +312,7 @@ WAITING = {"close with `close=wait`", "`fsync` with `fsync=service`"}
 
 AWAY: Mapping[str, Operation] = {
     "read what is cached": lambda folder: (folder / "seen/file.txt").read_bytes(),
-    "open for reading what is not cached": lambda folder: (folder / "unread.txt").read_bytes(),
+    "read what is not cached": lambda folder: (folder / "unread.txt").read_bytes(),
     "list a folder seen before": lambda folder: os.listdir(folder / "seen"),
     "list a folder never seen": lambda folder: os.listdir(folder / "unseen"),
     "write in place, cached": _written_cached,

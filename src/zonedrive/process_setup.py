@@ -91,6 +91,8 @@ def replace_output() -> None:
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         form = {key: getattr(old, key) for key in FORM}
+        if codecs.lookup(old.encoding).name == "ascii":  # then click would bypass the stream
+            form["encoding"] = "utf-8"
         new = _Output(old.detach(), **form)
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)  # `shutil` finds the size of the terminal by it

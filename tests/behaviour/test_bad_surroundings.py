@@ -191,7 +191,7 @@ def test_a_disk_that_became_read_only(person: Person) -> None:
     assert "cannot be looked at" not in said
 
 
-@pytest.mark.parametrize("where", ["state", "state's parent", "cache"])
+@pytest.mark.parametrize("where", ["state", "state's parent", "cache", "root's"])
 def test_a_logoff_that_may_not_delete(stranger: Person, deployment: Deployment, where: str) -> None:
     """Nothing ends, neither the logon nor the mount; the line has a remedy."""
     person, machine = stranger, stranger.machine
@@ -202,12 +202,19 @@ def test_a_logoff_that_may_not_delete(stranger: Person, deployment: Deployment, 
     assert person.run(*words, text=PASSWORD).returncode == 0
     done(person, "mount", zones)
     state, cache = machine.state, machine.cache
-    folder = {"state": state, "state's parent": state.parent, "cache": cache}[where]
-    person.do(f"chmod -R a-w {folder}")
+    places = {"state": state, "state's parent": state.parent, "cache": cache}
+    folder = places.get(where, cache / "of-root")
+    if where == "root's":
+        folder.mkdir(mode=0o700)
+        (folder / "file").touch()
+    else:
+        person.do(f"chmod -R a-w {folder}")
     for option in ((), ("--discard",)):
         said = refused(person, "logoff", *option)
-        assert said.startswith(f"zonedrive: nothing can be destroyed: {folder} is not writable")
-        assert said.endswith("; make it and the folders in it writable, and try again\n")
+        assert said.startswith("zonedrive: nothing can be destroyed: you may not delete what is in")
+        assert f" {folder}; make it and the folders in it readable and writable" in said
+    if where == "root's":
+        person.give(folder)
     person.do(f"chmod -R u+w {folder}")
     assert "everything is on the service" in done(person, "status")
     done(person, "unmount", zones)

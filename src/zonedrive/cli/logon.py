@@ -248,7 +248,7 @@ def logon(**options: Any) -> None:
         queries=local_data.QUERIES,
         tell=text_output.complain,
         person=None if given.password_stdin else prompt,
-        new_password=terminal.new_password,
+        new_password=terminal.required_password,
         token=token_line() if given.token_stdin else None,
     )
     try:
@@ -326,13 +326,17 @@ class Terminal(CredentialPrompt):
         password.
         """
         if self._password_stdin:
-            missing = "the service wants a new password; give it as the last line of standard input"
+            missing = "the new password is missing; give it as the last line of standard input"
             return Secret(self._line("new password", missing))
-        text_output.complain("the service wants the password to be changed first")
         first = _prompt("New password", hidden=True)
         if _prompt("New password again", hidden=True) != first:
             raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
         return Secret(first)
+
+    def required_password(self) -> Secret:
+        """Say that the service wants a new password, and return `new_password`."""
+        text_output.complain("the service wants the password to be changed first")
+        return self.new_password()
 
     def code(self, kind: str) -> Secret:
         """Return the one-time code of type `kind`, from standard input or from a prompt.

@@ -15,7 +15,15 @@ import click
 
 from zonedrive import process_setup
 from zonedrive.cli import text_output
-from zonedrive.cli.options import Id, Name, Text, WholeNumber, account_option, json_option
+from zonedrive.cli.options import (
+    Id,
+    LocalPath,
+    Name,
+    Text,
+    WholeNumber,
+    account_option,
+    json_option,
+)
 from zonedrive.cli.organization import ask_directory
 from zonedrive.errors import ConfigError, NotFound, ZonedriveError
 from zonedrive.formatting import count
@@ -104,7 +112,7 @@ def list_tokens(account: str, as_json: bool) -> None:
 @click.option(
     "--scope-file",
     metavar="JSON",
-    type=click.Path(),
+    type=LocalPath(),
     help="Read the scope from this file: an object with name, description, clients, permissions,"
     " limitations and extensions, any of them.",
 )

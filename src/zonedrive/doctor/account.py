@@ -308,7 +308,8 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     except Forbidden as refused:
         # Without the service's message, which may name the user.
         answer = f"HTTP {refused.status}{' ' if refused.code else ''}{refused.code}"
-        return bad(f"accepted, but lists no zones ({answer})", refused.remedy, here=refused.line())
+        detail = f"accepted, but the service refuses to list the zones ({answer})"
+        return bad(detail, refused.remedy, here=refused.line())
     except ZonedriveError as wrong:
         detail = f"could not be tested ({type(wrong).__name__})"
         here = f"{wrong.message}; {wrong.remedy or 'try again later'}"

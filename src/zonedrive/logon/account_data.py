@@ -70,13 +70,24 @@ def _delete_database(paths: AccountPaths) -> None:
 def require_deletable(paths: AccountPaths) -> None:
     """Raise ZonedriveError if permissions prevent `destroy` from deleting the account's folders."""
     for folder in (paths.state, paths.cache):
-        below = (Path(name) for name, _, _ in os.walk(folder))
-        for each in (folder.parent, *below) if folder.exists() else ():
-            if not os.access(each, os.W_OK | os.X_OK):
-                raise ZonedriveError(
-                    f"nothing can be destroyed: {each} is not writable for you",
-                    remedy="make it and the folders in it writable, and try again",
-                )
+        if folder.exists() and (closed := _closed(folder)) is not None:
+            raise ZonedriveError(
+                f"nothing can be destroyed: you may not delete what is in {closed}",
+                remedy="make it and the folders in it readable and writable for you, and try again",
+            )
+
+
+def _closed(folder: Path) -> Path | None:
+    """Return a folder, `folder` or above or below it, whose names the user may not delete.
+
+    Return None if there is none.
+    """
+    unlisted: list[OSError] = []
+    below = (Path(name) for name, _, _ in os.walk(folder, onerror=unlisted.append))
+    for each in (folder.parent, *below):
+        if not os.access(each, os.W_OK | os.X_OK) and each.exists():
+            return each
+    return next((Path(e.filename) for e in unlisted if isinstance(e, PermissionError)), None)
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:

@@ -322,20 +322,19 @@ class Flow:
             )
         new = change.ask()
         await access.change_password(change.operation, user, self._password, new)
+        change.tell("the password is changed")
         try:
-            try:
-                await access.check()
-            except NotLoggedOn as ended:
-                raise CredentialsRefused(
-                    "logging on: the password is changed, and the session ended with the old one",
-                    remedy="log on again with the new password",
-                ) from ended
-            change.tell("the password is changed")
-            return new
-        except BaseException:
+            await access.check()
+        except BaseException as wrong:
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
                 await end_session(access)
+            if isinstance(wrong, NotLoggedOn | Forbidden):
+                raise CredentialsRefused(
+                    "logging on: the password is changed, but the session ended or stays limited",
+                    remedy="log on again with the new password",
+                ) from wrong
             raise
+        return new
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:

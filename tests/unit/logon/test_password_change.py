@@ -86,9 +86,12 @@ async def test_without_a_new_password_nothing_is_sent(desk: Desk) -> None:
     assert desk.routes() == [LOGON]
 
 
-async def test_a_session_that_ends_with_the_old_password(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    "answer", [refuse(401, "AUTHORIZATION_FAILED"), refuse(403, "NOT_ALLOWED")]
+)
+async def test_a_session_that_ends_with_the_old_password(desk: Desk, answer: Answer) -> None:
     """The user is told that the password was changed, and to log on again."""
-    desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
+    desk.answer("GET /api/zones", answer)
     with pytest.raises(errors.CredentialsRefused, match="the password is changed") as ended:
         await run(desk)
     assert "new password" in ended.value.remedy

@@ -79,10 +79,12 @@ TABLE = (
          "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
          " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
 )  # fmt: skip
-NO_ZONES = "ask the administrator of the service whether your account is active and may use the API"
+NO_ZONES = marked(
+    "ask the administrator of the service whether your account is active and may use the API"
+)
 REMEDIES: dict[int | str, str] = {
-    "USER_INACTIVE": NO_ZONES,
-    "USER_REMOVED": NO_ZONES,
+    "USER_INACTIVE": "ask the administrator of the service whether the user is active",
+    "USER_REMOVED": "ask the administrator of the service whether the user is active",
     FULL: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
     "UNKNOWN_ZONE": "ask a manager of the zone whether it was deleted or your membership has ended",
@@ -92,7 +94,7 @@ REMEDIES: dict[int | str, str] = {
 }
 """Remedies by status or code that are more specific than the remedy in TABLE."""
 
-REFUSAL_REMEDIES = frozenset((*REMEDIES.values(), *(row.remedy for row in TABLE))) - {""}
+REFUSAL_REMEDIES = frozenset((NO_ZONES, *REMEDIES.values(), *(row.remedy for row in TABLE))) - {""}
 """All remedies of `refusal`."""
 
 WORDS: dict[str, str] = {

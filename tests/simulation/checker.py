@@ -164,6 +164,8 @@ class RecordedWorld(World):
         self._told_s: dict[tuple[str, str], float] = {}
         self.checked_s: dict[str, float] = {}  # by id of a version: when its machine was told so
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
+        # By id of an entry: time and machine ("" for the website) of its last move to a folder.
+        self._placed: dict[str, tuple[float, str]] = {}
         self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
@@ -192,6 +194,9 @@ class RecordedWorld(World):
         moved = super().move(zone_id, entry_id, parent_id, name, user)
         if self._is_late and before != (moved.parent_id, moved.name):
             self.moved_late.add(entry_id)
+        if before is not None and before[0] != moved.parent_id and trio.lowlevel.in_trio_run():
+            disk = disks.CURRENT.get()
+            self._placed[entry_id] = trio.current_time(), disk.folder.name if disk else ""
         return moved
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
@@ -243,7 +248,7 @@ class RecordedWorld(World):
         return [each for each in self.nodes.values() if each.versions and not each.trash_id]
 
     def _note_deletion(self, present: Iterable[Node]) -> None:
-        """Note the files whose newest versions came after the removal on this machine.
+        """Note files whose newest versions, or which, came after the removal on this machine.
 
         Their author does not matter: several machines may belong to one person. A folder that a
         machine has never listed is deleted with the folder above, whatever it holds.
@@ -262,8 +267,25 @@ class RecordedWorld(World):
                 self.deletions.append((who, node))
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
             is_listed = (who, node.parent_id) in self.listed
-            if is_deleted and is_late and token and is_listed and not is_own:
+            if not (is_deleted and token):
+                continue
+            if (is_late and is_listed and not is_own) or self._was_moved_in(node, who, asked_s):
                 self.deleted_unseen.append((who, node.name, token))
+
+    def _was_moved_in(self, node: Node, who: str, asked_s: float) -> bool:
+        """Return True if somebody else has moved a file into the folder that `who` now deletes.
+
+        The file, or a folder between, was moved after the removal, to a folder that `who` has
+        listed.
+        """
+        top = self.nodes[node.id].trash_id
+        while node.id != top and node.parent_id:
+            at_s, mover = self._placed.get(node.id, (0.0, who))
+            is_late = asked_s < at_s < trio.current_time() - self.race_s
+            if mover != who and is_late and (who, node.parent_id) in self.listed:
+                return True
+            node = self.nodes[node.parent_id]
+        return False
 
     def close(self) -> None:
         """Free the resources of the deployment."""

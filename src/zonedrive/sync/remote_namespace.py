@@ -121,7 +121,10 @@ class RemoteNamespace:
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
             raise Changed("the entry with this name is gone on the service") from taken
-        if other is not None and other is not inode and state.intents.get(other.ino) is not None:
+        if other is None or other is inode:
+            return found
+        change = state.intents.get(other.ino)
+        if change is not None and (change.place or change.gone):
             if other.ino not in state.in_flight:  # its place was unknown, or has changed
                 remote_operations.record_blocking_place(state, other, parent.entry_id, found.name)
             raise Changed("another entry still has this name and is moved first") from taken

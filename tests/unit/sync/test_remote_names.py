@@ -1,5 +1,6 @@
 """New folders, moves and removals on the service: answers, refusals and changes in between."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -795,6 +796,34 @@ async def removed_aside(account: Account) -> Inode:
     await aside(account, inode)
     local_operations.remove(account.state, inode)
     return account.state.inodes.get(inode.ino)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
+async def test_a_name_that_a_coworker_gave_to_an_edited_file(tmp_path: Path, kind: str) -> None:
+    """The edit does not free the name, so the entry does not wait for it and becomes a copy."""
+    account = Account(tmp_path)
+    account.bob.write("g", b"old")
+    if kind == "file":
+        account.bob.write("x", b"other")
+    elif kind == "folder":
+        account.bob.make_folder("x")
+    async with account.running():
+        account.save("g", b"edited")
+        edited = account.at("g")
+        if kind == "new folder":
+            account.make("f")
+        else:
+            account.rename("x", "f")
+        inode = account.at("f")
+        account.bob.move("g", "f")
+        step = account.names.make if kind == "new folder" else account.names.move
+        with contextlib.suppress(Changed):  # the place of the edited file is known afterwards
+            await step(account.intent(inode), inode)
+        await account.list()
+        if not inode.name.startswith("f (conflict"):
+            await step(account.intent(inode), inode)
+        assert inode.name.startswith("f (conflict")
+        assert account.at("f") is edited
 
 
 async def test_a_removal_whose_rename_counts_as_a_change_is_tried_again(

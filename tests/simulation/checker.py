@@ -248,7 +248,7 @@ class RecordedWorld(World):
         return [each for each in self.nodes.values() if each.versions and not each.trash_id]
 
     def _note_deletion(self, present: Iterable[Node]) -> None:
-        """Note files whose newest versions, or which, came after the removal on this machine.
+        """Note the files that came, or got a version, after the removal on this machine.
 
         Their author does not matter: several machines may belong to one person. A folder that a
         machine has never listed is deleted with the folder above, whatever it holds.

@@ -78,9 +78,9 @@ def require_deletable(paths: AccountPaths) -> None:
 
 
 def _closed(folder: Path) -> Path | None:
-    """Return a folder, `folder` or above or below it, whose names the user may not delete.
+    """Return `folder`, its parent or a folder below it if the user may not delete what is in it.
 
-    Return None if there is none.
+    Return None if there is no such folder.
     """
     unlisted: list[OSError] = []
     below = (Path(name) for name, _, _ in os.walk(folder, onerror=unlisted.append))

@@ -61,6 +61,18 @@ def deny(account: Account, method: str, **more: object) -> None:
     account.world.fault(status=403, method=method, path="^/api/sandbox/", **more)
 
 
+def count_moves_as_changes(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each move by Alice change the time and author of the entry on the service."""
+    move = account.world.move
+
+    def change(*request: Any) -> Node:
+        node = move(*request)
+        node.modified_us, node.modified_by = account.world.now_us(), ALICE
+        return node
+
+    monkeypatch.setattr(account.world, "move", change)
+
+
 # ---- new folders ----
 
 
@@ -239,14 +251,7 @@ async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_versi
             await reader.fill()
             state.new_open_file(inode).reader = former, reader
         account.rename("a", "b")
-        counted = account.world.move
-
-        def count(*request: Any) -> Node:
-            node = counted(*request)
-            node.modified_us, node.modified_by = account.world.now_us(), ALICE
-            return node
-
-        monkeypatch.setattr(account.world, "move", count)
+        count_moves_as_changes(account, monkeypatch)
         await move(account, inode)
         assert inode.revision == (await account.entry(inode)).revision != former
         assert state.is_readable_offline(inode)
@@ -833,14 +838,7 @@ async def test_a_removal_whose_rename_counts_as_a_change_is_tried_again(
     account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
-        renamed = account.world.move
-
-        def count(*request: Any) -> Node:
-            node = renamed(*request)
-            node.modified_us, node.modified_by = account.world.now_us(), ALICE
-            return node
-
-        monkeypatch.setattr(account.world, "move", count)
+        count_moves_as_changes(account, monkeypatch)
         inode = await removed_aside(account)
         account.world.fault(status=503, error="NOT_AVAILABLE", method="DELETE", times=1)
         with pytest.raises(Unavailable):

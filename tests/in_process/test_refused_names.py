@@ -114,7 +114,8 @@ def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
     assert desk.zone.tree("docs") == before
 
 
-def test_a_refused_move_out_of_a_removed_folder(desk: Mounted) -> None:
+@pytest.mark.parametrize("is_trashed", [False, True], ids=["rm -r", "trash"])
+def test_a_refused_move_out_of_a_removed_folder(desk: Mounted, is_trashed: bool) -> None:
     """The folder cannot be removed while its entry cannot leave it: both are back, with one
     report."""
     before = desk.zone.tree()
@@ -122,7 +123,10 @@ def test_a_refused_move_out_of_a_removed_folder(desk: Mounted) -> None:
     folder = desk.root / "docs"
     with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
         (folder / "2026/q1.csv").rename(desk.root / "q1.csv")
-        desk.remove_tree(folder)
+        if is_trashed:
+            folder.rename(desk.path / f".Trash-{os.getuid()}/files/docs")
+        else:
+            desk.remove_tree(folder)
         assert desk.try_sync(seconds=30) == 1
         eventually(lambda: desk.try_sync() == 0, what="it was said once")
     found = desk.status()
@@ -230,26 +234,6 @@ def test_a_partly_refused_exchange_leaves_no_temporary_name(desk: Mounted, refus
     assert first.read_bytes() == NOTES
     assert second.read_bytes() == world.SEED["docs/report.md"]
     assert not (desk.root / "third").exists()
-
-
-def test_a_refused_move_stays_out_of_a_removed_folder(
-    desk: Mounted,
-) -> None:
-    """In its former folder the entry would be removed with the folder."""
-    inner, outer = desk.root / "docs/2026/q1.csv", desk.root / "q1.csv"
-    trash = desk.path / f".Trash-{os.getuid()}/files"
-    desk.allow("refused", "has new entries")
-    desk.deployment.fault(status=503, method="DELETE", path=ENTRIES)
-    desk.deployment.fault(status=403, method="PUT", path=ENTRIES)
-    inner.rename(outer)
-    (desk.root / "docs").rename(trash / "docs")
-    desk.try_sync(seconds=1)
-    eventually(lambda: desk.status()["outbox"]["failed"], what="the move was refused")
-    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
-    desk.deployment.heal()
-    desk.sync()
-    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
-    assert desk.zone.read("q1.csv") == world.SEED["docs/2026/q1.csv"]
 
 
 def test_folders_that_would_go_back_into_each_other_stay_in_reach(desk: Mounted) -> None:

@@ -3,6 +3,10 @@
 import errno
 import os
 import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,13 +14,16 @@ from typing import Any
 import pytest
 import trio
 
+from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
+from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
 from tests.in_process.test_refused_edits import set_level
 from zonedrive.errors import AlreadyExists
 from zonedrive.remote import profiles
 from zonedrive.sandbox.zones import Level
+from zonedrive.vfs.namespace import EXCHANGE
 
 
 def delete(desk: Mounted, *paths: str) -> dict[str, str]:
@@ -142,3 +149,114 @@ def test_a_new_file_that_the_user_may_not_remove_once_it_is_uploaded(desk: Mount
         path.rename(desk.path / f".Trash-{os.getuid()}/files/new.txt")
     assert path.read_bytes() == desk.zone.read("new.txt") == b"content"
     desk.sync()
+
+
+@contextmanager
+def trashed_later(desk: Mounted, name: str) -> Iterator[None]:
+    """Move a folder into the trash; the service deletes it after the `with` block."""
+    desk.allow("has new entries on the service")
+    desk.command("pause")
+    (desk.root / name).rename(desk.path / f".Trash-{os.getuid()}/files/{name}")
+    yield
+    desk.command("resume")
+    desk.sync()
+
+
+Look = Callable[[Mounted, int], None]
+
+
+def look_at_attributes(desk: Mounted, fd: int) -> None:
+    assert desk.system.fstat(fd).st_size == len(world.SEED["docs/2026/q1.csv"])
+
+
+def look_into_the_trash(desk: Mounted, fd: int) -> None:
+    desk.zone.write("docs/2026/other.txt", b"x")
+    delete(desk, "docs/2026/other.txt")
+    ask(desk, "restore", "other.txt")
+
+
+@pytest.mark.mount("refresh=0.2")
+@pytest.mark.parametrize("look", [look_at_attributes, look_into_the_trash])
+def test_an_entry_added_below_a_folder_in_the_trash_is_kept(desk: Mounted, look: Look) -> None:
+    """It stays unknown until the deletion, so the deletion does not take it for a removed entry."""
+    path = desk.root / "docs/2026/q1.csv"
+    with path.open("rb") as file, trashed_later(desk, "docs"):
+        desk.zone.write("docs/2026/new.txt", b"new")
+        time.sleep(5)  # the listing expires
+        look(desk, file.fileno())
+    assert desk.zone.read("docs/2026/new.txt") == b"new"
+    eventually(lambda: (desk.root / "docs/2026/new.txt").exists(), what="the folder is back")
+
+
+@pytest.mark.parametrize("is_folder", [False, True], ids=["file", "folder"])
+def test_a_folder_goes_into_the_trash_without_what_was_moved_out_of_it(
+    desk: Mounted, is_folder: bool
+) -> None:
+    """The service gets the move before the deletion, from a subfolder, too."""
+    moved = "docs/2026/plans" if is_folder else "docs/2026/q1.csv"
+    if is_folder:
+        (desk.root / moved).mkdir()
+        desk.sync()
+    with desk.deployment.faulty(latency_ms=2000, method="PUT", path="^/api/zones/"):
+        (desk.root / moved).rename(desk.root / "here")
+        (desk.root / "docs").rename(desk.path / f".Trash-{os.getuid()}/files/docs")
+        desk.sync()
+    assert set(desk.zone.tree()) == {"here", "notes.txt", "big.bin", "empty"}
+    assert left(desk) == ["docs"]
+
+
+@pytest.mark.parametrize("is_target", [False, True], ids=["source", "target"])
+@pytest.mark.parametrize("flags", [0, EXCHANGE], ids=["move", "exchange"])
+def test_no_entry_moves_into_or_out_of_a_folder_in_the_trash(
+    desk: Mounted, flags: int, is_target: bool
+) -> None:
+    """A moved entry would be deleted with the folder."""
+    mount = virtual(desk)
+    numbers = [desk.root.stat().st_ino, (desk.root / "docs/2026").stat().st_ino]
+    names = [b"notes.txt", b"q1.csv"]
+    here, there = (0, 1) if is_target else (1, 0)
+    with trashed_later(desk, "docs"):
+        wanted = names[there] if flags else b"new"
+        arguments = numbers[here], names[here], numbers[there], wanted, flags
+        with pytest.raises(FileNotFoundError):
+            mount.call(partial(mount.client.files.rename, *arguments))
+    assert set(desk.zone.tree()) == {"notes.txt", "big.bin", "empty"}
+    assert desk.zone.read("notes.txt") == world.SEED["notes.txt"]
+
+
+def test_a_file_is_not_moved_into_a_folder_that_goes_into_the_trash(desk: Mounted) -> None:
+    """The folder goes while the rename copies the content of the file that it replaces."""
+    mount, trash = virtual(desk), f".Trash-{os.getuid()}/files/docs"
+    folder, path, errors = desk.root / "docs", desk.root / "notes.txt", list[int]()
+    desk.zone.write("docs/2026/large", bytes(5 << 20))
+
+    async def move(path: str, target: str) -> None:
+        try:
+            await mount.client.kernel.rename(path, target)
+        except OSError as wrong:
+            errors.append(wrong.errno or 0)
+
+    async def move_both() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(move, str(path), str(folder / "2026/large"))
+            await trio.sleep(1)
+            await mount.client.kernel.rename(str(folder), trash)
+
+    with (folder / "2026/large").open("rb") as file:
+        assert file.read(1)
+        with desk.deployment.faulty(latency_ms=3000, method="GET", path="/content$"):
+            mount.loop.run(move_both)
+    assert errors == [errno.EBUSY]
+    desk.sync()
+    assert desk.zone.read("notes.txt") == path.read_bytes() == world.SEED["notes.txt"]
+    assert left(desk) == ["docs"]
+
+
+def test_a_restore_into_a_folder_that_is_in_the_trash_is_refused(desk: Mounted) -> None:
+    """The restored entry would be deleted with the folder."""
+    trash = desk.path / f".Trash-{os.getuid()}/files"
+    (desk.root / "docs/2026/q1.csv").rename(trash / "q1.csv")
+    desk.sync()
+    with trashed_later(desk, "docs"), pytest.raises(FileNotFoundError):
+        (trash / "q1.csv").rename(desk.root / "q1.csv")
+    assert left(desk) == ["docs", "q1.csv"]

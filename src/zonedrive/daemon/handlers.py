@@ -29,7 +29,7 @@ from zonedrive.errors import NotFound, NotLoggedOn, StoreError, ZonedriveError, 
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
 from zonedrive.state.status import LOST_FOUND, staying
 from zonedrive.sync.dispatcher import CALM
@@ -301,8 +301,8 @@ class Commands:
         inodes = self._parts.state.inodes
         found = inodes.by_remotes(request.zone or "", request.entries)
         paths: dict[str, str] = {}
-        for entry_id, (ino, parent, _) in found.items():
-            if parent != NOWHERE:
+        for entry_id, (ino, _, _) in found.items():
+            if inodes.is_here(inodes.find(ino)):
                 paths[entry_id] = inodes.path(ino)
             if not len(paths) % 100:
                 await trio.lowlevel.checkpoint()

@@ -344,7 +344,7 @@ class PinFetcher:
         Record a failure in `progress`.
         """
         folder = self._state.inodes.find(ino)
-        if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+        if folder is None or folder.is_new or folder.local:
             return
         if progress.away is None:
             progress.away = self._away()
@@ -365,7 +365,7 @@ class PinFetcher:
         A removed file is not counted; return True for such a file, too.
         """
         inode = self._state.inodes.find(ino)
-        if inode is None or inode.parent == NOWHERE:
+        if not self._state.inodes.is_here(inode):
             return True
         here = self._state.is_readable_offline(inode)
         progress.files += 1
@@ -380,7 +380,7 @@ class PinFetcher:
         inode = None
         for _ in range(TRIES):
             inode = state.inodes.find(ino)
-            if inode is None or inode.parent == NOWHERE or inode.generation:
+            if not state.inodes.is_here(inode) or inode.generation:
                 return
             progress.away = progress.away or self._away()
             if progress.away is not None:

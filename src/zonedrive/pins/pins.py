@@ -69,7 +69,7 @@ class Pins:
     def has_returned(self) -> bool:
         """Update the inodes of the pins; return True if a missing pinned entry exists again."""
         found = map(self._inode_of, self._missing)
-        if not any(inode is not None and inode.parent != NOWHERE for inode in found):
+        if not any(map(self._state.inodes.is_here, found)):
             return False
         before = self._roots
         self.update_inodes()
@@ -183,10 +183,10 @@ class Pins:
         If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
         If the pin has no remote id, the entry never was on the service, so remove the pin.
         """
-        roots, missing = set(), []
+        inodes, roots, missing = self._state.inodes, set(), []
         for pin in self._store.all():
             inode = self._inode_of(pin)
-            if inode is not None and inode.parent != NOWHERE:
+            if inodes.is_here(inode):
                 roots.add(inode.ino)
                 self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id))
             elif inode is None and pin.remote_id is None:
@@ -197,7 +197,7 @@ class Pins:
         pins = self._store.all()
         self._entries = {(pin.zone, pin.remote_id) for pin in pins if pin.remote_id is not None}
         self._parents_of_files = {
-            inode.parent for inode in self._state.inodes.get_all(roots) if not inode.is_folder
+            inode.parent for inode in inodes.get_all(roots) if not inode.is_folder
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:

@@ -30,7 +30,6 @@ from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import Unavailable, Unreachable
 from zonedrive.pins.pins import Pins
 from zonedrive.remote.service import Service
-from zonedrive.state.inode import NOWHERE
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 
@@ -177,7 +176,7 @@ class PinPoller:
 
     async def _list_one(self, ino: int, asked_ns: int) -> None:
         folder = self._state.inodes.find(ino)
-        if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
+        if folder is None or folder.is_new or folder.local:
             return
         await self._attempt(partial(self._folders.refresh, folder, asked_ns))
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Self
+from typing import Self, TypeGuard
 
 from cachetools import TTLCache
 
@@ -250,6 +250,17 @@ class Inodes:
             else:
                 inode = self.find(inode.parent)
 
+    def above_on_service(self, inode: Inode) -> Iterator[Inode]:
+        """Yield the folders above the inode's entry on the service, nearest first.
+
+        If the last known places form a cycle, yield each folder once.
+        """
+        passed, folder = set[int](), self.by_remote(inode.zone, inode.remote_parent or "")
+        while folder is not None and folder.ino not in passed:
+            yield folder
+            passed.add(folder.ino)
+            folder = self.by_remote(folder.zone, folder.remote_parent or "")
+
     def below(self, ino: int) -> Iterator[Inode]:
         """Yield an inode and all inodes below it."""
         ahead = [ino]
@@ -265,6 +276,10 @@ class Inodes:
             is_top = inode.ino == ROOT or inode.parent == NOWHERE
             inode = None if is_top else self.find(inode.parent)
         return inode is folder
+
+    def is_here(self, inode: Inode | None) -> TypeGuard[Inode]:
+        """Return True if neither the inode nor a folder above it was removed."""
+        return self.is_below(inode, self.get(ROOT))
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:
         """Yield a folder's subfolders, at any depth, that exist on the service."""

@@ -119,8 +119,8 @@ class Merge:
     def entries(self, answer: RawListing) -> Iterator[None]:
         """Apply a listing of the folder in steps, and yield between two steps.
 
-        The changes are collected in `result`. Once the folder is removed, the remaining steps do
-        nothing.
+        The changes are collected in `result`. Once the folder is removed, alone or with a folder
+        above it, the remaining steps do nothing.
         """
         inodes, folder = self._inodes, self._folder
         known = inodes.numbers_in(folder.ino)
@@ -219,7 +219,7 @@ class Merge:
         whether the folder has no entries yet.
         """
         inodes, folder = self._inodes, self._folder
-        if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
+        if not inodes.is_here(folder) or folder.remote_id != self._remote_id:
             return
         with inodes.transaction():
             self._above_ours = None
@@ -493,12 +493,8 @@ class Merge:
         so at least one of them is outdated. Clear the values of the folders on this path that were
         also moved or removed locally. The other values agree with the local tree, which is acyclic.
         """
-        way = dict[int, Inode]()
-        each: Inode | None = self._folder
-        while each is not None and each is not inode and each.ino not in way:
-            way[each.ino] = each
-            each = self._inodes.by_remote(each.zone, each.remote_parent or "")
-        for below in way.values() if each is inode else ():
+        way = [self._folder, *self._inodes.above_on_service(self._folder)]
+        for below in way[: way.index(inode)] if inode in way else ():
             if self._state.local(below.ino) & (Local.PLACE | Local.GONE):
                 self._inodes.update(below, remote_parent=None)
 

@@ -161,15 +161,14 @@ class Status:
         inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():
             copy = inodes.find(conflict.ino)
-            if copy is None or copy.parent == NOWHERE:
+            if not inodes.is_here(copy):
                 continue
             original = inodes.find(conflict.original)
-            is_there = original is not None and original.parent != NOWHERE
             found.append(
                 {
                     "ino": copy.ino,
                     "path": inodes.path(copy.ino),
-                    "original": inodes.path(conflict.original) if is_there else "",
+                    "original": inodes.path(conflict.original) if inodes.is_here(original) else "",
                     "by": conflict.by,
                     "at_ns": conflict.at_ns,
                 }

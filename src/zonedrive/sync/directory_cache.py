@@ -8,6 +8,8 @@ A program that walks from folder to folder finds listings that were prefetched, 
 `directory_walks`. A program that uses one folder for a long time does not wait each time the
 listing expires: a listing that is used shortly before it expires is renewed in the background.
 
+INVARIANT: no entry becomes known in a folder that was removed, alone or with a folder above it: the
+deletion would take an entry that a coworker has added since for one that the user has removed.
 INVARIANT: at most one listing of a folder is in progress. A caller that stops waiting does not
 cancel the listing for other callers.
 INVARIANT: prefetched listings leave connections free for listings that programs wait for, and are
@@ -128,7 +130,8 @@ class DirectoryCache:
         """Wait until a folder is listed; wait up to PATIENCE_S seconds to replace a stale listing.
 
         Raises the service's error if the folder was never listed. For a folder that was listed
-        before, raises only Forbidden, and only if the folder holds no local changes.
+        before, raises only Forbidden, and only if the folder holds no local changes. If the folder
+        was removed with a folder above it, do nothing.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -137,6 +140,8 @@ class DirectoryCache:
                 self._walks.used(folder, listed=True)
             if left < self._state.settings.refresh * RENEWED and self._spare() > 0:
                 self._flight(folder)
+            return
+        if not self._state.inodes.is_here(folder):
             return
         if not folder.listed:
             flight = self._awaited(folder)
@@ -179,7 +184,7 @@ class DirectoryCache:
         request failed.
         """
         if not self._wanted(folder):
-            return folder.parent != NOWHERE and not folder.is_new
+            return self._state.inodes.is_here(folder) and not folder.is_new
         if self._spare() <= 0:
             return False
         await (flight := self._flight(folder)).wait()
@@ -190,21 +195,25 @@ class DirectoryCache:
 
         A listing from before a suspend of the machine does not count. If the folder was deleted on
         the service, return without a listing: the merge has removed the folder locally, or has kept
-        it without a remote id for the local changes in it. Raises the service's error.
+        it without a remote id for the local changes in it. Do the same for a folder that was
+        removed locally, alone or with a folder above it. Raises the service's error.
         """
+        inodes = self._state.inodes
         lost: list[tuple[Inode, str | None, NotFound, int]] = []  # until the folder above is listed
         while True:
-            is_here = folder.parent != NOWHERE and not folder.is_new
-            if is_here and not (folder.listed and self._was_asked_since(folder.ino, newer_than_ns)):
+            listable = inodes.is_here(folder) and not folder.is_new
+            if listable and not (
+                folder.listed and self._was_asked_since(folder.ino, newer_than_ns)
+            ):
                 flight = self._awaited(folder)  # it may have requested a former id of the folder
                 await flight.wait()
-                if folder.parent == NOWHERE:
+                if not inodes.is_here(folder):
                     continue
                 if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                     lost.append((folder, flight.remote_id, flight.error, newer_than_ns))
-                    folder, newer_than_ns = self._state.inodes.get(folder.parent), flight.asked_ns
+                    folder, newer_than_ns = inodes.get(folder.parent), flight.asked_ns
                     while folder.is_new and folder.parent != NOWHERE:  # it has no listing
-                        folder = self._state.inodes.get(folder.parent)
+                        folder = inodes.get(folder.parent)
                 elif flight.error is not None:
                     raise flight.error
             elif lost:
@@ -367,7 +376,7 @@ class DirectoryCache:
 
     def _wanted(self, folder: Inode) -> bool:
         """Return True if prefetching the listing of the folder is useful."""
-        if folder.parent == NOWHERE or folder.is_new:
+        if folder.is_new or not self._state.inodes.is_here(folder):
             return False
         is_expiring = self._fresh_for(folder.ino) < self._state.settings.refresh * RENEWED
         return is_expiring or not folder.listed
@@ -458,11 +467,11 @@ class DirectoryCache:
             if above is not None and above.ino not in self._listings:
                 self.forget(above.ino)  # this listing still contains the folder
             raise
-        if folder.parent == NOWHERE or folder.remote_id != remote_id:
+        if not state.inodes.is_here(folder) or folder.remote_id != remote_id:
             return
         if listed.complete:
             await self.following.all_missing(folder, listed.ids, flight.asked_ns)
-            if folder.parent == NOWHERE or folder.remote_id != remote_id:
+            if not state.inodes.is_here(folder) or folder.remote_id != remote_id:
                 return
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
         if folder.remote_id != remote_id:

@@ -18,7 +18,7 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import remote_operations
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside
 
@@ -86,12 +86,9 @@ class MovedEntries:
 
     def _is_below(self, folder: Inode, inode: Inode) -> bool:
         """Return True if `folder` is `inode` or below it, here or by the last known places."""
-        inodes, way = self._state.inodes, dict[int, Inode]()
-        each: Inode | None = folder
-        while each is not None and each is not inode and each.ino not in way:
-            way[each.ino] = each
-            each = inodes.by_remote(each.zone, each.remote_parent or "")
-        return each is inode or inodes.is_below(folder, inode)
+        inodes = self._state.inodes
+        is_below = folder is inode or any(each is inode for each in inodes.above_on_service(folder))
+        return is_below or inodes.is_below(folder, inode)
 
     def place(self, inode: Inode) -> Snapshot[object]:
         """Return a snapshot of a file's folder and name; the snapshot is stale after a move.
@@ -143,7 +140,7 @@ class MovedEntries:
                 return None
             unknown.append(found)
             above = found.parent_id
-        if not state.inodes.is_below(known, state.inodes.get(ROOT)):
+        if not state.inodes.is_here(known):
             return None  # what is moved there would be deleted with it
         known = remote_operations.add_folders(state, known, unknown[::-1])
         return known if known.is_folder and known.parent != NOWHERE else None

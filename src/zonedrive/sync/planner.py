@@ -76,7 +76,7 @@ class InodeView(msgspec.Struct, frozen=True):
     new: bool  # the service has no id for it
     place: Place  # local place; meaningless after a deletion
     origin: Place | None  # place on the service (of a new entry: possible place)
-    inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
+    inside: tuple[int, ...] = ()  # folders above `origin` on the service, nearest first
     toward: tuple[int, ...] = ()  # of a known folder: folders on the service above its target
     local: bool = False  # the local name is never sent to the service
     moved: bool = False  # of a parked file: a coworker has moved its entry
@@ -207,7 +207,7 @@ def _gives_up(
     view: InodeView,
     making_way: Collection[int],
     taken: Collection[Place],
-    deleted: Collection[int],
+    deleted: Set[int],
 ) -> bool:
     """Return True if a parked file must give up its remote entry.
 
@@ -216,7 +216,7 @@ def _gives_up(
     """
     if view.moved and view.ino not in making_way:
         return True
-    return view.origin is not None and (view.origin in taken or view.origin[0] in deleted)
+    return view.origin is not None and (view.origin in taken or not deleted.isdisjoint(view.inside))
 
 
 def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
@@ -280,13 +280,11 @@ def _ordered(
     its entry to a temporary name. Later calls break the other cycles.
     """
     by_ino = {step.ino: step for step in steps}
-    held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
-    for step in steps:
-        origin = views[step.ino].origin
-        if origin is not None:
-            held_by.setdefault(origin[0], set()).add(step.ino)
-    for origin, view in leaving.items():  # also files without a step, which programs still read
-        held_by.setdefault(origin[0], set()).add(view.ino)
+    held_by: dict[int, set[int]] = {}  # by folder: the entries in it on the service, at any depth
+    # `leaving` also has files without a step, which programs still read.
+    for view in (*(views[step.ino] for step in steps), *leaving.values()):
+        for folder in view.inside:
+            held_by.setdefault(folder, set()).add(view.ino)
     heirs = {step.other: step.ino for step in steps if step.action is Action.ADOPT}
     in_the_way = {
         # An entry that a new file takes over leaves its place with the step of the new file.
@@ -429,6 +427,7 @@ class InodeViews:
         origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
         if inode.is_new and request is not None:
             folder = state.inodes.by_remote(request.zone, request.folder)
+            inside = () if folder is None else (folder.ino, *self._inside(folder, chains))
             origin = (folder.ino, request.name) if folder is not None else None
         above = state.inodes.find(inode.parent) if inode.is_folder and not inode.is_new else None
         intent = None if inode.is_new or origin is None else state.intents.get(ino)

@@ -227,8 +227,8 @@ class RemoteNamespace:
     async def _step_aside(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)
         above = inode.remote_parent or ""
-        folder = state.inodes.by_remote(inode.zone, above)
-        if folder is None or state.intents.get(folder.ino) is not None:
+        folders = [*state.inodes.above_on_service(inode)]
+        if not folders or any(state.intents.get(each.ino) is not None for each in folders):
             zone = next(each for each in state.inodes.inodes_in(ROOT) if each.zone == inode.zone)
             above = zone.remote_id or ""
         try:

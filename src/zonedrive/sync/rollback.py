@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.state import conflicts, local_operations, remote_operations
-from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, is_aside, safe
@@ -47,11 +47,11 @@ class Rollback:
                 if state.inodes.is_below(each, inode):
                     state.revert_to_remote(each)
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-        if copy is None or above is None or above.parent == NOWHERE:
+        if copy is None or not state.inodes.is_here(above):
             local_operations.forget(state, inode)
         else:
             conflicts.show_copy(state, inode, above, copy)
-        if inode.is_folder or above is None or above.parent == NOWHERE:
+        if inode.is_folder or not state.inodes.is_here(above):
             self._folders.forget()  # the folder's content may be new as well
         else:
             self._folders.forget(above.ino)
@@ -109,29 +109,24 @@ class Rollback:
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
         """Roll back the removals of the folders that the inode was moved out of.
 
-        Return the remote ids of the folders above the inode's former place, topmost first. After
+        Return the remote ids of the folders above the inode's former place, topmost first, from the
+        folder above the topmost removed one on. After
         the caller has listed these folders, `move` may succeed. The result is empty if no such
         folder was removed.
         """
         state = self._state
-        removed: list[tuple[Inode, Intent]] = []
-        above = inode.remote_parent or ""
-        while (folder := state.inodes.by_remote(inode.zone, above)) is not None:
-            intent = state.intents.get(folder.ino)
-            if intent is None or not intent.gone or folder.ino in state.in_flight:
-                break
-            if (folder, intent) in removed:
-                break  # the last known places form a cycle
-            removed.append((folder, intent))
-            above = folder.remote_parent or ""
-        if not removed:
+        above = [*state.inodes.above_on_service(inode)]
+        intents = [state.intents.get(folder.ino) for folder in above]
+        removals = [each for each in intents if each is not None and each.gone]
+        if not removals or any(each.ino in state.in_flight for each in removals):
             return []
-        way = [above, *(folder.remote_id or "" for folder, _ in reversed(removed))]
-        for folder, _ in removed[:-1]:
-            self.keep(folder)
-        topmost, intent = removed[-1]
-        self.removal(intent, topmost, refused)
-        return way
+        *others, topmost = removals
+        number = intents.index(topmost)
+        way = [each.entry_id for each in above[: number + 2]]
+        for each in others:
+            self.keep(state.inodes.get(each.ino))
+        self.removal(topmost, above[number], refused)
+        return way[::-1]
 
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
         """Return the moves that bring the inode back to its former place.

@@ -344,7 +344,8 @@ class Namespace:
         source, wanted = state.checked_name(old_name), state.checked_name(new_name)
         old_folder = await self.folder(old_parent)
         new_folder = await self.folder(new_parent)
-        state.require_folders(new_folder)
+        for folder in (old_folder, new_folder):
+            state.require_folders(folder)
         inode = self.named(old_folder, source)
         target = state.inodes.child(new_folder.ino, wanted)
         names = Snapshot(
@@ -353,6 +354,8 @@ class Namespace:
                 inode.name,
                 state.inodes.child(new_folder.ino, wanted),
                 state.inodes.is_below(new_folder, inode),
+                state.inodes.is_here(old_folder),
+                state.inodes.is_here(new_folder),
             )
         )
         if flags & NOREPLACE and target is not None:

@@ -157,7 +157,7 @@ class WriteSessions:
         """
         state = self._state
         folder = state.inodes.find(parent)
-        if folder is None or folder.parent == NOWHERE or state.inodes.has_name(parent, name):
+        if not state.inodes.is_here(folder) or state.inodes.has_name(parent, name):
             raise OSError(errno.ESTALE, "removed on the service")
         local_operations.recreate_empty(state, opened, folder, name)
 

@@ -15,7 +15,7 @@ import trio
 
 from zonedrive.pins.pins import Pins
 from zonedrive.state.attributes import permissions
-from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import typed
 from zonedrive.sync.dispatcher import Dispatcher
@@ -182,5 +182,5 @@ class EntryStates:
     def named(self, unsynced: Unsynced, inos: Iterable[int]) -> dict[str, EntryState]:
         """Return the states of the inodes `inos` by path, except for removed entries."""
         inodes = self._state.inodes
-        found = (each for each in inodes.get_all(inos) if each.parent != NOWHERE)
+        found = (each for each in inodes.get_all(inos) if inodes.is_here(each))
         return {inodes.path(each.ino): self._described(each, unsynced.states) for each in found}

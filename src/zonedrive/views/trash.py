@@ -24,7 +24,7 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
-from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
@@ -161,7 +161,7 @@ class TrashOperations:
 
     def _present(self, entry: Entry) -> Inode | None:
         inode = self._state.inodes.by_remote(entry.zone_id, entry.id)
-        return None if inode is None or inode.parent == NOWHERE else inode
+        return inode if self._state.inodes.is_here(inode) else None
 
     async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
         """Restore the entry `gone` on the service, and move it to the folder `parent` as `name`.
@@ -171,6 +171,7 @@ class TrashOperations:
         these cases:
 
         - EEXIST: `name` or the former name is in use.
+        - ENOENT: the former folder was removed, too.
         - EXDEV: `parent` is in another zone.
         - ENETUNREACH or EBUSY: the service has not deleted the entry yet.
         - EBUSY: the former name was taken during the restore.
@@ -185,6 +186,9 @@ class TrashOperations:
             raise OSError(errno.EXDEV, "an entry cannot move to another zone")
         if not self._service.can("restore", folder=entry.folder):
             raise NotSupported("the deployment's profile cannot restore")
+        above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
+        if above is not None and not state.inodes.is_here(above):
+            raise FileNotFoundError(errno.ENOENT, "its former folder is in the trash, too")
         await self._deletion_sent(entry)
         above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
         is_taken = above is not None and state.inodes.child(above.ino, gone.name) is not None

@@ -173,6 +173,7 @@ class Sending:
             origin = (inside[0], node.origin[1])
         if node.remote_id is None and node.doubt is not None:
             folder = self.by_remote(node.doubt.folder)
+            inside = [] if folder is None else [folder.ino, *self._above(folder)]
             origin = (folder.ino, node.doubt.name) if folder is not None else None
         place = (node.parent, node.name)
         toward: list[int] = []

@@ -1,5 +1,7 @@
 """Folding: the service gets the local state in few and ordered steps."""
 
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -221,15 +223,19 @@ def test_an_entry_that_was_renamed_and_renamed_back_waits_for_nothing(number: in
     assert (step.action, step.ino, step.after) == (Action.MOVE, number, frozenset())
 
 
-def test_a_removed_folder_is_deleted_after_the_uploads_of_its_files() -> None:
-    """A version of a file in a deleted folder would be lost."""
+@pytest.mark.parametrize("inside", [(2, ZONE), (9, 2, ZONE)], ids=["in it", "in a subfolder"])
+@pytest.mark.parametrize("change", [{"generation": 7}, {"place": True}, {"gone": True}])
+def test_a_removed_folder_is_deleted_after_the_changes_of_its_entries(
+    change: dict[str, Any], inside: tuple[int, ...]
+) -> None:
+    """A version of a file in a deleted folder would be lost, and so would a file moved out of it.
+
+    A folder that is removed as a whole takes along its subfolders, which have no step.
+    """
     folder = InodeView(2, folder=True, new=False, place=(ZONE, "f"), origin=(ZONE, "f"))
-    steps = fold(
-        [intent(2, gone=True), intent(3, generation=7)], {2: folder, 3: old_file(3, (2, "a"))}
-    )
-    assert [(step.action, step.ino, step.after) for step in steps] == [
-        (Action.DELETE, 2, frozenset({3})), (Action.UPLOAD, 3, frozenset()),
-    ]  # fmt: skip
+    file = replace(old_file(3, (inside[0], "a"), B), inside=inside)
+    steps = fold([intent(2, gone=True), intent(3, **change)], {2: folder, 3: file})
+    assert {step.ino: step.after for step in steps} == {2: {3}, 3: frozenset()}
 
 
 def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:

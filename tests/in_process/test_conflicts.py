@@ -302,6 +302,19 @@ def test_a_conflict_whose_copy_is_renamed_back_is_listed(desk: Mounted) -> None:
 
 
 @pytest.mark.mount("settle=600")
+def test_a_conflict_ends_when_its_copy_and_the_original_exchange_their_names(
+    desk: Mounted,
+) -> None:
+    """The user has chosen the version, as by a rename of the copy over the original."""
+    collide(desk)
+    (copy,) = copies(desk)
+    desk.exchange(desk.root / copy, desk.root / "notes.txt")
+    assert desk.conflicts() == []
+    desk.sync()
+    assert desk.conflicts() == []
+
+
+@pytest.mark.mount("settle=600")
 def test_a_conflict_whose_copy_is_saved_by_removal_stays_listed(desk: Mounted) -> None:
     """The new file takes over the entry of the copy."""
     collide(desk)

@@ -236,6 +236,23 @@ def test_a_partly_refused_exchange_leaves_no_temporary_name(desk: Mounted, refus
     assert not (desk.root / "third").exists()
 
 
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("is_new", [False, True], ids=["rename", "new folder"])
+def test_a_name_that_the_service_refuses_and_does_not_list(desk: Mounted, is_new: bool) -> None:
+    """The user is told after some attempts, and the change is sent once the name is free."""
+    desk.allow("refused", "already exists")
+    with desk.deployment.faulty(status=409, method="POST" if is_new else "PUT", path="^/api/"):
+        if is_new:
+            (desk.root / "new").mkdir()
+        else:
+            (desk.root / "notes.txt").rename(desk.root / "new")
+        eventually(lambda: desk.status()["outbox"]["failed"], what="the refusal is shown")
+        (upload,) = desk.status()["uploads"]
+        assert "409" in upload["error"]
+    desk.sync()
+    assert desk.zone.find("new") is not None
+
+
 def test_folders_that_would_go_back_into_each_other_stay_in_reach(desk: Mounted) -> None:
     """After the refusal they stay at their new places, and are moved once it is allowed."""
     root = desk.root

@@ -86,10 +86,12 @@ class Plan:
 
     def _view(self, item: Item, entries: Mapping[int, Entry]) -> InodeView:
         toward = item.folder and not item.new and item.place[0] in entries
+        asked = item.asked if item.new else None
+        inside = (asked[0], *_inside(asked[0], entries)) if asked else _inside(item.ident, entries)
         return InodeView(
             item.ino, item.folder, item.new, item.place,
-            origin=item.asked if item.new else entries[item.ident].place,
-            inside=_inside(item.ident, entries),
+            origin=asked if item.new else entries[item.ident].place,
+            inside=inside,
             toward=_inside(item.place[0], entries) if toward else (),
             left=None if item.new else item.left,
         )  # fmt: skip
@@ -122,9 +124,9 @@ class Plan:
                 _move(entries, item.ident, item.place)
                 return self._with(entries, replace(item, moved=False, left=None))
             case Action.ASIDE:
-                above = entries[item.ident].place[0]
-                folder = self.item(above)
-                free = above if folder is None or folder.intent() is None else ROOT
+                above = _inside(item.ident, entries)
+                folders = [folder for each in above if (folder := self.item(each)) is not None]
+                free = ROOT if any(folder.intent() for folder in folders) else above[0]
                 _move(entries, item.ident, (free, f"aside {item.ino}"))
                 return self._with(entries, item)
             case Action.DELETE if item.new:

@@ -290,6 +290,9 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
         target.ino: becomes_local(state, target, *here, inode),
     }
     with state.transaction():
+        for each in (inode, target):
+            if not is_local[each.ino]:
+                _suspend_conflict(state, each)
         state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
         _place(state, target, *here, local=is_local[target.ino])
         _place(state, inode, *there, local=is_local[inode.ino])

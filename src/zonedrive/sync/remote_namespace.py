@@ -22,6 +22,7 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import (
     conflict_copies,
     conflicts,
+    local_operations,
     remote_binding,
     remote_operations,
 )
@@ -109,7 +110,8 @@ class RemoteNamespace:
 
         From the second attempt on, the name of the entry may differ in case or Unicode
         normalization: at the first one, the entry may just be gone. Raises Changed if that entry is
-        gone, or if a local change is about to move that entry away.
+        gone, or if a local change is about to move that entry away. After COMPARISONS attempts
+        without such an entry, raises `taken`: the service does not list what has the name.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
@@ -120,6 +122,8 @@ class RemoteNamespace:
             found = next((each for each in entries if folded(each.name) == folded(name)), None)
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
+            if intent is not None and intent.attempts >= COMPARISONS:
+                raise taken
             raise Changed("the entry with this name is gone on the service") from taken
         if other is None or other is inode:
             return found
@@ -171,7 +175,7 @@ class RemoteNamespace:
                 return  # the next step is planned again
             try:
                 entry = await self._in_the_way(inode, name, taken)
-            except Changed:
+            except (AlreadyExists, Changed):
                 if not (planned.is_current and self._is_place_wanted(inode)):
                     raise
                 await self._step_aside(intent, inode)
@@ -363,19 +367,11 @@ class RemoteNamespace:
 
     async def _delete(self, intent: Intent, inode: Inode, planned: Snapshot[object]) -> None:
         await self._keep_readable(intent, inode)
-        if inode.is_folder:
-            changed = await self._others_in(inode)
-        else:
-            changed = await self._has_other_version(intent, inode)
+        reason = await self._reason_to_keep(intent, inode)
         if not planned.is_current:
             return  # another inode may represent the entry now
-        if changed:
-            log.warning(
-                "inode %d: a removed folder has new entries on the service: kept there"
-                if inode.is_folder
-                else "inode %d: a removed file has a newer version on the service: kept there",
-                inode.ino,
-            )
+        if reason:
+            log.warning("inode %d: %s: kept there", inode.ino, reason)
             entry = await self._name_again(inode)
             is_copy = conflict_copies.is_copy_name(inode.remote_name or "", inode.name)
             if is_copy and entry is None:  # renamed before the client was restarted
@@ -448,6 +444,18 @@ class RemoteNamespace:
             await trio.lowlevel.checkpoint()
         remote_operations.end_removal(state, inode)
         state.refusals.over(inode.zone, deleted)
+
+    async def _reason_to_keep(self, intent: Intent, inode: Inode) -> str:
+        """Return why the removed entry must stay on the service, for the log, or ""."""
+        if inode.is_folder:
+            has_others = await self._others_in(inode)
+            return "a removed folder has new entries on the service" if has_others else ""
+        if await self._has_other_version(intent, inode):
+            return "a removed file has a newer version on the service"
+        moved = local_operations.successor(self._state, inode)
+        if moved is None or await current_entry(self._service, moved.zone, moved.entry_id):
+            return ""
+        return "a removed file has no successor, because that was deleted on the service"
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was not known at the removal.

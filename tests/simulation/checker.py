@@ -12,6 +12,7 @@ from typing import Any
 import trio
 
 from tests.harness.fake_service import Content, Node, World
+from tests.harness.in_process import EXCHANGE
 from tests.harness.virtual_mount import System, VirtualPath
 from tests.model.claims import Claims, head
 from tests.simulation import disk as disks
@@ -72,6 +73,7 @@ class NameCall:
     new: str
     old_id: str | None
     new_id: str | None
+    is_exchange: bool = False
     has_waited: bool = False  # meanwhile, another entry may have got the name
 
 
@@ -102,7 +104,7 @@ class WatchedSystem(System):
                 str(each) if isinstance(each, VirtualPath) else each for each in args
             )
             if name in NAMING:
-                self.note_names(name, *plain[:2])
+                self.note_names(name, *plain)
             began = trio.current_time()
             if name in REMOVING:
                 self._world.removals[self.who] = began
@@ -128,13 +130,14 @@ class WatchedSystem(System):
         setattr(self, name, call)
         return call
 
-    def note_names(self, verb: str, old: str, new: str = "") -> None:
+    def note_names(self, verb: str, old: str, new: str = "", flags: int = 0) -> None:
         """Record a call that changes names, before it."""
         if new.startswith(WASTEBASKET):
             verb = "unlink"
         new = new if verb == "rename" else ""
         new_id = self._identity(new) if new else None
-        self.names.append(NameCall(verb, old, new, self._identity(old), new_id))
+        call = NameCall(verb, old, new, self._identity(old), new_id, is_exchange=flags == EXCHANGE)
+        self.names.append(call)
 
     def _failed(self, name: str, args: tuple[Any, ...], number: int) -> None:
         if name == "close" and number in DISK:
@@ -406,11 +409,11 @@ def _is_called_for(node: Node, calls: Sequence[NameCall]) -> bool:
             was_left = any(call.new == earlier.old for earlier in calls[:number])
             if call.old_id and (call.new_id is not None or was_left):
                 return True  # a file of the service takes the place of another file
-            renames += [number] if call.old_id == node.id else []
+            left = call.old if call.old_id == node.id else call.new
+            renames += [(number, left)] if call.is_exchange or left == call.old else []
     if len(renames) != 1:
         return bool(renames)
-    (number,) = renames
-    former = calls[number].old
+    ((number, former),) = renames
     later = calls[number + 1 :]
     is_taken = any(former in (call.old, call.new) for call in later)
     is_in_removed = any(

@@ -46,7 +46,6 @@ AWAY = marked("it is sent automatically when the service is back")
 HELD = 20  # maximum number of open files reported by path
 PUT_BACK_SECONDS = 10.0  # longest time that `pause` waits for running uploads
 BUSY_SECONDS = 0.2  # interval between attempts to unmount a mount in use
-WAITING = ("pending", "uploading", "failed")
 NOT_SENT = "your latest change is not uploaded yet and not in this list; see 'zonedrive status'"
 ENDING = frozenset({"unmount"})  # commands whose answer is sent after the shutdown
 
@@ -215,14 +214,16 @@ class Commands:
         place = await self._place(request.path)
         if place.file is None:
             raise ZonedriveError(f"{request.path}: {place.what or 'a folder'} has no versions")
+        # Before the request: the file may take over another entry meanwhile, or be removed.
+        entry, unknown = (place.file.zone, place.file.remote_id), place.unknown
+        aside = place.stays or (NOT_SENT if self._report.waits(place.file.ino) else "")
         return {
             "versions": version_objects(await self._report.versions(place.file)),
-            "zone": place.file.zone,
-            "file": place.file.remote_id,
+            "zone": entry[0],
+            "file": entry[1],
             "path": place.path,
-            "unknown": place.unknown,
-            "aside": place.stays
-            or (NOT_SENT if self._report.state(place.file.ino) in WAITING else ""),
+            "unknown": unknown,
+            "aside": aside,
         }
 
     async def _find_place(self, request: Request, say: Say) -> Message:
@@ -263,7 +264,7 @@ class Commands:
             "virtual": place.inode is None,
             "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
-            "waits": is_file and self._report.state(inode.ino) in WAITING,
+            "waits": is_file and self._report.waits(inode.ino),
             "only_here": is_dirty and not is_local,
             "written": opened is not None and opened.writers > 0,
         }

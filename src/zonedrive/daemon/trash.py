@@ -20,12 +20,13 @@ from typing import Any
 
 import trio
 
-from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
+from zonedrive.errors import AlreadyExists, Forbidden, NotFound, Rejected, ZonedriveError
 from zonedrive.formatting import amount, count, local_time, timestamp
 from zonedrive.model import Entry, Zone
 from zonedrive.remote.service import Service
+from zonedrive.state.names import safe, shows, typed, zone_name
 from zonedrive.translation import marked
-from zonedrive.views.trash import TrashOperations
+from zonedrive.views.trash import TrashOperations, restore_entry
 
 OFFERED = 5  # maximum number of ambiguous entries that an error lists
 MOST_FOLDERS = 100  # maximum number of original folders that are requested
@@ -122,13 +123,16 @@ class Trash:
             try:
                 if self._mount is not None:
                     self._mount.require_vacant(entry)
-                back = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
+                    await self._mount.end_removal(entry)
+                    self._mount.require_vacant(entry)
+                back = await restore_entry(self._service, entry)
             except AlreadyExists as taken:
                 there = marked(f"rename the {entry.name!r} that is there now, and restore again")
                 taken.message, taken.remedy = f"{taken.message}; {there}", ""
                 raise
-            except RemoteError as refused:
-                if any(each.key == (one.zone.id, entry.parent_id) for each in self._deleted):
+            except (Forbidden, NotFound, Rejected) as refused:
+                above = one.zone.id, entry.parent_id
+                if above not in done and any(each.key == above for each in self._deleted):
                     first = marked(f"its folder is deleted, too: restore {entry.parent_id} first")
                     refused.message, refused.remedy = f"{refused.message}; {first}", ""
                 raise
@@ -285,8 +289,17 @@ class Trash:
         """
         by_id = [one for one in self._deleted if one.entry.id == name]
         found = by_id or [one for one in self._deleted if one.entry.name == name]
+        if not found:  # the name in the mount
+            shown = typed(name)
+            found = [one for one in self._deleted if shows(shown, one.entry.name, one.entry.id)]
         if not found and "/" in name:
             found = [one for one in self._deleted if await self._was_at(name, one)]
+        waits = self._mount is not None and self._mount.is_to_be_removed(name.rpartition("/")[2])
+        if not found and waits:
+            raise NotFound(
+                f"{name!r} is not in the trash yet: its removal was not sent",
+                remedy=f"run 'zonedrive status{self._option}'",
+            )
         if not found:
             raise NotFound(f"{name!r} is not in the trash", remedy=f"run '{self._command}'")
         if len(found) > 1:
@@ -298,9 +311,14 @@ class Trash:
 
     async def _was_at(self, path: str, one: Deletion) -> bool:
         """Return True if `path` is the entry's original path, with or without the zone's name."""
-        if path.rpartition("/")[2] != one.entry.name:
+        name = one.entry.name
+        if not (path.endswith(name) or shows(typed(path.rpartition("/")[2]), name, one.entry.id)):
             return False
-        return path in ((whole := await self._path(one)), whole.partition("/")[2])
+        for show in (str, safe):  # names of the service, and of the mount
+            whole = await self._path(one, show)
+            if path in (whole, whole.partition("/")[2]):
+                return True
+        return False
 
     async def _offer(self, found: list[Deletion]) -> str:
         """Return a string that lists ambiguous entries, last deleted first.
@@ -316,8 +334,11 @@ class Trash:
         more = len(found) - OFFERED
         return ", ".join(told) + (f", {more} more: run '{self._command}'" if more > 0 else "")
 
-    async def _folder(self, one: Deletion) -> str | None:
-        """Return the path of the entry's original folder in its zone, or None if it is unknown."""
+    async def _folder(self, one: Deletion, show: Callable[[str], str] = str) -> str | None:
+        """Return the path of the entry's original folder in its zone, or None if it is unknown.
+
+        `show` is called for each name.
+        """
         parts: list[str] = []
         above = one.entry.parent_id
         for _ in range(DEEPEST):
@@ -326,14 +347,15 @@ class Trash:
             found = await self._folder_entry(one.zone, above)
             if found is None:
                 break
-            parts.append(found.name)
+            parts.append(show(found.name))
             above = found.parent_id
         return None
 
-    async def _path(self, one: Deletion) -> str:
-        folder = await self._folder(one)
+    async def _path(self, one: Deletion, show: Callable[[str], str] = str) -> str:
+        folder = await self._folder(one, show)
         above = [] if folder == "" else [folder or "..."]
-        return "/".join([one.zone.name, *above, one.entry.name])
+        zone = zone_name(one.zone.name) if show is safe else one.zone.name
+        return "/".join([zone, *above, show(one.entry.name)])
 
     async def _folder_entry(self, zone: Zone, folder_id: str) -> Entry | None:
         if (zone.id, folder_id) in self._folders:

@@ -31,8 +31,10 @@ def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
     transaction.
     """
     is_copy = CONFLICT_MARK.search(name[:MAX_BYTES])  # a long name would take minutes
-    if name != inode.remote_name and not (is_aside(name) or is_copy):
-        state.intents.conflicts.drop(inode.ino)
+    if name == inode.remote_name or is_aside(name) or is_copy:
+        return
+    if state.intents.conflicts.drop(inode.ino):
+        state.intents.changes.notify()
 
 
 def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str:

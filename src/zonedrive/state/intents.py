@@ -349,6 +349,10 @@ class ConflictLog:
         """Return the inode numbers of all recorded conflict copies that have an inode."""
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
+    def exist(self) -> bool:
+        """Return True if there are records, also of copies that have no inode now."""
+        return self._database.execute("SELECT 1 FROM conflicts LIMIT 1").fetchone() is not None
+
     def times(self) -> set[int]:
         """Return `Conflict.at_ns` of all recorded conflicts."""
         return {at_ns for (at_ns,) in self._database.execute("SELECT at_ns FROM conflicts")}
@@ -407,9 +411,10 @@ class ConflictLog:
             " (SELECT ino FROM conflicts UNION SELECT original FROM conflicts)"
         )
 
-    def drop(self, ino: int) -> None:
-        """Delete the record of a conflict copy, if there is one."""
-        self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
+    def drop(self, ino: int) -> bool:
+        """Delete the record of a conflict copy; return False if there is none."""
+        deleted = self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
+        return deleted.rowcount > 0
 
     def suspend(self, ino: int, zone: str, remote_id: str) -> None:
         """Stop listing a conflict copy, because its removal or rename waits to be sent.
@@ -434,6 +439,13 @@ class ConflictLog:
         self._database.execute(
             f"UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = {_OF_ENTRY}",  # noqa: S608
             (ino, zone, remote_id),
+        )
+
+    def identify(self, zone: str, former_id: str, remote_id: str) -> None:
+        """Replace the id under which a copy was suspended."""
+        self._database.execute(
+            "UPDATE OR IGNORE moved_conflicts SET remote_id = ? WHERE (zone, remote_id) = (?, ?)",
+            (remote_id, zone, former_id),
         )
 
     def end(self, zone: str, remote_id: str) -> None:

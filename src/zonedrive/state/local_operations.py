@@ -235,7 +235,10 @@ def _suspend_conflict(state: LocalState, inode: Inode) -> None:
     The conflict ends when the change is sent. If the change is undone, the copy is listed again.
     """
     if inode.remote_id is None:
-        state.intents.conflicts.drop(inode.ino)
+        if state.requests.get(inode.ino) is None:
+            state.intents.conflicts.drop(inode.ino)
+        else:  # until the answer names the entry
+            state.intents.conflicts.suspend(inode.ino, inode.zone, f"/{inode.ino}")
     else:
         state.intents.conflicts.suspend(inode.ino, inode.zone, inode.remote_id)
 
@@ -435,6 +438,8 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
     if files and inode.generation and not (local or inode.is_new or target.is_new):
         detach_and_delete_remote(state, inode, state.due_for_names())
     if not files or not inode.is_new or target.is_new:
+        if files and inode.is_new:  # a save: the file stays a conflict copy
+            state.intents.conflicts.pass_on(target.ino, inode.ino)
         _remove(state, target)
         return False
     intent = state.intents.get(target.ino)

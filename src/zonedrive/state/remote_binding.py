@@ -113,6 +113,7 @@ def hand_over(
     """
     stays, identity = not old_intent.gone, old.identity
     with state.transaction():
+        state.intents.conflicts.pass_on(old.ino, new.ino)
         if stays:
             state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
         else:

@@ -58,6 +58,9 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
             record_place(state, inode, created=request if request.remote_id is None else None)
         elif intent is None and inode.parent == NOWHERE:
             state.intents.gone(inode.ino, due_in(0))
+        left = state.intents.get(inode.ino)
+        if left is None or not left.concerns_name:
+            state.intents.conflicts.end(inode.zone, entry.id)
         reached(Place.ARRIVAL_INSIDE)
     reached(Place.ARRIVED)
     if (session := state.session(inode.ino)) is not None:
@@ -102,6 +105,8 @@ def _identify(
         record_replaced(state, inode, other, request, entry)
     if request.remote_id is None:
         state.uploaded_names[entry.id] = request.name
+        # The user has removed or renamed the conflict copy during its upload.
+        state.intents.conflicts.identify(inode.zone, f"/{inode.ino}", entry.id)
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
         changes |= {
@@ -499,6 +504,8 @@ def queue_invalidations(state: LocalState, merged: Merged) -> None:
     New names are not reported, because the kernel does not cache missing names. A renamed
     folder is not reported as removed, because programs that work in it would then get errors.
     """
+    if (merged.gone or merged.moved or merged.appeared) and state.intents.conflicts.exist():
+        state.intents.changes.notify()  # a conflict copy may have come, gone or got another name
     for parent, name, ino in merged.gone:
         state.invalidations.put(EntryGone(parent, name.encode(), ino))
     for parent, name in merged.moved:

@@ -113,7 +113,8 @@ class EntryStates:
             return self._unsynced
         version = self._version
         own: dict[str, list[Inode]] = {state: [] for state in URGENCY}
-        conflicts = self._state.intents.conflicts.copies()
+        copies, tree = self._state.intents.conflicts.copies(), self._state.inodes
+        conflicts = {each.ino for each in tree.get_all(copies) if tree.is_here(each)}
         for number, inode in enumerate(self._candidates(conflicts)):
             if number % STEP == STEP - 1:
                 await trio.lowlevel.checkpoint()

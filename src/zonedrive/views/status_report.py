@@ -39,6 +39,7 @@ from zonedrive.views.virtual import Node, VirtualLayer
 
 VAIN = 7  # failed attempts in a row; with the pauses between them about ten seconds
 WRITTEN = 0  # sequence number of bytes without an intent
+WAITING = ("pending", "uploading", "failed")
 NOT_YET = marked("it is not there yet")
 
 
@@ -243,6 +244,12 @@ class StatusReport:
     def state(self, ino: int) -> str:
         """Return the sync state of an inode, as its extended attribute `state` shows it."""
         return state_of(self._state, self._state.inodes.get(ino))
+
+    def waits(self, ino: int) -> bool:
+        """Return True if the latest change of an inode has not been uploaded yet."""
+        state = self.state(ino)
+        is_changed_copy = state == "conflict" and self._state.intents.get(ino) is not None
+        return state in WAITING or is_changed_copy
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy."""

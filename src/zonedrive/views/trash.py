@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from zonedrive.errors import AlreadyExists, NotSupported, Rejected, ZonedriveError
+from zonedrive.errors import AlreadyExists, NotFound, NotSupported, Rejected, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
-from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
@@ -34,6 +34,7 @@ from zonedrive.sync.reconcile import MAY_HAVE_ARRIVED, current_entry
 from zonedrive.vfs.namespace import NOREPLACE, Namespace
 from zonedrive.vfs.open_checks import require_changeable, require_writable
 
+FOLDER_TRASHED = "its former folder is in the trash, too"
 PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 
 
@@ -171,7 +172,7 @@ class TrashOperations:
         these cases:
 
         - EEXIST: `name` or the former name is in use.
-        - ENOENT: the former folder was removed, too.
+        - ENOENT: the former folder was deleted, too.
         - EXDEV: `parent` is in another zone.
         - ENETUNREACH or EBUSY: the service has not deleted the entry yet.
         - EBUSY: the former name was taken during the restore.
@@ -188,13 +189,18 @@ class TrashOperations:
             raise NotSupported("the deployment's profile cannot restore")
         above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
         if above is not None and not state.inodes.is_here(above):
-            raise FileNotFoundError(errno.ENOENT, "its former folder is in the trash, too")
+            raise FileNotFoundError(errno.ENOENT, FOLDER_TRASHED)
         await self._deletion_sent(entry)
         above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
         is_taken = above is not None and state.inodes.child(above.ino, gone.name) is not None
         if is_taken and not self.is_back(gone):
             raise FileExistsError(errno.EEXIST, "its former name is in use")
-        restored = await self._restore(entry)
+        try:
+            restored = await restore_entry(self._service, entry)
+        except (NotFound, Rejected) as wrong:
+            if await current_entry(self._service, entry.zone_id, entry.parent_id) is None:
+                raise FileNotFoundError(errno.ENOENT, FOLDER_TRASHED) from wrong
+            raise
         above = state.inodes.by_remote(entry.zone_id, restored.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
         inode = self._present(entry)
@@ -206,19 +212,6 @@ class TrashOperations:
             # The kernel has not asked for this rename.
             state.invalidations.put(EntryChanged(left, former))
             state.invalidations.put(InodeChanged(left, attr_only=True))
-
-    async def _restore(self, entry: Entry) -> Entry:
-        """Restore the entry on the service, unless it is present there; return its new state.
-
-        If the reply to the request is lost, the entry is present although the request has failed.
-        """
-        try:
-            return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
-        except (*MAY_HAVE_ARRIVED, Rejected):
-            present = await current_entry(self._service, entry.zone_id, entry.id)
-            if present is None:
-                raise
-            return present
 
     async def _deletion_sent(self, entry: Entry) -> None:
         """Wait until the service has received all pending changes that free the name of `entry`.
@@ -274,6 +267,36 @@ class TrashOperations:
 
         dispatcher.expedite(intent.ino for intent in intents.names() if intent.gone)
         await self._wait_while(waiting)
+
+    async def end_removal(self, entry: Entry) -> None:
+        """Drop the pending removal of an entry that is already in the service's trash.
+
+        Otherwise, the removal would be sent after the restore, and delete the entry again. Raises
+        OSError (EBUSY) if a request for the removal does not end soon.
+        """
+        state = self._state
+
+        def removed() -> Inode | None:
+            inode = state.inodes.by_remote(entry.zone_id, entry.id)
+            if inode is None or inode.parent != NOWHERE:
+                return None
+            intent = state.intents.get(inode.ino)
+            return inode if intent is not None and intent.gone else None
+
+        def is_under_way() -> bool:
+            return (inode := removed()) is not None and inode.ino in state.in_flight
+
+        with trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(lambda: not is_under_way())
+        if is_under_way():
+            raise OSError(errno.EBUSY, "its deletion is still under way")
+        if (inode := removed()) is not None:
+            local_operations.forget(state, inode)
+
+    def is_to_be_removed(self, name: str) -> bool:
+        """Return True if the removal of an entry of that name waits to be sent."""
+        waiting = [each.ino for each in self._state.intents.names() if each.gone]
+        return any(each.name == name for each in self._state.inodes.get_all(waiting))
 
     def require_vacant(self, entry: Entry) -> None:
         """Raise AlreadyExists if another local entry has the name of the entry to restore.
@@ -332,3 +355,17 @@ def _entry(inode: Inode) -> Entry:
         type=inode.type,
         sync=inode.sync,
     )
+
+
+async def restore_entry(service: Service, entry: Entry) -> Entry:
+    """Restore an entry on the service, unless it is present there; return its new state.
+
+    If the reply to the request is lost, the entry is present although the request has failed.
+    """
+    try:
+        return await service.restore(entry.zone_id, entry.id, folder=entry.folder)
+    except (*MAY_HAVE_ARRIVED, Rejected):
+        present = await current_entry(service, entry.zone_id, entry.id)
+        if present is None:
+            raise
+        return present

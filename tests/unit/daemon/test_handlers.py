@@ -135,6 +135,12 @@ class TrashOperations:
     async def send_deletions(self) -> None:
         pass
 
+    async def end_removal(self, entry: Entry) -> None:
+        pass
+
+    def is_to_be_removed(self, name: str) -> bool:
+        return False
+
     def require_vacant(self, entry: Entry) -> None:
         pass
 

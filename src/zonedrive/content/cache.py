@@ -361,6 +361,7 @@ class Cache:
         if (active := self._active.pop((ino, old), None)) is not None:
             entry, fetcher = self._active[ino, new] = active
             entry.stamp, entry.validator, fetcher.source = new, "", source
+        self._index.delete(())  # if the folder was emptied, its rows must not get into a new index
         for row in self._index.rows_of(ino):
             if row.stamp == old and not row.in_index:
                 self._index.put(msgspec.structs.replace(row, stamp=new, validator=""))
@@ -432,7 +433,12 @@ class Cache:
         Return False if the index may still list the entry as complete.
         """
         entry.indexed = False
-        return entry.unlinked or self._index.put(_row(entry))
+        if entry.unlinked:
+            return True
+        # The row of a file that could not be opened would be replaced, and its file be forgotten.
+        rows = self._index.rows_of(entry.ino)
+        self._drop_rows([row for row in rows if row.name != entry.path.name])
+        return self._index.put(_row(entry))
 
     # -- entries
 

@@ -383,6 +383,12 @@ class CacheEntry:
         except FileNotFoundError:  # the folder was removed
             private_dir(self.path.parent)
             file = create_file(self.path, self._key)
-        file.disable_redo_log()
-        file.truncate(self.size)
+        try:
+            file.disable_redo_log()
+            file.truncate(self.size)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                file.close()
+            self.path.unlink(missing_ok=True)
+            raise
         return file

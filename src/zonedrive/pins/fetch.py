@@ -50,6 +50,10 @@ TRIES = 3  # attempts for a file that changes during the fetch
 YIELD = 100  # names processed between checkpoints
 
 MOST_REASONS = 10_000
+# Seconds after which all pins are checked again, without requests for what is here: damage, and
+# programs that delete old files, may have removed single cached files.
+RECHECK_S = 3600.0
+LONGEST_PAUSE_S = 60.0  # before a pass, after passes in which every request failed
 
 Asked = Literal["all", "unlisted", "none"]
 """Folders to list on the service.
@@ -117,6 +121,9 @@ class PinFetcher:
         self._pins = pins
         self._wake = trio.Event()
         self._whole = bool(pins)  # True if all pins are to be checked
+        self._vain = 0  # passes in a row that ended early, before any request succeeded
+        self._running: set[tuple[int, trio.CancelScope]] = set()  # downloads, with their inos
+        self._recheck_s = math.inf  # time of the next check of all pins
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, object] = {}  # by folder: its stamp at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
@@ -153,10 +160,13 @@ class PinFetcher:
         self._wake.set()
 
     def _reconsider(self) -> None:
-        """Discard all results of earlier checks.
+        """Discard all results of earlier checks, and stop downloads that are not needed any more.
 
         Called after a pin was added or removed, because other files may then fit into the cache.
         """
+        for ino, scope in self._running:
+            if ino not in self._pins:
+                scope.cancel()
         self._too_large.clear()
         self._try_last.clear()
         self._reasons.clear()
@@ -192,15 +202,23 @@ class PinFetcher:
 
     async def _keep(self) -> None:
         link = self._service.link
+        self._recheck_s = trio.current_time() + RECHECK_S
         while True:
-            if not (self._whole or self._changed):
-                await self._wake.wait()
-                self._wake = trio.Event()
+            if trio.current_time() >= self._recheck_s:
+                self._recheck_s = trio.current_time() + RECHECK_S
+                self._whole = self._whole or bool(self._pins)
+            elif not (self._whole or self._changed):
+                with trio.move_on_at(self._recheck_s):
+                    await self._wake.wait()
+                    self._wake = trio.Event()
             elif (now := link.state) != "online":
                 await link.wait_other(now)
-            elif not await self._pass() and link.state == "online":  # the service has a problem
-                with trio.move_on_after(PASS_S):
-                    await link.wait_change()
+            else:
+                if self._vain > 1:  # only downloads fail: a probe makes the state `online` at once
+                    await trio.sleep(min(LONGEST_PAUSE_S, 2.0**self._vain))
+                if not await self._pass() and link.state == "online":  # the service has a problem
+                    with trio.move_on_after(PASS_S):
+                        await link.wait_change()
 
     async def _pass(self) -> bool:
         """Fetch the missing files of all pins, or of the changed folders only.
@@ -225,6 +243,7 @@ class PinFetcher:
             self._forget()
         if progress.failed:
             log.info("%d pinned files could not be fetched", len(progress.failed))
+        self._vain = 0 if progress.away is None or progress.answered else self._vain + 1
         self._whole = self._whole or progress.away is not None
         return progress.away is None
 
@@ -314,7 +333,9 @@ class PinFetcher:
 
         async def refresh(ino: int) -> None:
             folder = inodes.find(ino)
-            if folder is not None and not (folder.listed and ask == "unlisted"):
+            if folder is None or ino not in self._pins:  # removed or unpinned meanwhile
+                return
+            if not (folder.listed and ask == "unlisted"):
                 await self._refresh(ino, newer_than, progress)
 
         for ino in inos:
@@ -382,6 +403,8 @@ class PinFetcher:
             inode = state.inodes.find(ino)
             if not state.inodes.is_here(inode) or inode.generation:
                 return
+            if ino not in self._pins:
+                return  # unpinned, or moved out of the pinned folder
             progress.away = progress.away or self._away()
             if progress.away is not None:
                 return
@@ -389,7 +412,14 @@ class PinFetcher:
             try:
                 if size > state.cache.quota.limit:
                     raise OSError(errno.ENOSPC, marked("larger than the cache"))
-                await state.cache.complete(ino, revision, size, state.source(inode))
+                with trio.CancelScope() as scope:
+                    self._running.add((ino, scope))
+                    try:
+                        await state.cache.complete(ino, revision, size, state.source(inode))
+                    finally:
+                        self._running.discard((ino, scope))
+                if scope.cancelled_caught:
+                    return
             except Changed:
                 await self._refresh(inode.parent, time.monotonic_ns(), progress)
                 continue
@@ -431,7 +461,7 @@ class PinFetcher:
             if room is None:
                 room = await cache.quota.room()
             inode = self._state.inodes.find(ino)
-            if inode is None:
+            if inode is None or ino not in self._pins:
                 continue
             if self._is_too_large(ino):
                 needed = self._too_large[ino][1]

@@ -37,6 +37,7 @@ class Pins:
         or was fetched."""
         self.update_inodes()
         state.inodes.relocated.add(self._note_entry)
+        state.inodes.replaced.add(self._note_successor)
 
     def __contains__(self, ino: object) -> bool:
         """Return True if the inode with this number, or a folder above it, is pinned."""
@@ -171,6 +172,13 @@ class Pins:
         if ino in self._roots:
             self._state.database.after_commit(lambda: self._note_committed(ino))
 
+    def _note_successor(self, former: int, successor: int) -> None:
+        """Pass the pin of a new file on to the file that replaces it in the open transaction."""
+        pin, inode = self._store.get(former), self._state.inodes.find(successor)
+        if pin is not None and pin.remote_id is None and inode is not None:
+            self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id))
+            self._state.database.after_commit(self.update_inodes)
+
     def _note_committed(self, ino: int) -> None:
         inode = self._state.inodes.find(ino)
         if inode is not None and inode.remote_id and Pin(ino, inode.zone) in self._store.all():
@@ -193,6 +201,10 @@ class Pins:
                 self._note(pin, None)
             else:
                 missing.append(pin)
+        for pin in missing:
+            # The pin of an entry that a pinned file has replaced may have got the inode number.
+            if self._store.get(pin.ino) != pin and (removed := self._inode_of(pin)) is not None:
+                self._note(pin, Pin(removed.ino, pin.zone, pin.remote_id))
         self._roots, self._missing = roots, missing
         pins = self._store.all()
         self._entries = {(pin.zone, pin.remote_id) for pin in pins if pin.remote_id is not None}

@@ -77,6 +77,9 @@ class Inodes:
         self.recent_writes = RecentWrites()
         # Notified with the ino of an inode whose place on the service (REMOTE_PLACE) has changed.
         self.relocated: Observers[[int]] = Observers()
+        # Notified, within the transaction, of a file without an entry that a rename replaces:
+        # its number, and that of the file that gets its name.
+        self.replaced: Observers[[int, int]] = Observers()
         self._next_ino = self.rows.next_ino()
 
     @classmethod

@@ -440,6 +440,8 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
     if not files or not inode.is_new or target.is_new:
         if files and inode.is_new:  # a save: the file stays a conflict copy
             state.intents.conflicts.pass_on(target.ino, inode.ino)
+        if files and target.is_new:
+            state.inodes.replaced.notify(target.ino, inode.ino)
         _remove(state, target)
         return False
     intent = state.intents.get(target.ino)

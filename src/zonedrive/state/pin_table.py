@@ -50,11 +50,15 @@ class PinStore:
         """Return all pins."""
         return list(self._pins.values())
 
+    def get(self, ino: int) -> Pin | None:
+        """Return the pin with this inode number, or None."""
+        return self._pins.get(ino)
+
     def put(self, *pins: Pin, former: Pin | None = None) -> None:
         """Store pins, and delete `former`, an earlier pin of one of the entries, if given."""
         with self._database.transaction():
-            if former is not None:
-                self.drop([former.ino])
+            if former is not None and self._pins.get(former.ino) == former:
+                self.drop([former.ino])  # else another pin has got the inode number
             for pin in pins:
                 self._database.restore_on_rollback(self._pins, pin.ino)
                 self._database.execute(

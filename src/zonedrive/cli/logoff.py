@@ -74,6 +74,14 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         store.get(bearer_auth.NAME)  # fails before anything ends if the keyring cannot be emptied
     _stop_daemon(paths)
     with locked(paths), local_data.hold(paths):
+        # A logon or logoff in another terminal may have ended meanwhile.
+        former, found = found, Account.load(paths)
+        if not former.same_owner(found):
+            raise ZonedriveError(
+                f"another command has logged the account on as {text_output.word(found.username)}"
+                f" at {found.base_url} meanwhile",
+                remedy="log off again to end that logon",
+            )
         dropped = _dropped(paths, store, discard)
         trio.run(_end_at_service, found, store)
         if wrong := account_data.destroy(paths, store, lost=discard):

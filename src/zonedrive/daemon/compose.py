@@ -16,13 +16,13 @@ from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
-from zonedrive.daemon.data_key import DataKey
+from zonedrive.daemon.data_key import DataKey, open_silently
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
 from zonedrive.errors import Damaged, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_lock import locked
 from zonedrive.logon.account_profile import account_profile
-from zonedrive.logon.bearer_auth import BearerAuth
+from zonedrive.logon.bearer_auth import NAME, BearerAuth
 from zonedrive.logon.keys import data_box, kept_key
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
@@ -66,8 +66,15 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     and ConfigError if the profile or a setting is invalid.
     """
     secrets = open_store(paths)
-    renewal = Renewal(paths, secrets)
-    auth = BearerAuth(secrets, renewal, command=partial(Account.logon_again, paths))
+    # Later, each request of a program could prompt the user again to unlock the keyring.
+    quiet = open_silently(paths)
+    renewal = Renewal(paths, quiet)
+    auth = BearerAuth(
+        quiet,
+        renewal,
+        command=partial(Account.logon_again, paths),
+        reopen=partial(open_silently, paths),
+    )
     profile = account_profile(account, settings)
     if profile.wrong is not None:
         log.error("%s; until then only the published operations are possible", profile.wrong.line())
@@ -79,6 +86,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     )
     master = wait_for_keyring(lambda: kept_key(secrets)) if settings.encrypt else None
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
+        secrets.get(NAME)  # may prompt
         auth.find()  # while the keyring is open: it may be locked later
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,8 @@ from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, NotLoggedOn, StoreError, ZonedriveError, described, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
+from zonedrive.logon.account import Account
+from zonedrive.paths import quoted
 from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
@@ -195,8 +198,19 @@ class Commands:
         return {
             "profile": profile,
             "mountpoint": os.fspath(self._session.folder),
-            "notice": problem.line() if problem else "",
+            "notice": problem.line() if problem else self._other_authority(),
         }
+
+    def _other_authority(self) -> str:
+        """Return a message if the logon has chosen another certificate authority, else ""."""
+        with suppress(ZonedriveError):
+            if Account.load(self._parts.paths).ca_file != self._parts.account.ca_file:
+                folder, option = quoted(self._session.folder), self._parts.paths.option
+                return marked(
+                    "the mount still trusts the previous certificate authority; for the new one,"
+                    f" run 'zonedrive unmount {folder}' and 'zonedrive mount {folder}{option}'"
+                )
+        return ""
 
     async def _zones(self, request: Request, say: Say) -> Message:
         zones = await self._parts.service.zones()

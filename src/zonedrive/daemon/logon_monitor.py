@@ -42,6 +42,7 @@ class LogonMonitor:
         self._parts, self._actions, self._notification = parts, actions, notification
         self._woken = trio.Event()
         self._told_at = float("-inf")
+        self._is_shown = False  # True until the notification about the end is withdrawn
         self._reminded_of = ""  # kind and expiry of the bearer token in the last reminder
         self._is_reminder_due = False  # True until a desktop has shown this reminder
 
@@ -72,14 +73,20 @@ class LogonMonitor:
                     break
                 if pause == CALM_SECONDS:
                     log.info("the logon has ended: run %s", logon_command(self._parts))
-                pause = float("inf") if await self._notify_logged_out() else RESAY_SECONDS
+                pause = await self._notify_logged_out()
             if state == "online":
+                self._is_shown = False
                 await self._notification.withdraw()
 
-    async def _notify_logged_out(self) -> bool:
-        """Show the notification; return False if no desktop shows it, as before a login."""
-        if trio.current_time() - self._told_at < RESAY_SECONDS:
-            return True
+    async def _notify_logged_out(self) -> float:
+        """Show the notification, if it is due; return the seconds until the next attempt.
+
+        The next attempt is necessary if no desktop shows the notification, as before a login, or if
+        the last notification was withdrawn less than RESAY_SECONDS after it was shown.
+        """
+        wait = self._told_at + RESAY_SECONDS - trio.current_time()
+        if wait > 0:
+            return float("inf") if self._is_shown else wait
         safe = translated(
             "Your changes are safe on this computer. They are uploaded after you log on."
         )
@@ -87,9 +94,10 @@ class LogonMonitor:
         is_shown = await self._show(
             translated("Log on to {name} again"), text, logon_command(self._parts)
         )
-        if is_shown:
-            self._told_at = trio.current_time()
-        return is_shown
+        if not is_shown:
+            return RESAY_SECONDS
+        self._told_at, self._is_shown = trio.current_time(), True
+        return float("inf")
 
     # ---- a logon that will end ----
 

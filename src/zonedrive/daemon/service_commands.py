@@ -11,11 +11,19 @@ import trio
 
 from zonedrive import config
 from zonedrive.daemon.local_data import box_of, reader
-from zonedrive.errors import AlreadyExists, BadAnswer, NotFound, StoreError, ZonedriveError
+from zonedrive.errors import (
+    AlreadyExists,
+    BadAnswer,
+    NotFound,
+    NotLoggedOn,
+    StoreError,
+    ZonedriveError,
+)
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_profile import account_profile
+from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.model import Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.client import finished
@@ -40,6 +48,10 @@ def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT
         profile = account_profile(Account.load(paths), logon.settings)
         service = open_service(logon, logon.auth, profile, logon.settings)
         try:
+            if isinstance(logon.auth, BearerAuth):
+                # A keyring may ask the user for longer than a request may take.
+                with suppress(NotLoggedOn):  # the request reports it
+                    await trio.to_thread.run_sync(logon.auth.find, abandon_on_cancel=True)
             return await question(service)
         finally:
             await service.aclose()

@@ -162,12 +162,15 @@ class BearerAuth(httpx.Auth):
         monotonic: Callable[[], float] = time.monotonic,
         *,
         command: Command = lambda session_only: "",
+        reopen: Callable[[], SecretStore] | None = None,
     ) -> None:
         """Set the store and the callbacks.
 
+        `reopen` opens the account's store again, because a later logon may have chosen another one.
+
         `monotonic` returns seconds; see `Renew` and `Command` for the other callbacks.
         """
-        self._command = command
+        self._command, self._reopen = command, reopen
         self.clock = Clock()
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
@@ -252,7 +255,12 @@ class BearerAuth(httpx.Auth):
         self._look_at = now + LOOK_SECONDS
         found = self._stored()
         if self._is_refused(found):
-            found = self._another() or found
+            try:
+                found = self._another() or found
+            except NotLoggedOn:
+                if now < self._again_at:
+                    raise
+                # The rejection may have been temporary, whatever became of the renewal.
         if self._is_refused(found):
             if now < self._again_at:
                 raise self._nothing()
@@ -323,6 +331,9 @@ class BearerAuth(httpx.Auth):
     def _stored(self) -> Bearer:
         try:
             found = load_bearer(self._store)
+            if found is None and self._reopen is not None:
+                self._store = self._reopen()
+                found = load_bearer(self._store)
         except StoreError as wrong:
             raise NotLoggedOn(wrong.message, remedy=wrong.remedy) from wrong
         found = found or self._renew(None)

@@ -44,7 +44,7 @@ from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Operation, Profile
-from zonedrive.remote.wire.error_mapping import BLOCKED, WORDS
+from zonedrive.remote.wire.error_mapping import BLOCKED, REMEDIES, WORDS
 from zonedrive.remote.wire.fields import fits_header
 from zonedrive.translation import marked
 
@@ -517,6 +517,8 @@ def _refusal(refused: RemoteError, remedy: str = CHECK) -> RemoteError:
         remedy = "wait a while before the next attempt, which could make it longer"
     elif refused.code == "ALREADY_LOGGED_ON":
         remedy = "log off where this user is logged on, or try again later"
+    elif refused.code in REMEDIES:  # for example an inactive user
+        remedy = REMEDIES[refused.code]
     return CredentialsRefused(
         f"logging on: {words}" if words else refused.message,
         remedy=remedy,

@@ -209,9 +209,13 @@ class Logon:
                         with suppress(StoreError):
                             stored = bearer_auth.load_bearer(store)
                         replaced = stored if stored and stored.secret != bearer.secret else None
-                        if former is not None and replaced is not None:
+                        # A logon in another terminal may have replaced `former`, and the stored
+                        # bearer token must not be sent to another service than its own.
+                        last = PreviousAccount(self._paths, self._queries).account
+                        is_here = last is not None and last.base_url == base
+                        if last is not None and replaced is not None:
                             # Open the connection before the former CA file is replaced.
-                            there = access if alike else await self._open_former(stack, former)
+                            there = access if is_here else await self._open_former(stack, last)
                         files = {path: _content(path) for path in self._files}
                         secrets = {name: store.get(name) for name in _SECRETS}
                         password = signed_on.password
@@ -221,11 +225,11 @@ class Logon:
                         raise
                 if replaced is not None:
                     which = f"your previous {replaced.kind}"
-                    if former is None or there is None:
+                    if last is None or there is None:
                         report_valid(access, replaced, self._tell, which)
                     else:
-                        knows = alike and known_profile.can("revoke_token")
-                        ending = profile if knows else former.profile
+                        knows = is_here and known_profile.can("revoke_token")
+                        ending = profile if knows else last.profile
                         await dismiss(there, ending, replaced, self._tell, which)
         self.kept = marked(f"by {bearer.kind}")
         if bearer.until:

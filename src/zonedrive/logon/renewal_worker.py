@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -31,6 +32,7 @@ import trio
 
 from zonedrive import process_setup
 from zonedrive.errors import (
+    BadAnswer,
     CredentialsRefused,
     NotLoggedOn,
     RemoteError,
@@ -56,7 +58,14 @@ from zonedrive.logon.flow import (
     revoke,
 )
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
-from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
+from zonedrive.logon.secrets import (
+    PASSWORD,
+    REFUSED,
+    Secret,
+    SecretStore,
+    desktop_keyring,
+    open_store,
+)
 from zonedrive.paths import AccountPaths, lock_file, require_room
 from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
@@ -66,6 +75,8 @@ DAY_NS: Final = 86_400 * 10**9
 TOKEN_DAYS: Final = 90
 COST: Final = 2**14  # of scrypt: about 50 ms and 16 MiB
 UNAUTHORIZED: Final = 401
+CHECKS: Final = 3  # of a new session
+CHECK_S: Final = 1.0  # seconds between them
 Open = Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]]
 
 
@@ -221,14 +232,14 @@ class Renewer:
                     self._save(await self._token(access, account, here, bearer))
                     await _revoke(access, account, bearer)
                 else:
-                    self._save(await self._session(access, account, password))
+                    self._save(await self._tested_session(access, account, password))
                     access.carry(Secret(bearer.secret))
                     await end_session(access)
                 return
-        session = await self._session(access, account, password)
         if bearer is not None and bearer.kind == "session":
-            self._save(session)
+            self._save(await self._tested_session(access, account, password))
             return
+        session = await self._session(access, account, password)
         try:
             here = LoggedOn(session, account.user_id, password)
             token = await self._token(access, account, here, bearer)
@@ -258,6 +269,27 @@ class Renewer:
         found = await Flow(access, account.username, needs, StoredPasswordPrompt(password)).run()
         self._unstored.append(found.bearer)
         return found.bearer
+
+    async def _tested_session(self, access: LogonApi, account: Account, password: Secret) -> Bearer:
+        """Return a new session that the service accepts, within CHECKS checks.
+
+        Otherwise, each rejected request would cause another renewal, and so send the password.
+        """
+        session = await self._session(access, account, password)
+        for left in reversed(range(CHECKS)):
+            try:
+                await access.check()
+                break
+            except NotLoggedOn as refused:
+                if left == 0:
+                    raise BadAnswer(
+                        "renewing the logon: the service does not accept the session that it has"
+                        " just given"
+                    ) from refused
+                await trio.sleep(CHECK_S)  # another server may not know the session yet
+            except RemoteError:
+                break  # this says nothing about the session
+        return session
 
     def _save(self, fresh: Bearer) -> None:
         """Store `fresh` as the account's bearer token. Raises StoreError and _Replaced."""
@@ -369,7 +401,9 @@ def main() -> int:
     try:
         with lock_file(paths.renewal_lock, wait=True):
             waited = time.monotonic() - began
-            outcome = trio.run(Renewer(paths, open_store(paths)).run, order, waited)
+            quiet = partial(desktop_keyring, may_prompt=False)
+            store = open_store(paths, find_keyring=quiet)
+            outcome = trio.run(Renewer(paths, store).run, order, waited)
     except ZonedriveError as wrong:
         outcome = Outcome("later", wrong.message, wrong.remedy)
     except OSError as wrong:

@@ -126,10 +126,12 @@ class FileStore(SecretStore):
 
     def set(self, name: str, value: Secret) -> None:
         path = self._home(name)
+        self._delete_leftovers(path)
         self._write(path, self._read(path) | {name: value.reveal()})
 
     def delete(self, name: str) -> None:
         path = self._home(name)
+        self._delete_leftovers(path)
         kept = self._read(path)
         if kept.pop(name, None) is not None:
             self._write(path, kept)
@@ -138,6 +140,13 @@ class FileStore(SecretStore):
         """Delete the files with all secrets, even on a full disk. Raises StoreError."""
         for path in (self._home(PASSWORD), self._path):
             self._write(path, {})
+
+    @staticmethod
+    def _delete_leftovers(path: Path) -> None:
+        """Delete what a process has left that was killed in `write_private`: it has secrets."""
+        with contextlib.suppress(OSError):
+            for left in path.parent.glob(f".{path.name}.*.new"):
+                left.unlink(missing_ok=True)
 
     def _home(self, name: str) -> Path:
         return self._path.with_name("password.json") if name == PASSWORD else self._path
@@ -257,13 +266,22 @@ class KeyringStore(SecretStore):
         return None if found is None else Secret(found)
 
     def set(self, name: str, value: Secret) -> None:
-        if not self._mark.exists():
+        is_first = not self._mark.exists()
+        if is_first:
             try:
                 write_private(self._mark, self._new_id.encode())
             except OSError as wrong:
                 raise StoreError(f"{self._mark} cannot be written ({wrong.strerror})") from wrong
         username, text = self._username(name), value.reveal()
-        self._within(lambda ring: ring.set_password(KEYRING_SERVICE, username, text))
+        try:
+            self._within(lambda ring: ring.set_password(KEYRING_SERVICE, username, text))
+        except KeyringTimeout:
+            raise  # the secret may be stored later
+        except StoreError:
+            if is_first:  # the keyring holds nothing
+                with contextlib.suppress(OSError):
+                    self._mark.unlink()
+            raise
 
     def delete(self, name: str) -> None:
         if self.get(name) is not None:

@@ -41,6 +41,13 @@ def _out_of_the_way(desk: Desk) -> None:
     there.rename(desk.new("f.txt").with_name("g.txt"))
 
 
+def _out_of_a_folder(desk: Desk) -> None:
+    (desk.root / "plans").mkdir()
+    there = desk.trash(desk.new("plans/h.txt"))
+    desk.trash(desk.root / "plans")
+    there.rename(desk.root / "h.txt")
+
+
 ROWS: Mapping[str, Callable[[Desk], object]] = {
     "look for the trash folder": lambda desk: desk.folder.stat(),
     "make a trash folder": lambda desk: desk.folder.mkdir(),
@@ -51,6 +58,7 @@ ROWS: Mapping[str, Callable[[Desk], object]] = {
         desk.trash(desk.new("c.txt")), desk.root / "empty", NOREPLACE
     ),
     "move it out while its former name is in use": _out_of_the_way,
+    "move it out while its former folder is in the trash, too": _out_of_a_folder,
     "read what is in the trash": lambda desk: desk.trash(desk.new("d.txt")).read_bytes(),
     "remove what is in the trash": lambda desk: desk.trash(desk.new("e.txt")).unlink(),
     "move a file into the trash while it is being written": _while_written,

@@ -42,23 +42,22 @@ def _out_of_the_way(desk: Desk) -> None:
 
 
 def _out_of_a_folder(desk: Desk) -> None:
-    (desk.root / "plans").mkdir()
-    there = desk.trash(desk.new("plans/h.txt"))
-    desk.trash(desk.root / "plans")
-    there.rename(desk.root / "h.txt")
+    there = desk.trash(desk.root / "docs/2026/q1.csv")
+    desk.trash(desk.root / "docs/2026")
+    there.rename(desk.root / "q1.csv")
 
 
 ROWS: Mapping[str, Callable[[Desk], object]] = {
     "look for the trash folder": lambda desk: desk.folder.stat(),
     "make a trash folder": lambda desk: desk.folder.mkdir(),
     "move a file into the trash": lambda desk: desk.trash(desk.new("a.txt")),
+    "move it out while its former folder is in the trash, too": _out_of_a_folder,
     "move a folder into the trash": lambda desk: desk.trash(desk.root / "docs"),
     "move it out again": lambda desk: desk.trash(desk.new("b.txt")).rename(desk.root / "b.txt"),
     "move it out to a name that is taken": lambda desk: renameat2(
         desk.trash(desk.new("c.txt")), desk.root / "empty", NOREPLACE
     ),
     "move it out while its former name is in use": _out_of_the_way,
-    "move it out while its former folder is in the trash, too": _out_of_a_folder,
     "read what is in the trash": lambda desk: desk.trash(desk.new("d.txt")).read_bytes(),
     "remove what is in the trash": lambda desk: desk.trash(desk.new("e.txt")).unlink(),
     "move a file into the trash while it is being written": _while_written,

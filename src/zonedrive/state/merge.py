@@ -680,20 +680,50 @@ class Merge:
         told = {zone.id for zone in zones}
         shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
         stays = {zone.id for zone in shown}
+        removing = self._zones_with_removals()  # which need the path of their zone
         left = [
             each.ino
             for each in self._zones_here()
             if each.zone not in stays
             and each.zone not in unsure
             and (complete or each.zone in told)
+            and each.zone not in removing
         ]
         yield from self._empty_large_folders(left)
+        for zone in list(self._inodes.get_all(left)):
+            is_kept = zone.parent == ROOT and self._state.holds_local_changes(zone)
+            if is_kept and not self._is_changed(zone):
+                yield from self._leave_local_only(zone)
         with self._inodes.transaction():
             self._above_ours = None
+            removing = self._zones_with_removals()
             for gone in self._inodes.get_all(left):
-                if gone.parent == ROOT and not self._busy(gone):
+                if gone.parent == ROOT and gone.zone not in removing and not self._busy(gone):
                     self._remove(gone)
             self._show_zones(shown)
+
+    def _zones_with_removals(self) -> set[str]:
+        """Return the zones in which a removal waits; a removed inode is not below its zone."""
+        removed = [intent.ino for intent in self._state.intents.names() if intent.gone]
+        return {each.zone for each in self._inodes.get_all(removed)}
+
+    def _is_changed(self, zone: Inode) -> bool:
+        """Return True if anything in the zone has local changes; local-only files do not count."""
+        state = self._state
+        inos = [intent.ino for intent in state.intents.all()]
+        inos += [ino for ino in state.opened if state.local(ino)]
+        return any(each.zone == zone.zone for each in self._inodes.get_all(inos))
+
+    def _leave_local_only(self, zone: Inode) -> Iterator[None]:
+        """Remove all but the local-only files, and the folders above them, from a lost zone."""
+        inside = self._inodes.innermost_first(zone)
+        while batch := list(islice(inside, STEP)):
+            with self._inodes.transaction():
+                self._above_ours = None
+                for child in batch:
+                    if self._inodes.is_below(child, zone) and not self._busy(child):
+                        self._remove(child)
+            yield
 
     def _zones_here(self) -> list[Inode]:
         return [child for child in self._inodes.inodes_in(ROOT) if child.kind is Kind.ZONE]
@@ -711,6 +741,14 @@ class Merge:
             inodes.update(inode, remote_name=zone.name)
             if inode.remote_id != zone.root_id:
                 inodes.update(inode, remote_id=zone.root_id, listed=False)
+        alone = [
+            (inode, zone.name, zone.id)
+            for inode, zone in met
+            if fits(plain := zone_name(zone.name))
+            and plain != inode.name
+            and not inodes.has_name(ROOT, plain)
+        ]
+        self._give_names(alone, self._take_names(alone), zone_name)
         added = [zone for zone in shown if zone.id not in known]
         for zone in added:
             self._add_zone(zone)

@@ -22,6 +22,7 @@ an entry `a/b`, the entry keeps this name when it gets a new version or is moved
 
 import fnmatch
 import hashlib
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Container
@@ -148,6 +149,8 @@ def shows(local: str, name: str, entry_id: str | None) -> bool:
         marked = [with_mark(shown, mark[0]) for mark in _MARK.finditer(local)]
     else:
         marked = _marked(shown, entry_id)
+        if "~" in local and _is_numbered(local, shown, entry_id):
+            return True
     return local == shown or local in marked or (shown != name and local == name.translate(_FORMER))
 
 
@@ -175,15 +178,29 @@ def local_name(
     for marked in _marked(shown, entry_id):
         if marked not in taken:
             return marked
-    raise AssertionError("two entries of one id")
+    # Somebody has given the marked names to other entries, perhaps on purpose.
+    longest = f"~{_digest(entry_id)}"
+    numbered = (with_mark(shown, f"{longest}-{number}") for number in itertools.count(2))
+    return next(name for name in numbered if name not in taken)
 
 
-_MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64})(?=\.|$)")
+_MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64}(?:-[0-9]+)?)(?=\.|$)")
+
+
+def _digest(entry_id: str) -> str:
+    return hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _is_numbered(local: str, shown: str, entry_id: str) -> bool:
+    """Return True if `local` is a display name of the entry with a number after the hash."""
+    mark = f"~{_digest(entry_id)}-"
+    found = (each[0] for each in _MARK.finditer(local))
+    return any(each.startswith(mark) and local == with_mark(shown, each) for each in found)
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:
     """Return the three display names of an entry with a hash suffix, shortest suffix first."""
-    digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = _digest(entry_id)
     return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 
 

@@ -27,6 +27,7 @@ from cachetools import TTLCache
 from zonedrive import memory
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import (
+    UNKNOWN_ZONE,
     BadAnswer,
     Changed,
     Forbidden,
@@ -148,6 +149,9 @@ class DirectoryCache:
             self._walks.used(folder, listed=False)
             await flight.wait()
             if flight.error is not None and flight.remote_id == folder.remote_id:
+                is_lost = isinstance(flight.error, Forbidden | NotFound)
+                if is_lost and self._state.holds_local_changes(folder):
+                    return  # what only this machine has stays reachable
                 raise flight.error
             if not folder.listed:  # another entry has become the folder meanwhile
                 await self.ensure(folder)
@@ -229,7 +233,13 @@ class DirectoryCache:
 
         Also add the missing parent folders, and list those that were never listed. If the service
         does not have the entry, do nothing. Raises the service's error.
+
+        If the zone is not in the tree, list the zones first: it may have come back.
         """
+        if not self._has_zone(zone):
+            await self.refresh(self._state.inodes.get(ROOT), newer_than_ns)
+            if not self._has_zone(zone):
+                return
         try:
             entry = await self._service.entry(zone, remote_id)
             if entry.deleted or not entry.parent_id:
@@ -240,6 +250,9 @@ class DirectoryCache:
         for each in [*self._state.inodes.and_above(folder)][::-1]:
             if each is folder or not each.listed:
                 await self.refresh(each, newer_than_ns)
+
+    def _has_zone(self, zone: str) -> bool:
+        return any(each.zone == zone for each in self._state.inodes.inodes_in(ROOT))
 
     def known_empty(self, folder: Inode, asked_ns: tuple[int, int]) -> None:
         """Record that this client has created a folder, so its empty listing is up to date.
@@ -462,7 +475,11 @@ class DirectoryCache:
             raise BadAnswer("listing a folder: the service shows a file")
         try:
             listed = await self._service.listed(folder.zone, remote_id)
-        except NotFound:
+        except NotFound as missing:
+            is_zone_lost = folder.kind is Kind.ZONE or missing.code == UNKNOWN_ZONE
+            if is_zone_lost and flight.awaited and ROOT not in self._listings:
+                self.forget(ROOT)
+                self._flight(state.inodes.get(ROOT))  # programs may use only what is below
             above = state.inodes.find(folder.parent)
             if above is not None and above.ino not in self._listings:
                 self.forget(above.ino)  # this listing still contains the folder

@@ -72,6 +72,7 @@ COMPARED = 1 << 20
 LATE_S = 1.0
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
+MAY_STAY = marked("it was removed while its upload had no answer; the service may have it")
 STAYS_THERE = marked("uploaded before it was renamed or removed here; it stays on the service")
 
 
@@ -88,16 +89,17 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
     """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
 
-    A zone that the service does not list may be back later, with its entries. Raises Forbidden if
-    the list of zones lacks the zone: a change in this zone is then refused like a change in a zone
-    where the user is no longer a member. Raises Unavailable if the service lists the zone, but does
-    not know it.
+    A zone that the service does not list, or lists as not accessible, may be back later, with its
+    entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
+    zone where the user is no longer a member. Raises Unavailable if the list of zones is
+    incomplete, or if the service lists the zone, but does not know it.
     """
     try:
         listed = await service.listed_zones()
     except (Forbidden, NotFound, Rejected) as wrong:
         raise Unavailable(wrong.message, status=wrong.status, code=wrong.code) from wrong
-    is_listed = zone in {*listed.unsure, *(each.id for each in listed.zones)}
+    open_zones = (each.id for each in listed.zones if each.accessible)
+    is_listed = zone in {*listed.unsure, *open_zones}
     if not is_listed and listed.complete:
         raise Forbidden(
             missing.message,
@@ -106,7 +108,7 @@ async def require_deletion(service: Service, zone: str, missing: NotFound) -> No
             code=missing.code,
             logged=missing.logged,
         ) from missing
-    if missing.code == UNKNOWN_ZONE:
+    if not is_listed or missing.code == UNKNOWN_ZONE:
         raise Unavailable(
             missing.message, status=missing.status, code=missing.code, logged=missing.logged
         ) from missing
@@ -225,8 +227,10 @@ class Reconciler:
             if not (is_given_up or (request.is_move and not is_aside(request.name))):
                 raise
             if pending.is_current:
+                path = state.path(ino)
                 state.resolved(request)
                 if inode is not None and inode.is_new and inode.parent == NOWHERE:
+                    state.refusals.add(request.zone, f"inode {ino}", path, MAY_STAY)
                     self._forget(inode)
             return True
 

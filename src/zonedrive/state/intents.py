@@ -384,14 +384,16 @@ class ConflictLog:
         for ino in copies:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
-    def pass_on(self, ino: int, new_ino: int) -> None:
+    def pass_on(self, ino: int, new_ino: int, *, is_copy: bool = True) -> None:
         """Reassign the conflicts of `ino` to `new_ino`, the inode that takes over the entry.
 
-        If `new_ino` was a conflict copy itself, its former row is replaced.
+        If `new_ino` was a conflict copy itself, its former row is replaced. If `is_copy` is false,
+        reassign only the conflicts whose original is `ino`.
         """
-        self._database.execute(
-            "UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (new_ino, ino)
-        )
+        if is_copy:
+            self._database.execute(
+                "UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (new_ino, ino)
+            )
         self._database.execute(
             "UPDATE conflicts SET original = ? WHERE original = ?", (new_ino, ino)
         )

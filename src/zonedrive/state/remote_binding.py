@@ -113,7 +113,8 @@ def hand_over(
     """
     stays, identity = not old_intent.gone, old.identity
     with state.transaction():
-        state.intents.conflicts.pass_on(old.ino, new.ino)
+        # A renamed file that is a conflict copy has become one at its new place.
+        state.intents.conflicts.pass_on(old.ino, new.ino, is_copy=old.local or not stays)
         if stays:
             state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
         else:

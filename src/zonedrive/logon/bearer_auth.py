@@ -166,16 +166,16 @@ class BearerAuth(httpx.Auth):
     ) -> None:
         """Set the store and the callbacks.
 
-        `reopen` opens the account's store again, because a later logon may have chosen another one.
-
-        `monotonic` returns seconds; see `Renew` and `Command` for the other callbacks.
+        `reopen` returns the store that the account uses now; a later logon may have chosen another
+        one than `store`. `monotonic` returns seconds; see `Renew` and `Command` for the other
+        callbacks.
         """
         self._command, self._reopen = command, reopen
         self.clock = Clock()
         self._store, self._renew, self._monotonic = store, renew, monotonic
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
-        self._why: NotLoggedOn | None = None  # the reason why the last renewal failed
+        self._why: NotLoggedOn | None = None  # the error of the store or of the last renewal
         self._shown = False  # True while the refused bearer token is sent to the service again
         self._known: Bearer | None = None
         self._refused: Bearer | None = None  # the last refused bearer token, until one is accepted
@@ -253,14 +253,14 @@ class BearerAuth(httpx.Auth):
         if self._refused is not None and now < min(self._look_at, self._again_at):
             raise self._nothing()
         self._look_at = now + LOOK_SECONDS
-        found = self._stored()
-        if self._is_refused(found):
-            try:
+        try:
+            found = self._stored()
+            if self._is_refused(found):
                 found = self._another() or found
-            except NotLoggedOn:
-                if now < self._again_at:
-                    raise
-                # The rejection may have been temporary, whatever became of the renewal.
+        except NotLoggedOn:
+            if self._refused is None or now < self._again_at:
+                raise
+            found = self._refused  # the rejection may have been temporary
         if self._is_refused(found):
             if now < self._again_at:
                 raise self._nothing()
@@ -335,7 +335,8 @@ class BearerAuth(httpx.Auth):
                 self._store = self._reopen()
                 found = load_bearer(self._store)
         except StoreError as wrong:
-            raise NotLoggedOn(wrong.message, remedy=wrong.remedy) from wrong
+            self._why = NotLoggedOn(wrong.message, remedy=wrong.remedy)
+            raise self._why from wrong
         found = found or self._renew(None)
         if found is None:
             command = self._command(False) or "zonedrive logon URL"

@@ -219,6 +219,52 @@ def test_a_temporary_rejection_of_a_bearer() -> None:
     assert ask(auth, good) == 200  # the wait has not grown
 
 
+@pytest.mark.parametrize("reason", ["the password is wrong", "the keyring is locked"])
+def test_a_temporary_rejection_of_a_bearer_that_cannot_be_replaced(reason: str) -> None:
+    """Otherwise the mount stays offline, although its token is valid again."""
+    times, store, good = Times(), Memory(bearer="good"), PickyService("good")
+
+    def renew(_refused: Bearer | None) -> Bearer:
+        raise CredentialsRefused(reason)
+
+    auth = BearerAuth(store, renew, times)
+    auth.find()
+    if reason == "the keyring is locked":
+        store.fail = StoreError(reason)
+    assert ask(auth, PickyService()) == ask(auth, good) == 0
+    times.now += 6
+    assert ask(auth, PickyService()) == 0
+    times.now += 6
+    assert ask(auth, good) == 0  # the wait has grown
+    times.now += 5
+    assert ask(auth, good) == 200
+
+
+def test_each_request_reports_a_locked_keyring() -> None:
+    """The daemon does not prompt the user, who would see only that the logon has ended."""
+    store = Memory(bearer="old")
+    auth = BearerAuth(store)
+    auth.find()
+    store.fail = StoreError("the keyring is locked", remedy="unlock it and try again")
+    for _ in range(3):
+        with (
+            httpx.Client(transport=PickyService(), auth=auth) as client,
+            pytest.raises(NotLoggedOn, match="the keyring is locked"),
+        ):
+            client.get("https://zones.example/")
+
+
+def test_a_logon_that_uses_another_store_is_picked_up() -> None:
+    """A file with secrets was moved away, as its error says, and the next logon uses a keyring."""
+    times, store, later = Times(), Memory(bearer="old"), Memory(bearer="new")
+    auth, transport = BearerAuth(store, monotonic=times, reopen=lambda: later), PickyService("new")
+    assert ask(auth, transport) == 401
+    store.delete("bearer")
+    auth.look_again()
+    assert ask(auth, transport) == 200
+    assert transport.seen == ["old", "new"]
+
+
 def test_a_logon_is_picked_up_at_once() -> None:
     """A new bearer is used at once, however long the refused one would still wait."""
     times, store = Times(), Memory(bearer="old")

@@ -67,14 +67,9 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     """
     secrets = open_store(paths)
     # Later, each request of a program could prompt the user again to unlock the keyring.
-    quiet = open_silently(paths)
-    renewal = Renewal(paths, quiet)
-    auth = BearerAuth(
-        quiet,
-        renewal,
-        command=partial(Account.logon_again, paths),
-        reopen=partial(open_silently, paths),
-    )
+    reopen = partial(open_silently, paths)
+    renewal = Renewal(paths, reopen)
+    auth = BearerAuth(reopen(), renewal, command=partial(Account.logon_again, paths), reopen=reopen)
     profile = account_profile(account, settings)
     if profile.wrong is not None:
         log.error("%s; until then only the published operations are possible", profile.wrong.line())
@@ -86,7 +81,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     )
     master = wait_for_keyring(lambda: kept_key(secrets)) if settings.encrypt else None
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
-        secrets.get(NAME)  # may prompt
+        secrets.get(NAME)  # may prompt the user, unlike the next line
         auth.find()  # while the keyring is open: it may be locked later
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)

@@ -36,7 +36,9 @@ def stored(account: str = DEFAULT_ACCOUNT) -> "Credentials":
     return Credentials(
         base_url=found.base_url,
         auth=BearerAuth(
-            secrets, Renewal(paths, secrets), command=partial(Account.logon_again, paths)
+            secrets,
+            Renewal(paths, lambda: secrets),
+            command=partial(Account.logon_again, paths),
         ),
         ca_file=found.ca_file,
         profile=settings.profile or found.profile,

@@ -59,12 +59,15 @@ class Renewal:
     def __init__(
         self,
         paths: AccountPaths,
-        store: SecretStore,
+        store: Callable[[], SecretStore],
         run: Run | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the callbacks: `run` renews the logon; `monotonic` returns seconds."""
-        self._paths, self._store = paths, store
+        """Set the callbacks: `run` renews the logon; `monotonic` returns seconds.
+
+        `store` returns the secret store that the account uses now, as the renewal process does.
+        """
+        self._paths, self._open_store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic
         self._turn = threading.Lock()
         self._not_before = 0.0
@@ -90,7 +93,7 @@ class Renewal:
                 if self.last.result == "renewed":
                     self._not_before = 0.0
                     with suppress(StoreError):
-                        return load_bearer(self._store)
+                        return load_bearer(self._open_store())
                     return None
             if self.last is None or self.last.result == "later":
                 return None

@@ -1,21 +1,106 @@
 """Stores of a daemon, opened and recovered."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.crash import damage
+from tests.unit.logon.test_bearer_auth import PickyService, ask
+from tests.unit.logon.test_secrets import Ring
 from tests.unit.state.disk import SILENT
 from zonedrive.cipher import Clear
 from zonedrive.config import Settings
-from zonedrive.daemon.compose import open_state
+from zonedrive.daemon.compose import Parts, build, open_state
 from zonedrive.errors import StoreError
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import Bearer, save_bearer
+from zonedrive.logon.renewal import Outcome, RenewalRequest
+from zonedrive.logon.secrets import KeyringLocked, open_store
 from zonedrive.paths import AccountPaths
 from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.repair import REPAIR
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Account:
+    """Return an account with a logon, and a password that the renewal process can use."""
+    for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME"):
+        monkeypatch.setenv(f"XDG_{name}", os.fspath(tmp_path))
+    found = Account(
+        name="default", base_url="https://zones.example", username="alice", keeps_password=True
+    )
+    found.save(AccountPaths("default"))
+    return found
+
+
+def find_keyrings(monkeypatch: pytest.MonkeyPatch, find: Callable[[bool], Ring | None]) -> None:
+    """Let `find` return the desktop's keyring; its argument is True if a prompt is allowed."""
+    for module in ("zonedrive.logon.secrets", "zonedrive.daemon.data_key"):
+        monkeypatch.setattr(
+            f"{module}.desktop_keyring", lambda *, may_prompt=True: find(may_prompt)
+        )
+
+
+def close(parts: Parts) -> None:
+    """Close the databases."""
+    parts.state.cache._index.close()
+    parts.state.database.close()
+
+
+def test_a_daemon_uses_the_store_of_a_later_logon(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A damaged secrets file is moved away, as its error says; the next logon uses a keyring."""
+    found: list[Ring] = []
+    find_keyrings(monkeypatch, lambda _: found[0] if found else None)
+    paths = AccountPaths("default")
+    save_bearer(open_store(paths), Bearer("old", "session"))
+    parts = build(account, Settings(encrypt=False), paths)
+    paths.secrets_file.rename(tmp_path / "away")
+    found.append(Ring())
+    save_bearer(open_store(paths), Bearer("new", "session"))
+    assert ask(parts.auth, PickyService("new")) == 200
+
+    def renewed(_paths: AccountPaths, _request: RenewalRequest) -> Outcome:
+        save_bearer(open_store(paths), Bearer("renewed", "session"))
+        return Outcome("renewed")
+
+    parts.renewal._run = renewed
+    assert parts.renewal(Bearer("new", "session")) == Bearer("renewed", "session")
+    close(parts)
+
+
+def test_the_start_of_a_mount_lets_the_user_unlock_the_keyring(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without encryption, the logon is the only secret that the mount needs."""
+    locked = True
+
+    class Prompting(Ring):
+        """Keyring that the user unlocks when a prompt is allowed."""
+
+        may_prompt = True
+
+        def get_password(self, service: str, username: str) -> str | None:
+            """Return the stored secret if the keyring is unlocked."""
+            nonlocal locked
+            locked = locked and not self.may_prompt
+            if locked:
+                raise KeyringLocked("the keyring is locked")
+            return super().get_password(service, username)
+
+    loud, quiet = Prompting(), Prompting()
+    quiet.may_prompt, quiet.kept = False, loud.kept
+    find_keyrings(monkeypatch, lambda may_prompt: loud if may_prompt else quiet)
+    paths = AccountPaths("default")
+    save_bearer(open_store(paths), Bearer("good", "token"))
+    parts = build(account, Settings(encrypt=False), paths)
+    assert parts.auth.usable() == Bearer("good", "token")
+    close(parts)
 
 
 @pytest.mark.parametrize("what", ["page", "row"])

@@ -50,7 +50,7 @@ def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
     """The request has a digest of the known bearer, and whether it has ended."""
     store, worker = Memory(), Worker(Outcome("renewed"), Outcome("renewed"))
     save_bearer(store, NEW)
-    renewal = Renewal(paths, store, worker)
+    renewal = Renewal(paths, lambda: store, worker)
     assert renewal(OLD) == renewal(OLD, ended=False) == NEW
     assert worker.orders == [RenewalRequest(digest(OLD), True), RenewalRequest(digest(OLD), False)]
     assert "old" not in repr(worker.orders)
@@ -61,7 +61,7 @@ def test_a_refusal_is_the_last_try(paths: AccountPaths) -> None:
     """After a refusal there is no new try until the user has logged on."""
     no = Outcome("refused", "the password is wrong", "run zonedrive logon")
     worker = Worker(no, Outcome("renewed"))
-    renewal = Renewal(paths, Memory(), worker)
+    renewal = Renewal(paths, Memory, worker)
     for _ in range(3):
         with pytest.raises(CredentialsRefused, match="wrong"):
             renewal(OLD)
@@ -75,7 +75,7 @@ def test_a_refusal_ends_with_the_next_logon(paths: AccountPaths) -> None:
     """The daemon may be too busy to hear of the logon, which has stored another bearer."""
     worker = Worker(Outcome("refused", "the password is wrong", seconds=0), Outcome("renewed"))
     store = Memory()
-    renewal = Renewal(paths, store, worker)
+    renewal = Renewal(paths, lambda: store, worker)
     with pytest.raises(CredentialsRefused, match="wrong"):
         renewal(OLD)
     save_bearer(store, Bearer("newest", "session"))
@@ -90,7 +90,7 @@ def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
     """A block is reported meanwhile; an unreachable service is reported by its connectivity."""
     times = Times()
     worker = Worker(Outcome(result, "blocked", seconds=900.0), Outcome("renewed"))  # type: ignore[arg-type]
-    renewal = Renewal(paths, Memory(), worker, times)
+    renewal = Renewal(paths, Memory, worker, times)
     for _ in range(3):
         if result == "blocked":
             with pytest.raises(CredentialsRefused, match="blocked"):
@@ -109,7 +109,7 @@ def test_without_a_password_nothing_is_started(
     """A password of systemd counts like a stored one."""
     Account(name="work", base_url="https://z.example", username="a").save(paths)
     worker = Worker(Outcome("renewed"))
-    renewal = Renewal(paths, Memory(), worker)
+    renewal = Renewal(paths, Memory, worker)
     assert renewal(OLD) is None
     assert worker.orders == []
     (tmp_path / "zonedrive.work.password").write_text("x")
@@ -132,7 +132,7 @@ def test_a_policy_forbids_every_saved_password(
     if given == "by systemd":
         (tmp_path / "zonedrive.work.password").write_text("x")
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    renewal = Renewal(paths, Memory(), Worker(Outcome("renewed")))
+    renewal = Renewal(paths, Memory, Worker(Outcome("renewed")))
     assert renewal.is_possible()
     forbidding = config.Organization(policy={"save_password": False})
     monkeypatch.setattr(config, "organization", lambda account: forbidding)

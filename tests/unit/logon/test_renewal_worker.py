@@ -208,6 +208,41 @@ async def test_another_no_to_a_logon_is_left_alone_like_a_block(
     assert await counter.renew() == Outcome("renewed")
 
 
+@pytest.mark.parametrize("over", [True, False])
+async def test_a_session_that_is_not_accepted_is_left_alone_like_a_block(
+    counter: Counter, autojump_clock: MockClock, over: bool
+) -> None:
+    """Otherwise each request of a program would be a logon with the password."""
+    counter.keep("session")
+    refused = refuse(401, "AUTHORIZATION_FAILED")
+    counter.desk.answer("GET /api/zones", *([] if over else [say(200, [])]), refused)
+    for _ in range(3):
+        assert (await counter.renew(ended=over)).result == "blocked"
+    assert counter.logons() == 1
+    assert ended(counter) == {SESSION}
+    assert load_bearer(counter.store) == KEPT["session"]
+    assert counter.store.get("password") == Secret(PASSWORD)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [refuse(401, "AUTHORIZATION_FAILED"), say(200, [])],
+        [refuse(401, "AUTHORIZATION_FAILED"), refuse(401, "AUTHORIZATION_FAILED"), say(200, [])],
+        [say(500)],
+    ],
+)
+async def test_a_session_that_is_accepted_later_is_kept(
+    counter: Counter, autojump_clock: MockClock, answers: list[httpx.Response]
+) -> None:
+    """Another server of the service may not know the session yet, or be unavailable."""
+    counter.keep("session")
+    counter.desk.answer("GET /api/zones", *answers)
+    assert await counter.renew() == Outcome("renewed")
+    assert load_bearer(counter.store).secret == SESSION  # type: ignore[union-attr]
+    assert ended(counter) == set()
+
+
 @pytest.mark.parametrize("answer", [refuse(400, ""), refuse(403, "NOT_ALLOWED"), say(200, [])])
 async def test_a_refused_token_request_keeps_the_password(
     counter: Counter, answer: httpx.Response

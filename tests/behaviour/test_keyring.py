@@ -3,15 +3,20 @@
 import json
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
+import msgspec
 import pytest
 
 from tests.harness import world
-from tests.harness.bus import Bus, Ring
+from tests.harness.bus import Bus, Prompter, Ring
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted, files_below
+from tests.harness.waiting import eventually
+from zonedrive.logon.renewal import Outcome, RenewalRequest
 
 EVERY = {"default/bearer", "default/key"}
 
@@ -168,6 +173,58 @@ def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:
     ring.start()
     assert set(desk.zone.listing()) >= {"a.txt", "b.txt"}
     assert not desk.complaints()
+
+
+def test_only_the_start_of_a_mount_prompts_the_user(
+    ring: Ring, bus: Bus, machine: Machine, deployment: Deployment, zone: str
+) -> None:
+    """A prompt would open at each request of a program after the session has ended."""
+    options = ["--session-only", "--save-password"]
+    machine.log_on(deployment, profile="sandbox", options=options)
+    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.1"])
+    prompter = Prompter(bus)
+    try:
+        mount.mount()
+        ring.lock()
+        deployment.tell({"expire_sessions": True})
+        for _ in range(3):
+            with suppress(OSError):
+                list(mount.root.iterdir())
+            eventually(lambda: mount.status()["state"] == "logon-required", what="the state")
+        assert "the keyring is locked" in mount.status()["reason"]
+        ring.stop()
+        ring.start()  # unlocked again
+        eventually(lambda: mount.status()["state"] == "online", what="the mount continues")
+        ring.lock()
+        mount.unmount()
+        assert prompter.prompts == 0
+        assert machine.run("mount", mount.path).returncode == 1
+        assert prompter.prompts > 0
+    finally:
+        mount.tear_down()
+        prompter.close()
+        deployment.forget_people()
+
+
+def test_a_renewal_does_not_prompt_the_user(
+    ring: Ring, bus: Bus, machine: Machine, deployment: Deployment
+) -> None:
+    """A prompt would open each minute before the session ends, while nobody uses the mount."""
+    options = ["--session-only", "--save-password"]
+    machine.log_on(deployment, profile="sandbox", options=options)
+    ring.lock()
+    prompter = Prompter(bus)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "zonedrive.logon.renewal_worker", "--account", "default"],
+            input=msgspec.json.encode(RenewalRequest("", False)), env=machine.environment,
+            stdout=subprocess.PIPE, check=True,
+        )  # fmt: skip
+    finally:
+        prompter.close()
+    outcome = msgspec.json.decode(ended.stdout, type=Outcome)
+    assert (outcome.result, outcome.message) == ("later", "the keyring is locked")
+    assert prompter.prompts == 0
 
 
 def test_a_missing_keyring_is_not_replaced_by_a_file(desk: Mounted, ring: Ring) -> None:

@@ -243,6 +243,20 @@ class Screen(Owner):
         return new_error(message, "org.freedesktop.DBus.Error.UnknownMethod")
 
 
+class Prompter(Owner):
+    """Desktop that dismisses and counts the keyring's prompts."""
+
+    NAME = "org.gnome.keyring.SystemPrompter"
+
+    def __init__(self, bus: Bus) -> None:
+        self.prompts = 0
+        super().__init__(bus)
+
+    def _answer(self, message: Any, method: str) -> Any:
+        self.prompts += 1
+        return new_error(message, "org.freedesktop.DBus.Error.UnknownMethod")
+
+
 class Logind(Owner):
     """Stand-in for logind that gives locks, and announces shutdown and sleep."""
 

@@ -12,13 +12,16 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from click.testing import CliRunner
 
-from tests.unit.logon.conftest import BASE, SESSION, TOKEN, Desk, Person, refuse, say
+from tests.unit.logon.conftest import BASE, GOOD, SESSION, TOKEN, Desk, Person, refuse, say
 from tests.unit.logon.test_bearer_auth import Memory
 from tests.unit.logon.test_logon import Office, say_user
 from zonedrive import errors
 from zonedrive.logon import bearer_auth
+from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.account_lock import locked
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import FileStore, Secret
 from zonedrive.paths import AccountPaths, write_private
@@ -42,6 +45,16 @@ def ended(office: Office) -> list[tuple[str, str]]:
         for method, path, _, bearer in office.desk.asked
         if method == "DELETE" or path.endswith("/logoff")
     ]
+
+
+OTHER = "https://other.example"
+
+
+def log_on_elsewhere(office: Office) -> None:
+    """Store a session at another service, as a logon in another terminal does."""
+    with locked(office.paths):
+        Account(name="work", base_url=OTHER, username="alice").save(office.paths)
+        bearer_auth.save_bearer(office.store, bearer_auth.Bearer("others", "session"))
 
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
@@ -69,6 +82,23 @@ async def test_the_previous_session_is_ended(office: Office) -> None:
         assert ended(office) == [("GET /api/access/logoff", before)]
         assert office.bearer().secret == SESSION  # type: ignore[union-attr]
     assert [base for base, _ in office.opened][-2:] == ["https://other.example", BASE]
+
+
+async def test_a_session_of_another_terminal_is_ended_at_its_own_service(office: Office) -> None:
+    """Otherwise the service of the slower logon would receive the other service's session."""
+    await office.log_on(token_days=None)
+
+    def answer() -> httpx.Response:
+        log_on_elsewhere(office)
+        return say(200, GOOD)
+
+    office.desk.answer("POST /api/access/logon", answer)
+    office.desk.asked.clear()
+    office.opened.clear()
+    await office.log_on(token_days=None)
+    assert ended(office) == [("GET /api/access/logoff", "others")]
+    assert [base for base, _ in office.opened] == [BASE, OTHER]
+    assert Account.load(office.paths).base_url == BASE
 
 
 @pytest.mark.parametrize("lost", ["account.json", "ca.pem"])
@@ -345,6 +375,22 @@ async def test_a_logoff_revokes_the_token_with_the_profile_of_the_settings(
     monkeypatch.setattr(logoff_command, "open_access", office.opening)
     await logoff_command._end_at_service(account, office.store)
     assert ended(office) == [(REVOKE, TOKEN)]
+
+
+def test_a_logoff_does_not_end_a_logon_to_another_service(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logon in another terminal finished while the logoff waited for the uploads."""
+    Account(name="work", base_url=BASE, username="alice").save(office.paths)
+    bearer_auth.save_bearer(office.store, bearer_auth.Bearer("first", "session"))
+    monkeypatch.setattr(logoff_command, "_stop_daemon", lambda _paths: log_on_elsewhere(office))
+    monkeypatch.setattr(logoff_command, "open_access", office.opening)
+    wrong = CliRunner().invoke(logoff_command.logoff, ["--account", "work"]).exception
+    assert isinstance(wrong, errors.ZonedriveError)
+    assert OTHER in wrong.message and "log off again" in wrong.remedy
+    assert office.opened == []
+    assert Account.load(office.paths).base_url == OTHER
+    assert office.bearer() == bearer_auth.Bearer("others", "session")
 
 
 async def test_a_previous_token_that_was_revoked_elsewhere_is_not_called_valid(

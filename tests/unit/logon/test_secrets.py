@@ -1,6 +1,8 @@
 """Storage of secrets, and their protection."""
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -255,6 +257,29 @@ def test_a_password_is_in_a_separate_file(paths: AccountPaths) -> None:
     assert not kept.exists()
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from zonedrive.logon.secrets import FileStore, Secret
+Path.replace = lambda *_: os._exit(9)
+FileStore(Path(sys.argv[1])).set(sys.argv[2], Secret("hunter2"))
+"""
+
+
+@pytest.mark.parametrize("name", ["bearer", "password"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_killed_process_leaves_no_secret(paths: AccountPaths, name: str, again: bool) -> None:
+    """A deleted password or token would stay in a temporary file that nothing else removes."""
+    command = [sys.executable, "-c", KILLED, str(paths.secrets_file), name]
+    assert subprocess.run(command, check=False).returncode == 9
+    store = FileStore(paths.secrets_file)
+    if again:
+        store.set(name, Secret("new"))
+    else:
+        store.delete(name)
+    assert not [each for each in paths.state.iterdir() if "hunter2" in each.read_text()]
+
+
 def test_a_link_is_not_followed(paths: AccountPaths, tmp_path: Path) -> None:
     """The target of a link is not protected by our folder."""
     other = tmp_path / "other.json"
@@ -308,6 +333,50 @@ def test_a_broken_keyring_is_one_line(paths: AccountPaths) -> None:
     with pytest.raises(StoreError, match="RuntimeError") as refused:
         KeyringStore(Broken(), "work", paths.keyring_mark).get("bearer")
     assert "hunter2" not in refused.value.line()
+
+
+class Refusing(Ring):
+    """Keyring whose prompt the user dismisses when a secret is stored."""
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        """Refuse the secret."""
+        raise RuntimeError("dismissed")
+
+
+def test_a_keyring_that_refuses_the_first_secret_is_not_required_later(paths: AccountPaths) -> None:
+    """The keyring has no secret of the account, so a logon over SSH may use a file."""
+    with pytest.raises(StoreError):
+        open_store(paths, find_keyring=Refusing).set("bearer", HUSH)
+    assert open_store(paths, find_keyring=nothing).kind == "file"
+
+
+def test_a_keyring_that_refuses_a_later_secret_has_the_earlier_ones(paths: AccountPaths) -> None:
+    """A new logon must not create a second data key in a file."""
+    ring, refusing = Ring(), Refusing()
+    open_store(paths, find_keyring=lambda: ring).set("key", HUSH)
+    refusing.kept = ring.kept
+    with pytest.raises(StoreError):
+        open_store(paths, find_keyring=lambda: refusing).set("bearer", Secret("b"))
+    assert open_store(paths, find_keyring=nothing).kind == "keyring"
+    assert open_store(paths, find_keyring=lambda: ring).get("key") == HUSH
+
+
+def test_a_keyring_that_may_store_the_first_secret_later_stays_in_use(paths: AccountPaths) -> None:
+    """The user may answer its prompt after the logon has failed."""
+    door, ring = threading.Event(), Ring()
+
+    class Waiting(Ring):
+        def set_password(self, service: str, username: str, password: str) -> None:
+            door.wait(60)
+            ring.set_password(service, username, password)
+
+    store = KeyringStore(Waiting(), "work", paths.keyring_mark, seconds=0.05)
+    with pytest.raises(KeyringTimeout):
+        store.set("key", HUSH)
+    door.set()
+    assert store._last is not None
+    store._last.result(60)
+    assert open_store(paths, find_keyring=lambda: ring).get("key") == HUSH
 
 
 def test_without_a_session_bus_there_is_no_keyring(

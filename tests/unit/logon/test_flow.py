@@ -193,6 +193,9 @@ async def test_an_end_is_an_end(
         (refuse(408, "FAILED"), "try again later"),
         (refuse(502, "COMMUNICATION_ERROR"), "try again later"),
         (refuse(401, "AUTHORIZATION_FAILED"), "check user name, password and code"),
+        (refuse(401, "USER_INACTIVE"), "ask the administrator of the service"),
+        (refuse(403, "USER_INACTIVE"), "ask the administrator of the service"),
+        (refuse(401, "USER_REMOVED"), "ask the administrator of the service"),
     ],
 )
 async def test_a_refused_logon_has_a_remedy(

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -21,6 +22,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.model import Entry, Zone
+from zonedrive.paths import AccountPaths
 from zonedrive.state.inode import ROOT
 from zonedrive.state.pause import Pause
 from zonedrive.views.status_report import Place
@@ -202,6 +204,7 @@ class Daemon:
             ),
             data_key=self.data_key,
         )
+        self.parts = parts
         self.said: list[Message] = []
         self.heard: list[str] = []
         self.commands = Commands(
@@ -617,6 +620,26 @@ async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
     answer = await daemon.ask("logged-on")
     assert answer == {"profile": "published", "mountpoint": str(FOLDER), "notice": ""}
     assert daemon.heard == ["logged on"]
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "/etc/a.pem"), ("/etc/a.pem", None)])
+async def test_a_logon_with_another_certificate_authority(
+    daemon: Daemon,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str | None,
+    after: str | None,
+) -> None:
+    """Otherwise the mount stays offline after a successful logon, and nothing says why."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    account = Account(name="work", base_url="https://x", username="alice", ca_file=before)
+    daemon.parts.account, daemon.parts.paths = account, AccountPaths("work")
+    account.save(daemon.parts.paths)
+    assert (await daemon.ask("logged-on"))["notice"] == ""
+    msgspec.structs.replace(account, ca_file=after).save(daemon.parts.paths)
+    notice = (await daemon.ask("logged-on"))["notice"]
+    assert f"'zonedrive unmount {FOLDER}'" in notice
+    assert f"'zonedrive mount {FOLDER} --account work'" in notice
 
 
 async def test_no_unmount_makes_data_unreadable_unasked(

@@ -316,6 +316,25 @@ async def test_an_ended_logon_is_notified_once(
         nursery.cancel_scope.cancel()
 
 
+async def test_an_end_soon_after_a_short_interruption_is_notified(
+    clock: trio.testing.MockClock, paths: AccountPaths
+) -> None:
+    """The first notification was withdrawn, so the user would not notice the lasting end."""
+    watched = Watched(paths, "token", 90, Renewing())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watched.vigil.watch_state)
+        await trio.sleep(1)
+        for seconds in (30, DAY):
+            watched.link.note_failure(NotLoggedOn("it has ended"))
+            await trio.sleep(seconds)
+            assert watched.desktop.open
+            watched.link.note_answer()
+            await trio.sleep(30)
+        first, second = (day * DAY for day, _ in watched.desktop.said)
+        assert 600 <= second - first < 660
+        nursery.cancel_scope.cancel()
+
+
 async def test_notifications_wait_for_a_desktop(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:

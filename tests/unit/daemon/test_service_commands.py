@@ -4,15 +4,19 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from zonedrive.daemon import service_commands
-from zonedrive.errors import BadAnswer, NotFound, ZonedriveError
+from zonedrive.errors import BadAnswer, NotFound, Unreachable, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.logon.secrets import FileStore, Secret
 from zonedrive.model import Zone
 from zonedrive.paths import AccountPaths
 
@@ -104,6 +108,25 @@ def test_the_error_of_a_download(paths: AccountPaths, monkeypatch: pytest.Monkey
     asking(monkeypatch, Endless())
     with pytest.raises(OSError, match="full"):
         service_commands.version(paths, "z", "f", "1", 0, take)
+
+
+def test_the_user_may_need_longer_to_unlock_the_keyring_than_a_request_may_take(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the command reports a slow service, which it has not even asked."""
+    Account(name="work", base_url="https://127.0.0.1:1", username="alice").save(paths)
+    FileStore(paths.secrets_file).set("bearer", Secret("good"))
+    clock, get = MockClock(autojump_threshold=0), FileStore.get
+
+    def slow(store: FileStore, name: str) -> Secret | None:
+        trio.from_thread.run(trio.sleep, 60)
+        return get(store, name)
+
+    monkeypatch.setattr(FileStore, "get", slow)
+    monkeypatch.setattr(trio, "run", partial(trio.run, clock=clock))
+    with pytest.raises(Unreachable) as refused:
+        service_commands.zones(paths)
+    assert "cannot be reached" in refused.value.message
 
 
 def test_a_version_that_ends_too_early(

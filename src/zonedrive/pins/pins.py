@@ -10,6 +10,7 @@ INVARIANT: the content of a pinned entry is never evicted from the cache.
 import contextlib
 from collections.abc import Container
 
+import msgspec
 import trio
 
 from zonedrive.errors import ZonedriveError
@@ -26,7 +27,7 @@ class Pins:
         self._state = state
         self._store = PinStore(state.database)
         self._roots: set[int] = set()
-        self._entries: set[tuple[str, str | None]] = set()  # zones and remote ids of pinned entries
+        self._entries = self._store.entries()
         self._parents_of_files: set[int] = set()  # folders of pinned files
         self._missing: list[Pin] = []  # pins whose entries were missing at the last update
         self._added = trio.Event()
@@ -159,10 +160,20 @@ class Pins:
         )
 
     def _inode_of(self, pin: Pin) -> Inode | None:
-        """Return the current inode of a pin's entry, or None if the entry is missing."""
+        """Return the current inode of a pin's entry, or None if the entry is missing.
+
+        If no inode has the pin's entry, the pin is valid for the inode that had the entry before,
+        unless that inode now has another pinned entry.
+        """
         inodes = self._state.inodes
-        found = inodes.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
-        return found or inodes.find(pin.ino)
+        if not pin.remote_id:
+            return inodes.find(pin.ino)
+        if (found := inodes.by_remote(pin.zone, pin.remote_id)) is not None:
+            return found
+        former = inodes.find(pin.ino)
+        if former is not None and (former.zone, former.remote_id) in self._entries:
+            return None
+        return former
 
     def _note_entry(self, ino: int) -> None:
         """Record the new entry of a pinned inode, because another inode may take the entry over.
@@ -174,15 +185,19 @@ class Pins:
 
     def _note_successor(self, former: int, successor: int) -> None:
         """Pass the pin of a new file on to the file that replaces it in the open transaction."""
-        pin, inode = self._store.get(former), self._state.inodes.find(successor)
-        if pin is not None and pin.remote_id is None and inode is not None:
-            self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id))
-            self._state.database.after_commit(self.update_inodes)
+        pin = self._store.get(former)
+        if pin is None or self._inode_of(pin) is not self._state.inodes.get(former):
+            return
+        inode = self._state.inodes.get(successor)
+        self._store.drop([former])
+        self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
+        self._state.database.after_commit(self.update_inodes)
 
     def _note_committed(self, ino: int) -> None:
         inode = self._state.inodes.find(ino)
-        if inode is not None and inode.remote_id and Pin(ino, inode.zone) in self._store.all():
-            self._note(Pin(ino, inode.zone), Pin(ino, inode.zone, inode.remote_id))
+        if inode is not None and inode.remote_id and self._store.get(ino) == Pin(ino, inode.zone):
+            with contextlib.suppress(OSError):  # such as a full disk; `update_inodes` tries again
+                self._store.put(Pin(ino, inode.zone, inode.remote_id))
             self._entries.add((inode.zone, inode.remote_id))
 
     def update_inodes(self) -> None:
@@ -191,36 +206,20 @@ class Pins:
         If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
         If the pin has no remote id, the entry never was on the service, so remove the pin.
         """
-        inodes, roots, missing = self._state.inodes, set(), []
+        inodes, here, missing = self._state.inodes, dict[int, Pin](), dict[int, Pin]()
         for pin in self._store.all():
             inode = self._inode_of(pin)
             if inodes.is_here(inode):
-                roots.add(inode.ino)
-                self._note(pin, Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id))
-            elif inode is None and pin.remote_id is None:
-                self._note(pin, None)
-            else:
-                missing.append(pin)
-        for pin in missing:
-            # The pin of an entry that a pinned file has replaced may have got the inode number.
-            if self._store.get(pin.ino) != pin and (removed := self._inode_of(pin)) is not None:
-                self._note(pin, Pin(removed.ino, pin.zone, pin.remote_id))
-        self._roots, self._missing = roots, missing
-        pins = self._store.all()
-        self._entries = {(pin.zone, pin.remote_id) for pin in pins if pin.remote_id is not None}
+                here[inode.ino] = Pin(inode.ino, inode.zone, inode.remote_id or pin.remote_id)
+            elif inode is not None or pin.remote_id is not None:
+                missing[pin.ino] = pin
+        for ino in here.keys() & missing.keys():
+            free = min(0, *missing) - 1
+            missing[free] = msgspec.structs.replace(missing.pop(ino), ino=free)
+        with contextlib.suppress(OSError):  # such as a full disk; a later call tries again
+            self._store.replace_all(here | missing)
+        self._roots, self._missing = set(here), [*missing.values()]
+        self._entries = self._store.entries()
         self._parents_of_files = {
-            inode.parent for inode in inodes.get_all(roots) if not inode.is_folder
+            inode.parent for inode in inodes.get_all(self._roots) if not inode.is_folder
         }
-
-    def _note(self, pin: Pin, now: Pin | None) -> None:
-        """Replace the stored `pin` with `now`, or delete `pin` if `now` is None.
-
-        Ignore an OSError, such as a full disk; a later call tries again.
-        """
-        if now == pin:
-            return
-        with contextlib.suppress(OSError):
-            if now is None:
-                self._store.drop([pin.ino])
-            else:
-                self._store.put(now, former=pin)

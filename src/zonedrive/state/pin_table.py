@@ -19,7 +19,7 @@ class Pin(msgspec.Struct, frozen=True):
     represent the entry. Otherwise the inode number identifies the entry.
     """
 
-    ino: int
+    ino: int  # negative if the former number now belongs to the inode of another pin
     zone: str = ""
     remote_id: str | None = None
 
@@ -54,11 +54,13 @@ class PinStore:
         """Return the pin with this inode number, or None."""
         return self._pins.get(ino)
 
-    def put(self, *pins: Pin, former: Pin | None = None) -> None:
-        """Store pins, and delete `former`, an earlier pin of one of the entries, if given."""
+    def entries(self) -> set[tuple[str, str | None]]:
+        """Return the zones and remote ids of the pinned entries whose remote id is known."""
+        return {(pin.zone, pin.remote_id) for pin in self.all() if pin.remote_id}
+
+    def put(self, *pins: Pin) -> None:
+        """Store pins; each replaces the pin with the same inode number, if there is one."""
         with self._database.transaction():
-            if former is not None and self._pins.get(former.ino) == former:
-                self.drop([former.ino])  # else another pin has got the inode number
             for pin in pins:
                 self._database.restore_on_rollback(self._pins, pin.ino)
                 self._database.execute(
@@ -66,6 +68,14 @@ class PinStore:
                     (pin.ino, pin.zone, pin.remote_id),
                 )
                 self._pins[pin.ino] = pin
+
+    def replace_all(self, pins: dict[int, Pin]) -> None:
+        """Store `pins`, given by inode number, and delete all other pins, in one transaction."""
+        if pins == self._pins:
+            return
+        with self._database.transaction():
+            self.drop(self._pins.keys() - pins.keys())
+            self.put(*(pin for ino, pin in pins.items() if self._pins.get(ino) != pin))
 
     def drop(self, inos: Iterable[int]) -> None:
         """Delete the pins with the given inode numbers, all of which must exist."""

@@ -4,9 +4,9 @@ This module knows nothing about the kernel or about how bytes are fetched; `pins
 entries are pinned.
 
 The command `pin`, which waits for the result, and the background task `run` fetch pinned content.
-`run` begins a pass over the pinned files at the start, and after the listing of a pinned folder has
-changed. A pass that was not completed is repeated when the service is online again. `poll` lists
-the pinned folders regularly, even if no program uses them.
+`run` begins a pass over the pinned files at the start, every RECHECK_S seconds, and after the
+listing of a pinned folder has changed. A pass that was not completed is repeated when the service
+is online again. `poll` lists the pinned folders regularly, even if no program uses them.
 
 A file or folder that always fails does not delay the others. A pass stops early only if the service
 is not online, or if TROUBLE items failed in a row because of the service. In the next pass, the
@@ -50,10 +50,11 @@ TRIES = 3  # attempts for a file that changes during the fetch
 YIELD = 100  # names processed between checkpoints
 
 MOST_REASONS = 10_000
-# Seconds after which all pins are checked again, without requests for what is here: damage, and
-# programs that delete old files, may have removed single cached files.
+# Seconds between two checks of all pins. Damage or another program may have removed cached files.
 RECHECK_S = 3600.0
-LONGEST_PAUSE_S = 60.0  # before a pass, after passes in which every request failed
+# Seconds to wait before a pass, after one pass and after many passes in which every request failed.
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
 
 Asked = Literal["all", "unlisted", "none"]
 """Folders to list on the service.
@@ -121,9 +122,8 @@ class PinFetcher:
         self._pins = pins
         self._wake = trio.Event()
         self._whole = bool(pins)  # True if all pins are to be checked
-        self._vain = 0  # passes in a row that ended early, before any request succeeded
+        self._pause_s = 0.0  # wait before the next pass; grows while no request of a pass succeeds
         self._running: set[tuple[int, trio.CancelScope]] = set()  # downloads, with their inos
-        self._recheck_s = math.inf  # time of the next check of all pins
         self._changed: set[int] = set()  # folders with new entries
         self._seen: dict[int, object] = {}  # by folder: its stamp at the last check
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
@@ -202,20 +202,19 @@ class PinFetcher:
 
     async def _keep(self) -> None:
         link = self._service.link
-        self._recheck_s = trio.current_time() + RECHECK_S
+        recheck_at = trio.current_time() + RECHECK_S
         while True:
-            if trio.current_time() >= self._recheck_s:
-                self._recheck_s = trio.current_time() + RECHECK_S
+            if trio.current_time() >= recheck_at:
+                recheck_at = trio.current_time() + RECHECK_S
                 self._whole = self._whole or bool(self._pins)
             elif not (self._whole or self._changed):
-                with trio.move_on_at(self._recheck_s):
+                with trio.move_on_at(recheck_at):
                     await self._wake.wait()
                     self._wake = trio.Event()
             elif (now := link.state) != "online":
                 await link.wait_other(now)
             else:
-                if self._vain > 1:  # only downloads fail: a probe makes the state `online` at once
-                    await trio.sleep(min(LONGEST_PAUSE_S, 2.0**self._vain))
+                await trio.sleep(self._pause_s)
                 if not await self._pass() and link.state == "online":  # the service has a problem
                     with trio.move_on_after(PASS_S):
                         await link.wait_change()
@@ -243,7 +242,10 @@ class PinFetcher:
             self._forget()
         if progress.failed:
             log.info("%d pinned files could not be fetched", len(progress.failed))
-        self._vain = 0 if progress.away is None or progress.answered else self._vain + 1
+        if progress.away is None or progress.answered:
+            self._pause_s = 0.0
+        else:  # if only downloads fail, a probe makes the state `online` again at once
+            self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
         self._whole = self._whole or progress.away is not None
         return progress.away is None
 

@@ -3,6 +3,9 @@
 import os
 import re
 import shutil
+import sqlite3
+from contextlib import closing
+from typing import Any
 
 import pytest
 import trio
@@ -11,6 +14,7 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import ZONE
 from tests.in_process.test_entry_states import virtual
+from zonedrive.pins.fetch import RECHECK_S
 from zonedrive.pins.poll import MISSING, PASS_S
 
 STATE = "user.zonedrive.state"
@@ -238,3 +242,105 @@ def test_pinned_folders_are_listed_although_missing_entries_cannot_be_asked_for(
         desk.zone.write("docs/new.txt", b"new")
         wait(desk, 4 * PASS_S)
     assert dict(pinned(desk))["docs"] == before + 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"status": 401, "error": "AUTHORIZATION_FAILED"}, {"drop_reply": True}],
+    ids=["refused", "cut"],
+)
+def test_few_requests_are_sent_while_only_downloads_fail(
+    desk: Mounted, fault: dict[str, Any]
+) -> None:
+    """Listings succeed, but each request for content fails; the pinned files arrive afterwards."""
+    desk.allow(".*")
+    desk.system.listdir(desk.root / "docs")
+    files = len([name for name in world.SEED if name.startswith("docs/")])
+    requests = virtual(desk).deployment.world.requests
+    with desk.deployment.faulty(**fault, path="/content$"):
+        virtual(desk).command("pin", paths=[f"{ZONE}/docs"])
+        wait(desk, PASS_S)
+        del requests[:]
+        wait(desk, PASS_S)
+        assert len(requests) < 100
+    wait(desk, 2 * PASS_S)
+    assert pinned(desk) == [("docs", files)]
+
+
+@pytest.mark.parametrize("written", ["copy", "edit"])
+def test_two_pinned_files_that_replace_each_other_stay_pinned(desk: Mounted, written: str) -> None:
+    """One pinned file is renamed over the other one, after a new file got its name."""
+    desk.zone.write("a", b"aaaa")
+    desk.zone.write("b", b"bbbbbb")
+    pin(desk, "a", "b")
+    (desk.root / "b").rename(desk.root / "tmp")
+    new = (desk.root / "a").read_bytes() if written == "copy" else b"new"
+    (desk.root / "b").write_bytes(new)
+    (desk.root / "tmp").rename(desk.root / "a")
+    desk.sync()
+    wait(desk, 2 * PASS_S)
+    assert pinned(desk) == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_pinned_file_whose_removal_is_refused_stays_pinned(desk: Mounted, restarts: bool) -> None:
+    """A pinned file is renamed over another one, but its own entry stays, with a newer version."""
+    desk.allow("newer version")
+    desk.zone.write("a", b"aaaa")
+    desk.zone.write("b", b"bbbbbb")
+    pin(desk, "a", "b")
+    desk.zone.write("b", b"newer version of a coworker")
+    (desk.root / "b").rename(desk.root / "a")
+    desk.sync()
+    if restarts:
+        desk.restart()
+    wait(desk, 3 * PASS_S)
+    assert "b" in desk.names(desk.root)
+    assert pinned(desk) == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("source", ["new", "notes.txt"])
+def test_a_new_pinned_file_that_is_saved_by_a_rename_stays_pinned(
+    desk: Mounted, source: str
+) -> None:
+    """The file is replaced before its first upload, by a new file or a file of the service."""
+    desk.system.listdir(desk.root)
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        (desk.root / "file").write_bytes(b"first")
+        virtual(desk).command("pin", paths=[f"{ZONE}/file"])
+        if source == "new":
+            (desk.root / source).write_bytes(b"second")
+        (desk.root / source).rename(desk.root / "file")
+        assert [path for path, _ in pinned(desk)] == ["file"]
+    wait(desk, 60)
+    desk.sync()
+    wait(desk, 2 * PASS_S)
+    assert pinned(desk) == [("file", 1)]
+
+
+@pytest.mark.parametrize("loss", ["file", "row"])
+def test_a_pinned_file_that_was_lost_from_the_cache_is_fetched_again(
+    desk: Mounted, loss: str
+) -> None:
+    """A tool deletes single old files, or a row of the index is damaged; the folder stays."""
+    desk.allow("missing or damaged", "damaged rows")
+    pin(desk, "big.bin")
+    wait(desk, 2 * PASS_S)
+    cache = virtual(desk).client.paths.cache
+    if loss == "file":
+        for path in cache.rglob("*"):
+            if path.is_file() and not path.name.startswith("index.db"):
+                path.unlink()
+    else:
+        (index,) = cache.rglob("index.db")
+        with closing(sqlite3.connect(index)) as rows, rows:
+            rows.execute("UPDATE entries SET size = size + 1")
+    assert pinned(desk) == [("big.bin", 0)]
+    wait(desk, RECHECK_S + PASS_S)
+    assert pinned(desk) == [("big.bin", 1)]
+    desk.allow("offline", "reach")
+    with desk.deployment.faulty(down=True):
+        wait(desk, 30)
+        assert (desk.root / "big.bin").read_bytes() == world.SEED["big.bin"]

@@ -16,7 +16,8 @@ from zonedrive.errors import Changed, Forbidden, TimedOut, Unavailable, Unreacha
 from zonedrive.model import Revision
 from zonedrive.pins.fetch import NO_ROOM, Failed, PinProgress
 from zonedrive.pins.poll import PASS_S, TROUBLE
-from zonedrive.state.inode import Kind
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_operations import rename
 from zonedrive.state.pin_table import Pin, PinStore
 
 
@@ -416,6 +417,63 @@ async def test_a_file_that_is_removed_during_its_download_is_skipped(
     assert office.shelf.asked == [(other.ino, "1")]
 
 
+async def test_an_unpinned_folder_is_not_fetched_any_further(
+    office: Office, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running downloads end, and no further one begins; the other pinned folder is fetched."""
+    tree = office.state.inodes
+    with office.state.transaction():
+        huge, small = (
+            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
+            for name in ("huge", "small")
+        )
+    for number in range(40):
+        office.file(f"{number}", parent=huge)
+    wanted = office.file("wanted", parent=small)
+    office.pins.add(huge, small)
+    complete = office.shelf.complete
+    begun: list[int] = []
+
+    async def slow(ino: int, *args: Any) -> None:
+        begun.append(ino)
+        await trio.sleep(10)
+        await complete(ino, *args)
+
+    monkeypatch.setattr(office.shelf, "complete", slow)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(office.keeping.run)
+        await trio.sleep(5)
+        before = len(begun)
+        assert 0 < before < 40
+        office.pins.remove(huge)
+        await trio.sleep(PASS_S)
+        assert begun[before:] == [wanted.ino]
+        assert office.shelf.complete_now == {(wanted.ino, "1")}
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_unpinned_folder_is_not_listed_any_further(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the command `pin` still lists the folders below, it sends no further request."""
+    with office.state.transaction():
+        for number in range(40):
+            office.state.inodes.add(
+                office.zone.ino, f"{number}", Kind.FOLDER, zone="z", remote_id=f"{number}"
+            )
+    office.pins.add(office.zone)
+    refresh = office.refresh
+
+    async def unpinned(folder: Inode, newer_than_ns: int) -> None:
+        await refresh(folder, newer_than_ns)
+        if len(office.listed) >= 10 and office.pins:
+            office.pins.remove(office.zone)
+
+    monkeypatch.setattr(office, "refresh", unpinned)
+    await office.keeping.fetch(office.zone, PinProgress())
+    assert 10 <= len(office.listed) < 20
+
+
 async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
     """After some consecutive failures the reason is reported; the other files are not tried."""
     with office.state.transaction():
@@ -455,7 +513,7 @@ async def test_a_pin_on_a_full_disk_stays_valid(
     with office.state.transaction():
         office.state.inodes.update(made, remote_id="new")
 
-    def full(store: PinStore, *pins: Pin, former: Pin | None = None) -> None:
+    def full(store: PinStore, *pins: Pin) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
@@ -464,6 +522,45 @@ async def test_a_pin_on_a_full_disk_stays_valid(
     assert PinStore(office.state.database).all() == [Pin(made.ino, "z")]
     assert [inode.ino for inode in office.pins.roots()] == [made.ino]
     assert PinStore(office.state.database).all() == [Pin(made.ino, "z", "new")]
+
+
+def test_pins_of_exchanged_files_are_stored_together(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the disk is full after one of two files has got the entry of the other one, both stay."""
+    one, other = office.file("one"), office.file("other")
+    office.pins.add(one, other)
+    before = office.pins._store.all()
+    with office.state.transaction():
+        office.state.inodes.update(other, remote_id=None)
+        office.state.inodes.update(one, remote_id="other")
+        third = office.file("third")
+        office.state.inodes.update(third, remote_id="one")
+
+    def full(store: PinStore, *pins: Pin) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PinStore, "put", full)
+        assert {inode.ino for inode in office.pins.roots()} == {one.ino, third.ino}
+    assert PinStore(office.state.database).all() == before
+    office.pins.update_inodes()
+    stored = PinStore(office.state.database).all()
+    assert set(stored) == {Pin(one.ino, "z", "other"), Pin(third.ino, "z", "one")}
+
+
+def test_the_pin_of_a_deleted_entry_passes_on_with_the_file(office: Office) -> None:
+    """A coworker deletes a pinned file that was edited here; a save then renames a file over it."""
+    edited = office.file("edited")
+    office.pins.add(edited)
+    with office.state.transaction():
+        office.state.inodes.update(edited, remote_id=None)
+        saved = office.state.inodes.add(office.zone.ino, "saved", Kind.FILE, zone="z")
+    office.pins.update_inodes()
+    with office.state.transaction():
+        rename(office.state, saved, office.zone, "edited", edited)
+    assert office.pins.roots() == [saved]
+    assert PinStore(office.state.database).all() == [Pin(saved.ino, "z")]
 
 
 def test_a_pin_that_cannot_be_stored(office: Office) -> None:

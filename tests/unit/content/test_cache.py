@@ -521,6 +521,52 @@ async def test_a_file_on_a_failing_disk_is_not_complete(
         assert cache.is_complete(7, "r")
 
 
+async def test_a_file_that_cannot_be_opened_once_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partly cached file that is fetched whole into another file takes no space any more."""
+
+    def exhausted(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    source = Script(content(3 * MIB))
+    async with running(tmp_path) as cache:
+        source.pace = lambda offset: offset < MIB or source.go.wait(60)
+        reader = cache.open(1, "r", 3 * MIB, source)
+        await reader.read(0, MIB)
+        reader.close()
+        source.pace = lambda _offset: None
+        with monkeypatch.context() as patch:
+            patch.setattr("zonedrive.content.cache.open_file", exhausted)
+            reader = cache.open(1, "r", 3 * MIB, source)
+            await reader.fill()
+        await cache.complete(1, "r", 3 * MIB, source)
+        reader.close()
+        assert len(list(tmp_path.glob("1-*"))) == 1
+        await counted(cache, tmp_path)
+        assert await fetched(cache, 1, Offline(3 * MIB)) == source.data
+
+
+async def test_a_new_file_that_cannot_be_extended_is_closed_and_removed(
+    tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file above the size limit of the file system is read, and leaves no file open."""
+
+    def too_large(*_: object) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr("zonedrive.content.content_file.ContentFile.truncate", too_large)
+    monkeypatch.setattr("zonedrive.content.encrypted_file.EncryptedFile.truncate", too_large)
+    source = Script(content(MIB))
+    async with running(tmp_path, key) as cache:
+        reader = cache.open(1, "r", MIB, source)
+        assert await read_all(reader) == source.data
+        links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        assert not [link for link in links if link.is_relative_to(tmp_path) and "1-" in link.name]
+        assert not list(tmp_path.glob("1-*"))
+        reader.close()
+
+
 async def test_the_folder_is_locked_while_the_cache_is_open(tmp_path: Path) -> None:
     """Of a folder that is locked, systemd-tmpfiles deletes no old files."""
     folder = tmp_path / "cache"
@@ -578,6 +624,20 @@ async def test_bytes_cached_after_the_folder_was_deleted_are_kept(
         reader = cache.open(1, "r", 2 * MIB, source)
         assert await reader.read(0, 100) == source.data[:100]
         reader.close()
+
+
+async def test_a_new_revision_with_the_same_bytes_after_the_folder_was_deleted(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """The file that was deleted with the folder is not counted, and takes no space of others."""
+    folder, source = tmp_path / "cache", Script(content(3 * MIB))
+    async with running(folder, key) as cache:
+        await cache.complete(1, "r", 3 * MIB, source)
+        shutil.rmtree(folder)
+        cache.relabel(1, "r", "s", 3 * MIB, source)
+        assert not cache.is_complete(1, "s")
+        cache.drop(1)
+        assert cache.quota.usage() == taken(folder) == 0
 
 
 async def test_a_file_that_is_added_after_the_folder_was_deleted_is_kept(

@@ -25,7 +25,7 @@ import hashlib
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 from zonedrive.config import LOCAL_ONLY
 
@@ -145,13 +145,13 @@ def shows(local: str, name: str, entry_id: str | None) -> bool:
     hash suffix of this id or, if the id is None, of any id.
     """
     shown = safe(name)
-    if entry_id is None:
-        marked = [with_mark(shown, mark[0]) for mark in _MARK.finditer(local)]
-    else:
-        marked = _marked(shown, entry_id)
-        if "~" in local and _is_numbered(local, shown, entry_id):
-            return True
-    return local == shown or local in marked or (shown != name and local == name.translate(_FORMER))
+    if local == shown or (shown != name and local == name.translate(_FORMER)):
+        return True
+    marks = [found[0] for found in _MARK.finditer(local)]
+    if marks and entry_id is not None:
+        longest = f"~{_digest(entry_id)}"
+        marks = [mark for mark in marks if longest.startswith(mark.partition("-")[0])]
+    return any(local == with_mark(shown, mark) for mark in marks)
 
 
 def may_show(name: str) -> Callable[[str], bool]:
@@ -175,13 +175,8 @@ def local_name(
     shown = show(name)
     if fits(shown) and shown not in taken:
         return shown
-    for marked in _marked(shown, entry_id):
-        if marked not in taken:
-            return marked
-    # Somebody has given the marked names to other entries, perhaps on purpose.
-    longest = f"~{_digest(entry_id)}"
-    numbered = (with_mark(shown, f"{longest}-{number}") for number in itertools.count(2))
-    return next(name for name in numbered if name not in taken)
+    marked = (with_mark(shown, mark) for mark in _marks(entry_id))
+    return next(each for each in marked if each not in taken)
 
 
 _MARK = re.compile(r"~(?:[0-9a-f]{8}|[0-9a-f]{16}|[0-9a-f]{64}(?:-[0-9]+)?)(?=\.|$)")
@@ -191,17 +186,14 @@ def _digest(entry_id: str) -> str:
     return hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _is_numbered(local: str, shown: str, entry_id: str) -> bool:
-    """Return True if `local` is a display name of the entry with a number after the hash."""
-    mark = f"~{_digest(entry_id)}-"
-    found = (each[0] for each in _MARK.finditer(local))
-    return any(each.startswith(mark) and local == with_mark(shown, each) for each in found)
+def _marks(entry_id: str) -> Iterator[str]:
+    """Yield the hash suffixes of an entry without end, the shortest first.
 
-
-def _marked(shown: str, entry_id: str) -> list[str]:
-    """Return the three display names of an entry with a hash suffix, shortest suffix first."""
+    Coworkers can give the display names with the first three suffixes to other entries.
+    """
     digest = _digest(entry_id)
-    return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
+    yield from (f"~{digest[:digits]}" for digits in (8, 16, 64))
+    yield from (f"~{digest}-{number}" for number in itertools.count(2))
 
 
 def with_mark(name: str, mark: str) -> str:

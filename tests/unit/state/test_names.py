@@ -89,6 +89,21 @@ def test_the_marks_of_an_entry_never_change() -> None:
         taken.add(name)
 
 
+@given(st.text(max_size=300), st.integers(1, 5))
+def test_an_entry_is_shown_although_its_marks_are_taken(name: str, number: int) -> None:
+    """A coworker who gives the names with its marks to other files does not hide an entry."""
+    taken = set[str]()
+    for _ in range(3 + number):
+        taken.add(local_name(name, "1", taken))
+    shown = local_name(name, "1", taken)
+    assert shown not in taken
+    assert is_safe(shown)
+    assert may_show(name)(shown)
+    assert shows(shown, name, "1")
+    assert shows(shown, name, None)
+    assert not shows(shown, name, "2")
+
+
 def test_an_entry_with_a_long_name_is_found_by_the_beginning_of_its_name() -> None:
     """The mark replaces the end of such a name."""
     for name in ("ä" * 300 + ".pdf", "n" * 256):

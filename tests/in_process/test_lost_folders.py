@@ -15,13 +15,15 @@ import pytest
 
 from tests.harness import world
 from tests.harness.fake_service import FakeService
+from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
 from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
-from tests.in_process.test_entry_states import state
+from tests.in_process.test_entry_states import state, virtual
 from zonedrive.model import Entry
 from zonedrive.remote import profiles
+from zonedrive.sandbox.zones import Level
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=1")
 
@@ -441,3 +443,31 @@ def test_an_edit_of_a_file_that_a_coworker_moves_out_of_a_deleted_folder(
     assert {each for each in desk.zone.tree() if each.endswith(".md")} == {"moved.md"}
     assert desk.zone.read("moved.md") == expected
     assert not desk.conflicts()
+
+
+@pytest.mark.parametrize("is_member", [False, True], ids=["left", "deleted"])
+@pytest.mark.parametrize("folder", ["", "docs"])
+def test_a_lost_zone_shows_only_the_files_of_this_machine(
+    desk: Mounted, folder: str, is_member: bool
+) -> None:
+    """The entries of the service, which cannot be read any more, return only with the zone."""
+    service, backup = virtual(desk).deployment.world, desk.root / folder / "notes.txt~"
+    zone = service.zones[desk.zone.id]
+    desk.names(desk.root / "docs")
+    backup.write_bytes(b"a backup")
+    if is_member:
+        del service.zones[zone.id]
+    else:
+        service.set_level(zone.id, ALICE, Level.NONE)
+    for _ in range(2):
+        desk.names(desk.path)
+        time.sleep(2)
+    assert desk.names(desk.root) == [folder or backup.name]
+    assert desk.names(desk.root / folder) == [backup.name]
+    assert backup.read_bytes() == b"a backup"
+    service.zones[zone.id] = zone
+    service.set_level(zone.id, ALICE, Level.MODIFY)
+    list_again(desk)
+    for each in ("", "docs"):
+        assert {*desk.names(desk.root / each)} - {backup.name} == {*desk.zone.listing(each)}
+    assert backup.read_bytes() == b"a backup"

@@ -2,11 +2,17 @@
 
 import re
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import ZONE
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
+from zonedrive.sandbox.zones import Level
+from zonedrive.state.names import local_name
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
 
@@ -143,3 +149,73 @@ def test_a_folder_and_one_that_a_coworker_renamed_to_its_name_are_united(desk: M
     assert {told["path"].removeprefix("/").partition("/")[2] for told in desk.conflicts()} == {
         f"docs/{copy}", f"docs/new/{inner}"
     }  # fmt: skip
+
+
+def settled(desk: Mounted, path: Path) -> list[str]:
+    """Return the names in a folder, after checking that another listing changes none of them."""
+    found = []
+    for _ in range(3):
+        desk.names(path)
+        time.sleep(2)
+        found.append(sorted(desk.names(path)))
+    assert found[1] == found[2]
+    return found[2]
+
+
+def names_with_marks(name: str, entry_id: str) -> list[str]:
+    """Return the three names that an entry can get if others of its folder have its name."""
+    found = [name]
+    for _ in range(3):
+        found.append(local_name(name, entry_id, found))
+    return found[1:]
+
+
+def test_a_file_is_shown_although_its_names_with_a_mark_are_taken(desk: Mounted) -> None:
+    """A coworker gives these names to other files. All are shown, and an edit reaches the file."""
+    desk.zone.write("last", b"last")
+    last = desk.zone.entry_id("last")
+    for name in ("a\u2409b", *names_with_marks("a\u2409b", last)):
+        desk.zone.write(name, b"other")
+    before = settled(desk, desk.root)
+    desk.zone.move("last", "a\tb")  # looks like the first of the other names
+    after = settled(desk, desk.root)
+    assert len(after) == len(before)
+    (shown,) = {*after} - {*before}
+    (desk.root / shown).write_bytes(b"edited")
+    desk.sync()
+    assert desk.zone.read("a\tb") == b"edited"
+    assert desk.zone.entry_id("a\tb") == last
+    desk.restart()
+    assert settled(desk, desk.root) == after
+
+
+def test_a_zone_is_shown_although_its_names_with_a_mark_are_taken(desk: Mounted) -> None:
+    """Coworkers give these names to other zones; these and zones created later are shown."""
+    service, members = virtual(desk).deployment.world, {ALICE: Level.MODIFY}
+    last = service.add_zone("last", members)
+    others = names_with_marks(ZONE, last)
+    for name in others:
+        service.add_zone(name, members)
+    assert {*settled(desk, desk.path)} == {ZONE, "last", *others}
+    service.zones[last].name = ZONE
+    service.add_zone("later", members)
+    after = settled(desk, desk.path)
+    assert {*after} > {ZONE, "later", *others}
+    assert len(after) == len(service.zones)
+
+
+@pytest.mark.parametrize("change", ["deleted", "renamed", "left"])
+def test_a_zone_loses_its_mark_when_its_name_is_unique(desk: Mounted, change: str) -> None:
+    """Two zones have one name, until the first one is deleted, renamed or no longer the user's."""
+    service = virtual(desk).deployment.world
+    second = service.add_zone(ZONE, {ALICE: Level.MODIFY})
+    service.plant(second, "in the second zone", b"x", user=ALICE)
+    assert len(settled(desk, desk.path)) == 2
+    if change == "deleted":
+        del service.zones[desk.zone.id]
+    elif change == "renamed":
+        service.zones[desk.zone.id].name = "Other"
+    else:
+        service.set_level(desk.zone.id, ALICE, Level.NONE)
+    assert settled(desk, desk.path) == (["Other", ZONE] if change == "renamed" else [ZONE])
+    assert desk.names(desk.path / ZONE) == ["in the second zone"]

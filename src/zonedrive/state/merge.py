@@ -680,44 +680,45 @@ class Merge:
         told = {zone.id for zone in zones}
         shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
         stays = {zone.id for zone in shown}
-        removing = self._zones_with_removals()  # which need the path of their zone
         left = [
             each.ino
             for each in self._zones_here()
             if each.zone not in stays
             and each.zone not in unsure
             and (complete or each.zone in told)
-            and each.zone not in removing
         ]
+        left = [zone.ino for zone in self._unchanged(left)]
         yield from self._empty_large_folders(left)
         for zone in list(self._inodes.get_all(left)):
-            is_kept = zone.parent == ROOT and self._state.holds_local_changes(zone)
-            if is_kept and not self._is_changed(zone):
+            if self._state.holds_local_changes(zone):
                 yield from self._leave_local_only(zone)
         with self._inodes.transaction():
             self._above_ours = None
-            removing = self._zones_with_removals()
-            for gone in self._inodes.get_all(left):
-                if gone.parent == ROOT and gone.zone not in removing and not self._busy(gone):
+            for gone in self._unchanged(left):
+                if gone.parent == ROOT and not self._busy(gone):
                     self._remove(gone)
             self._show_zones(shown)
 
-    def _zones_with_removals(self) -> set[str]:
-        """Return the zones in which a removal waits; a removed inode is not below its zone."""
-        removed = [intent.ino for intent in self._state.intents.names() if intent.gone]
-        return {each.zone for each in self._inodes.get_all(removed)}
+    def _unchanged(self, zones: Sequence[int]) -> list[Inode]:
+        """Return those of the zones that have no local changes. Local-only files do not count.
 
-    def _is_changed(self, zone: Inode) -> bool:
-        """Return True if anything in the zone has local changes; local-only files do not count."""
+        A waiting removal counts, although the removed inode is no longer below its zone.
+        """
+        if not zones:
+            return []
         state = self._state
-        inos = [intent.ino for intent in state.intents.all()]
-        inos += [ino for ino in state.opened if state.local(ino)]
-        return any(each.zone == zone.zone for each in self._inodes.get_all(inos))
+        ours = [intent.ino for intent in state.intents.all()]
+        ours += [ino for ino in state.opened if state.local(ino)]
+        changed = {each.zone for each in self._inodes.get_all(ours)}
+        return [zone for zone in self._inodes.get_all(zones) if zone.zone not in changed]
 
     def _leave_local_only(self, zone: Inode) -> Iterator[None]:
-        """Remove all but the local-only files, and the folders above them, from a lost zone."""
+        """Remove all but the local-only files, and the folders above them, from a lost zone.
+
+        Stop at the first local change: undoing a refused change may need other folders.
+        """
         inside = self._inodes.innermost_first(zone)
-        while batch := list(islice(inside, STEP)):
+        while (batch := list(islice(inside, STEP))) and self._unchanged([zone.ino]):
             with self._inodes.transaction():
                 self._above_ours = None
                 for child in batch:

@@ -448,7 +448,7 @@ def test_a_large_zone_is_removed_quickly_despite_many_local_changes(
     vars(folder.state).update(holds_local_changes=lambda _: False)
     list(folder.merge(tree.get(ROOT)).zones([]))
     assert tree.rows.counts()[0] == 1
-    assert len(examined) == 1
+    assert len(examined) == 3  # before the first step, and twice in the last one
 
 
 def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:
@@ -462,6 +462,23 @@ def test_a_large_zone_with_a_local_change_stays(folder: Folder) -> None:
     list(steps)
     assert tree.get(last).parent == folder.zone.ino
     assert folder.zone.parent == ROOT
+
+
+def test_a_lost_zone_with_a_local_only_file_keeps_what_a_local_change_may_need(
+    folder: Folder,
+) -> None:
+    """Entries are no longer removed after a program makes a change; the change may be undone."""
+    tree, root = folder.tree, folder.tree.get(ROOT)
+    folder.list(*[entry(f"{number:05}", f"file {number}") for number in range(4 * STEP)])
+    with tree.transaction():
+        tree.add(folder.zone.ino, "a~", Kind.FILE, zone="z", local=1, generation=1)
+    vars(folder.state).update(holds_local_changes=lambda _: True)
+    steps = folder.merge(root).zones([])
+    next(steps)
+    folder.local[max(tree.numbers_in(folder.zone.ino)) - 1] = Local.PLACE
+    list(steps)
+    assert len(folder.names) == 3 * STEP + 1
+    assert "a~" in folder.names
 
 
 def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:

@@ -476,13 +476,12 @@ class DirectoryCache:
         try:
             listed = await self._service.listed(folder.zone, remote_id)
         except NotFound as missing:
-            is_zone_lost = folder.kind is Kind.ZONE or missing.code == UNKNOWN_ZONE
-            if is_zone_lost and flight.awaited and ROOT not in self._listings:
-                self.forget(ROOT)
-                self._flight(state.inodes.get(ROOT))  # programs may use only what is below
-            above = state.inodes.find(folder.parent)
+            is_zone_lost = missing.code == UNKNOWN_ZONE
+            above = state.inodes.find(ROOT if is_zone_lost else folder.parent)
             if above is not None and above.ino not in self._listings:
-                self.forget(above.ino)  # this listing still contains the folder
+                self.forget(above.ino)  # this listing still contains the folder, or its zone
+                if above.ino == ROOT and flight.awaited:
+                    self._flight(above)  # programs may use only folders in the zone
             raise
         if not state.inodes.is_here(folder) or folder.remote_id != remote_id:
             return

@@ -134,6 +134,32 @@ def test_a_folder_that_may_not_be_read_any_more(desk: Mounted, ours: bool) -> No
     desk.deployment.heal()
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_unsent_file_is_reached_in_a_folder_that_was_never_listed(
+    desk: Mounted, status: int
+) -> None:
+    """A coworker has deleted the folder and created it again, and the user may not read it."""
+    desk.allow("refused", "deleted on the service")
+    docs = desk.root / "docs"
+    desk.names(docs)
+    desk.command("pause")
+    (docs / "mine.txt").write_bytes(b"mine")
+    desk.zone.delete("docs")
+    time.sleep(11)
+    desk.names(desk.root)
+    desk.zone.make_folder("docs")
+    desk.deployment.fault(status=status, path=FOLDER + desk.zone.entry_id("docs"))
+    time.sleep(11)
+    desk.names(desk.root)
+    time.sleep(11)
+    assert desk.names(docs) == ["mine.txt"]
+    assert (docs / "mine.txt").read_bytes() == b"mine"
+    desk.deployment.heal()
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("docs/mine.txt") == b"mine"
+
+
 def test_the_top_folders_of_all_zones_are_prefetched(desk: Mounted) -> None:
     """A forbidden zone is asked once; the others are known when the service becomes unreachable."""
     desk.allow("offline", "reach")

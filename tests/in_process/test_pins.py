@@ -11,11 +11,13 @@ import pytest
 import trio
 
 from tests.harness import world
+from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import ZONE
 from tests.in_process.test_entry_states import virtual
 from zonedrive.pins.fetch import RECHECK_S
 from zonedrive.pins.poll import MISSING, PASS_S
+from zonedrive.sandbox.zones import Level
 
 STATE = "user.zonedrive.state"
 
@@ -93,6 +95,22 @@ def test_a_pin_returns_after_a_restore_of_a_folder_above(desk: Mounted) -> None:
     virtual(desk).command("restore", entries=["docs"])
     wait(desk, 2 * PASS_S)
     assert pinned(desk) == [("docs/2026", 1)]
+
+
+@pytest.mark.parametrize("path", ["", "docs", "docs/report.md"])
+def test_a_pin_returns_with_its_zone(desk: Mounted, path: str) -> None:
+    """The user's membership ends and begins again, and no program looks at the zones."""
+    pin(desk, path)
+    before, service = pinned(desk), virtual(desk).deployment.world
+    service.set_level(desk.zone.id, ALICE, Level.NONE)
+    wait(desk, 2 * PASS_S)
+    desk.names(desk.path)
+    wait(desk, PASS_S)
+    assert desk.names(desk.path) == []
+    assert pinned(desk) == []
+    service.set_level(desk.zone.id, ALICE, Level.MODIFY)
+    wait(desk, 3 * PASS_S)
+    assert pinned(desk) == before
 
 
 def test_few_requests_are_sent_for_deleted_pinned_files(desk: Mounted) -> None:

@@ -62,13 +62,14 @@ def without_zone(desk: Mounted, code: str = "UNKNOWN_ZONE") -> FakeZone:
     return gone(desk, code)
 
 
-def gone(desk: Mounted, code: str = "UNKNOWN_ZONE") -> FakeZone:
-    """Remove the zone from the service, and resume."""
+def gone(desk: Mounted, code: str = "UNKNOWN_ZONE", *, is_paused: bool = False) -> FakeZone:
+    """Remove the zone from the service, and resume unless `is_paused`."""
     world = virtual(desk).deployment.world
     zone = world.zones.pop(desk.zone.id)
     world.fault(status=404, error=code, path=f"/{zone.id}/")
     desk.allow("refused")
-    desk.command("resume")
+    if not is_paused:
+        desk.command("resume")
     return zone
 
 
@@ -115,6 +116,62 @@ def test_changes_in_a_zone_that_is_gone_are_given_up(desk: Mounted) -> None:
     assert desk.root.name not in desk.names(desk.path)
 
 
+@pytest.mark.parametrize("listed", [{"ssiAccessible": False}, {"id": None}])
+def test_an_edit_in_a_zone_that_is_listed_but_not_usable(
+    desk: Mounted, listed: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list shows the zone as inaccessible or without an id, and requests in it get 404.
+
+    The file does not count as deleted: the edit becomes its next version, without a conflict.
+    """
+    desk.allow("refused", "zones")
+    world = virtual(desk).deployment.world
+    zone, wire = world.zones[desk.zone.id], world.zones[desk.zone.id].wire
+    desk.names(desk.root)
+    desk.command("pause")
+    (desk.root / "notes.txt").write_bytes(b"edited")
+    monkeypatch.setattr(zone, "wire", lambda: wire() | listed)
+    world.fault(status=404, error="NOT_FOUND", path=f"/{zone.id}/")
+    desk.command("resume")
+    assert desk.try_sync() != 0
+    assert [each["path"] for each in desk.status()["uploads"]] == [f"{desk.root.name}/notes.txt"]
+    monkeypatch.undo()
+    desk.deployment.heal()
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"edited"
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert not desk.conflicts()
+
+
+def test_a_removal_that_waits_in_a_zone_that_is_gone_has_its_path(desk: Mounted) -> None:
+    """The status and the report of the refusal name the zone and the folder of the file."""
+    path = f"{desk.root.name}/docs/report.md"
+    desk.names(desk.root / "docs")
+    desk.command("pause")
+    (desk.root / "docs/report.md").unlink()
+    gone(desk, is_paused=True)
+    for _ in range(2):
+        time.sleep(2)
+        desk.names(desk.path)
+    assert [each["path"] for each in desk.status()["uploads"]] == [path]
+    desk.command("resume")
+    assert [each["path"] for each in desk.command("sync")["taken_back"]] == [path]
+    time.sleep(2)
+    assert desk.names(desk.path) == []
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN_ZONE", "NOT_FOUND"])
+def test_a_zone_that_is_gone_is_noticed_in_its_folders(desk: Mounted, code: str) -> None:
+    """The folder is the current folder of a shell, and no program looks at the folders above."""
+    mount, current = virtual(desk), (desk.root / "docs").stat().st_ino
+    desk.names(desk.root / "docs")
+    gone(desk, code)
+    time.sleep(60)
+    with pytest.raises(FileNotFoundError):
+        mount.call(mount.client.files.getattr, current)  # opendir(3) calls fstat(2)
+        mount.system._names(current)
+
+
 @pytest.mark.parametrize("what", ["edit", "new", "rename"])
 def test_a_change_without_an_answer_in_a_zone_that_is_gone_is_given_up(
     desk: Mounted, what: str
@@ -136,6 +193,34 @@ def test_a_change_without_an_answer_in_a_zone_that_is_gone_is_given_up(
     desk.try_sync()
     assert not desk.status()["uploads"]
     assert desk.try_sync() == 0
+
+
+@pytest.mark.parametrize("is_shown", [True, False], ids=["shown", "hidden"])
+def test_a_new_file_without_an_answer_that_is_removed_in_a_zone_that_is_gone_is_reported(
+    desk: Mounted, is_shown: bool
+) -> None:
+    """The service may have the file, which then shows again when the zone is back."""
+    desk.names(desk.root)
+    with unanswered(desk, lambda: desk.zone.find("new"), method="POST", path="^/api/zones/"):
+        (desk.root / "new").write_bytes(b"saved")
+    desk.deployment.heal()
+    desk.command("pause")
+    (desk.root / "new").unlink()
+    zone = gone(desk, is_paused=True)
+    if not is_shown:
+        for _ in range(2):
+            time.sleep(2)
+            desk.names(desk.path)
+    desk.command("resume")
+    taken_back = desk.command("sync")["taken_back"]
+    assert [each["path"] for each in taken_back] == [f"{desk.root.name}/new"]
+    virtual(desk).deployment.world.zones[zone.id] = zone
+    desk.deployment.heal()
+    assert desk.try_sync() == 0
+    time.sleep(2)
+    desk.names(desk.path)
+    time.sleep(2)
+    assert "new" in desk.names(desk.root)
 
 
 def test_a_temporary_name_in_a_zone_that_is_gone_is_given_up(desk: Mounted) -> None:

@@ -109,6 +109,9 @@ class RemoteError(ZonedriveError):
     names of files.
     """
 
+    is_partial = False
+    """True if an earlier request of the same operation had an effect."""
+
     def __init__(
         self,
         message: str,

@@ -3,8 +3,9 @@
 Published endpoints are defined here, all other endpoints in the profile.
 """
 
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import trio
 
 from zonedrive.config import Settings
-from zonedrive.errors import AlreadyExists, BadAnswer
+from zonedrive.errors import AlreadyExists, BadAnswer, RemoteError
 from zonedrive.formatting import timestamp
 from zonedrive.model import Entry, LogMessage, Member, Version
 from zonedrive.remote.clients import BlockingClient, LoopClient
@@ -129,7 +130,9 @@ class HttpService(Service):
         try:
             return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=parent_id, name=name)
         except BadAnswer:
-            for entry in await self.listing(zone_id, parent_id):
+            with _after_effect():
+                entries = await self.listing(zone_id, parent_id)
+            for entry in entries:
                 if entry.folder and entry.name == name:
                     return entry
             raise BadAnswer(f"{doing}: the service accepted it, but does not list it") from None
@@ -305,7 +308,18 @@ class HttpService(Service):
         try:
             return wire.one_entry(answer, doing, zone_id=values["zone"])
         except BadAnswer:
-            return await self.entry(values["zone"], values["entry"])
+            with _after_effect():
+                return await self.entry(values["zone"], values["entry"])
+
+
+@contextlib.contextmanager
+def _after_effect() -> Iterator[None]:
+    """Mark errors of the `with` block: an earlier request of the same operation had an effect."""
+    try:
+        yield
+    except RemoteError as wrong:
+        wrong.is_partial = True
+        raise
 
 
 async def move_entry(
@@ -332,21 +346,27 @@ async def move_entry(
     if move is not None and move.uses("name"):
         return await change("move")
     entry = await present()  # an earlier attempt or another user may have done one of the steps
-    for _ in range(STEPS):
-        is_renamed, is_moved = entry.name == name, entry.parent_id == parent_id
-        if is_renamed and is_moved:
-            return entry
-        if is_renamed or is_moved:
-            entry = await change("move" if is_renamed else "rename")
-        else:
-            for needed in ("rename", "move"):
-                profile.operation(needed, folder=entry.folder)  # raise before the first step
-            try:
-                entry = await change("rename")
-            except AlreadyExists:  # the new name is taken in the old folder
-                entry = await change("move")
-        if not entry.parent_id:  # the answer does not state it
-            entry = await present()
+    is_partial = False
+    try:
+        for _ in range(STEPS):
+            is_renamed, is_moved = entry.name == name, entry.parent_id == parent_id
+            if is_renamed and is_moved:
+                return entry
+            if is_renamed or is_moved:
+                entry = await change("move" if is_renamed else "rename")
+            else:
+                for needed in ("rename", "move"):
+                    profile.operation(needed, folder=entry.folder)  # raise before the first step
+                try:
+                    entry = await change("rename")
+                except AlreadyExists:  # the new name is taken in the old folder
+                    entry = await change("move")
+            is_partial = True
+            if not entry.parent_id:  # the answer does not state it
+                entry = await present()
+    except RemoteError as wrong:
+        wrong.is_partial |= is_partial
+        raise
     raise BadAnswer("renaming or moving: the service accepted it, but the entry is elsewhere")
 
 

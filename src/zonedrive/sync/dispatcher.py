@@ -51,6 +51,7 @@ FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
 CHANGED_RETRY_S = 0.5  # pause before the first of the later retries
 LONGEST_RETRY_S = 15.0
+SOON = 3  # temporary errors in a row after which the success of another step causes no retry
 WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
@@ -263,11 +264,14 @@ class Dispatcher:
     def _recovered(self) -> None:
         """Retry the steps that failed with a temporary error now, because a step has succeeded.
 
-        Steps that the service rejected because of overload keep their pauses.
+        Steps that the service rejected because of overload keep their pauses, and so do steps that
+        have failed more than SOON times: the error may concern only this entry, and every success
+        of another one would send the entry's bytes again at once.
         """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
-            self.expedite(faltering)
+            intents = (self._intents.get(ino) for ino in faltering)
+            self.expedite(each.ino for each in intents if each and each.attempts <= SOON)
 
     def failure(self, ino: int) -> Exception | None:
         """Return the error of the inode's last step, or None if the step did not fail."""

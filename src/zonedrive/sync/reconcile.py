@@ -33,7 +33,9 @@ from zonedrive.errors import (
     Changed,
     Damaged,
     Forbidden,
+    Locked,
     NotFound,
+    NotLoggedOn,
     Rejected,
     RemoteError,
     StoreError,
@@ -168,12 +170,16 @@ class Reconciler:
         try:
             yield
         except MAY_HAVE_ARRIVED as wrong:
-            if isinstance(wrong, Unavailable) and wrong.unprocessed:
+            if isinstance(wrong, Unavailable) and wrong.unprocessed and not wrong.is_partial:
                 self._without_effect(request)
             else:
                 now = time.monotonic()
                 late = {one: at for one, at in self._failed_s.items() if now - at < LATE_S}
                 self._failed_s = late | {(request.bytes_ino, request.generation): now}
+            raise
+        except (Locked, NotLoggedOn) as wrong:
+            if not wrong.is_partial:
+                self._without_effect(request)
             raise
         except Exception:
             self._without_effect(request)

@@ -26,6 +26,7 @@ from zonedrive.errors import (
     NotFound,
     RemoteError,
     StoreError,
+    UnusableReply,
 )
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
@@ -330,6 +331,8 @@ class Uploader:
                     raise Changed("the folder was deleted on the service") from missing
                 raise
             reached(Place.REPLY_CAME)
+            if entry.size != request.size:
+                entry = await self._of_sent_size(request, entry, file)
             if not (entry.modified_ns % SECOND_NS and entry.modified_by):
                 entry = await self._precise(request, entry, file)
             # If the response cannot be recorded, the pending request stays.
@@ -354,6 +357,37 @@ class Uploader:
     def _recreate(self, inode: Inode) -> None:
         log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
         conflicts.recreate(self._state, inode)
+
+    async def _of_sent_size(
+        self, request: PendingRequest, entry: Entry, file: ContentFile
+    ) -> Entry:
+        """Return the service's entry after an upload whose answer states another size.
+
+        Raises UnusableReply if the current version has not the bytes of `file`. If it is this
+        user's and has only the beginning of them, it counts as known, so that the next attempt
+        sends the bytes as the next version. Otherwise the request stays pending.
+        """
+        state, sent = self._state, request.size
+        found = await current_entry(self._service, request.zone, entry.id)
+        if found is not None and found.size <= sent:
+            is_beginning = await self._reconciler.same_bytes(
+                file, found.size, request.zone, found.id
+            )
+            if is_beginning and found.size == sent:
+                return found
+            if is_beginning and state.is_own(found.modified_by):
+                self._note_shortened(request, found)
+        raise UnusableReply(f"uploading: the service stored {entry.size} bytes instead of {sent}")
+
+    def _note_shortened(self, request: PendingRequest, entry: Entry) -> None:
+        """Record a version that has only the beginning of the sent bytes as the one to replace."""
+        state, now = self._state, self._state.requests.present(request)
+        inode = None if now is None else state.inodes.find(now.ino)
+        if now is None or inode is None or now.remote_id not in (None, entry.id):
+            return
+        if state.inodes.by_remote(inode.zone, entry.id) in (None, inode):
+            without_content = msgspec.structs.replace(now, generation=0)
+            remote_operations.record_arrival(state, inode, without_content, entry)
 
     async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
         """Return the entry of an upload's answer with the revision that other answers give.

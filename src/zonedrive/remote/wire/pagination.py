@@ -45,6 +45,8 @@ PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
 ROUND = 50  # limits of the page size are multiples of it
 BEGIN = 10  # number of items at the start of a page that `_is_same_page` compares separately
+PAST_THE_END = frozenset({0, 400, 404, 409, 410, 416, 422, 500})
+"""Statuses with which services refuse a page that they do not have, or a page size."""
 PASSES = 3  # maximum number of readings of a listing that changes meanwhile
 
 ValueT = TypeVar("ValueT")
@@ -211,6 +213,8 @@ async def _page(fetch: Fetch[ValueT], number: int, size: int | None) -> Page[Val
     try:
         return await fetch(query)
     except (Rejected, NotFound) as refused:
+        if refused.status not in PAST_THE_END:
+            raise  # for example a gateway's 421: the listing would end in the middle
         logger.info("page %d is refused, which ends the listing: %s", number, refused)
         return None
 

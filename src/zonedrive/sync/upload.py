@@ -47,6 +47,7 @@ from zonedrive.sync.reconcile import (
     require_deletion,
 )
 from zonedrive.transfer_slots import TransferSlot
+from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -377,7 +378,8 @@ class Uploader:
                 return found
             if is_beginning and state.is_own(found.modified_by):
                 self._note_shortened(request, found)
-        raise UnusableReply(f"uploading: the service stored {entry.size} bytes instead of {sent}")
+        stored = marked(f"the service stored {entry.size} bytes instead of {sent}")
+        raise UnusableReply(f"uploading: {stored}")
 
     def _note_shortened(self, request: PendingRequest, entry: Entry) -> None:
         """Record a version that has only the beginning of the sent bytes as the one to replace."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from zonedrive.config import unless_policy
 from zonedrive.errors import StoreError
 from zonedrive.paths import given_runtime_dir, require_room
 
@@ -113,7 +114,14 @@ class Database:
             file = _descriptor(path, os.O_RDWR | os.O_CREAT, stack)
             # Other threads only call `flush` and `checkpoint`, which do not use the connection.
             connection = _connected(path, stack)
-            connection.execute("PRAGMA journal_mode = WAL")
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreError(
+                    f"{path} cannot be opened: its file system has no shared memory for SQLite",
+                    remedy=unless_policy(
+                        "state_dir", "set XDG_STATE_HOME to a folder on a disk of this machine"
+                    ),
+                )
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")

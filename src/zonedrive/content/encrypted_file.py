@@ -154,6 +154,10 @@ class EncryptedFile(ContentFile):
                 self._grow(size)
                 self._store_dirty()
             else:
+                # Saved first: if that fails, the content is unchanged.
+                holes = Ranges(self._chunks.holes)
+                holes.remove(count_of(size), count_of(self._size))
+                self._head.save(self._descriptor, size, holes)
                 self._cut(size)
             self._save_head()
             # Remove slots only after the header is saved; a crash in between leaves unused slots.

@@ -22,6 +22,7 @@ import errno
 import logging
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
 UNKNOWN = b""
+# Errors of file systems without hard links.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 MANY = 500  # number of removed files at which their rows are deleted immediately
 
 # Bytes that content leaves free on the disk for database records, without which uploads and
@@ -261,8 +264,21 @@ class Spool:
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either
             self._record(other, generation, self.manifest(ino, generation))
-        with contextlib.suppress(FileExistsError):
-            os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
+        target = path.with_name(f"{other}-{generation}{path.suffix}")
+        try:
+            os.link(path, target)
+        except FileExistsError:
+            pass
+        except OSError as wrong:
+            if wrong.errno not in _NO_LINKS:
+                raise
+            part = path.with_name(f"{target.name}.part")
+            part.unlink(missing_ok=True)
+            shutil.copyfile(path, part)  # as without hard links
+            part.chmod(0o600)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            part.rename(target)
 
     def accept(self, ino: int, generation: int) -> bool:
         """Store an empty manifest for a file whose record is lost, so that it can be opened.

@@ -124,8 +124,17 @@ def shrink_content(state: LocalState, inode: Inode, session: Session, size: int)
 
     The recorded size therefore never exceeds the size of the file.
     """
-    if inode.generation != session.generation or inode.size <= size:
-        return
+    if inode.generation == session.generation and inode.size > size:
+        _record_size(state, inode, session, size)
+
+
+def restore_size(state: LocalState, inode: Inode, session: Session, size: int) -> None:
+    """Undo `shrink_content` because the spool file could not be truncated and is unchanged."""
+    if inode.generation == session.generation and inode.size < size <= session.file.size:
+        _record_size(state, inode, session, size)
+
+
+def _record_size(state: LocalState, inode: Inode, session: Session, size: int) -> None:
     with state.transaction():
         state.inodes.update(inode, size=size)
         intent = state.intents.get(inode.ino)

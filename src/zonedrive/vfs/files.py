@@ -242,6 +242,8 @@ class Files:
         if opened.session is not None:
             return opened.session.file.pread(offset, size)
         if isinstance(opened.content, int):
+            if opened.content == inode.generation:  # after a crash, a plain file may be longer
+                size = max(0, min(size, inode.size - offset))
             return self._local(opened, opened.content).pread(offset, size)
         known = opened.reader is not None or opened.superseded
         if not known and (inode.is_new or offset >= inode.size):
@@ -286,6 +288,8 @@ class Files:
             raise
 
     async def _write(self, which: Handle, offset: int, data: bytes) -> int:
+        if not which.append:  # before a session begins that changes nothing
+            open_checks.require_fitting(offset + len(data))
         with which.reporting():
             session = await self._session(which)
         which.file.pages = True

@@ -100,10 +100,16 @@ class WriteSessions:
                 folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
                 place = (folder.ino if folder is not None else NOWHERE), inode.name
             await self.catch_up(inode)
+            # While another program begins a session, the listing keeps the file in the tree.
+            while append and not inode.is_new and opened.preparing.locked():
+                async with opened.preparing:
+                    pass
+                await self.catch_up(inode)
             state.supersede(inode)
             if inode.parent == NOWHERE and append:
                 self._make_again(opened, *place)
-            elif isinstance(wrong, NotFound):
+            elif isinstance(wrong, NotFound) and not (append and inode.is_new):
+                # A new file was made by another program that appends.
                 raise OSError(errno.ESTALE, "removed on the service") from wrong
             if opened.superseded:
                 return
@@ -133,6 +139,8 @@ class WriteSessions:
             elif inode.generation:
                 source = state.spool.open(inode.ino, inode.generation)
                 file = await self._copy_of_local(source, inode, generation)
+                if file.size > size:  # unsaved bytes from before a crash, in a plain file
+                    file.truncate(size)
                 # During the copy, the service may have got these bytes, and then another version.
                 if isinstance(opened.content, str):
                     base = opened.content
@@ -239,9 +247,14 @@ class WriteSessions:
         assert session is not None
         inode = self._state.inodes.get(opened.ino)
         session.changed(size)
+        recorded = inode.size
         with session.storing():
             local_operations.shrink_content(self._state, inode, session, size)
-            session.file.truncate(size)
+            try:
+                session.file.truncate(size)
+            except (OSError, StoreError):  # the file is unchanged
+                local_operations.restore_size(self._state, inode, session, recorded)
+                raise
         session.refused = 0
         opened.told.size = size
         reached(Place.BYTES_CUT)

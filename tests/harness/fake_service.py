@@ -165,6 +165,7 @@ class World:
         self.step_us = 1000  # between two changes
         self.marks_content = True  # the content of a deleted folder is deleted as well
         self.is_full = False  # no content can be uploaded
+        self.takes_folders = False  # the creation of a folder that exists succeeds
         self.is_unrouted = False  # a gateway answers each request with status 404 and a page
         self.requests: list[str] = []  # method and path of all requests so far
         self._held: list[trio.Event] = []  # of requests that a stall holds back
@@ -311,6 +312,9 @@ class World:
         parent = self.folder(zone_id, parent_id)
         _require_name(name)
         _require_writable(parent)
+        there = self.child(parent_id, name) if self.takes_folders else None
+        if there is not None and there.folder:
+            return there
         self._require_free(parent_id, name)
         name = self.stored(name)
         node = Node(self._new_id(), zone_id, parent_id, name, True, self.now_us(), user)

@@ -15,6 +15,7 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from tests.in_process.test_refused_names import refusing
+from zonedrive.state.invalidation import EntryGone, Invalidation
 
 
 @cache
@@ -312,3 +313,47 @@ def test_a_folder_moved_into_one_that_was_moved_out_of_it(tmp_path: Path, remove
         assert mount.complaints() == []
     finally:
         mount.close()
+
+
+@pytest.mark.mount("settle=0", "refresh=10")
+def test_a_file_in_a_new_folder_that_a_coworker_has_made_first(desk: Mounted) -> None:
+    """The service takes the creation for the existing folder, which is not empty."""
+    assert isinstance(desk, VirtualMount)
+    desk.allow("a coworker uses the name")
+    desk.deployment.world.takes_folders = True
+    desk.command("pause")
+    (desk.root / "new").mkdir()
+    (desk.root / "new/plan.txt").write_bytes(b"Alice's plan\n")
+    desk.zone.make_folder("new")
+    desk.zone.write("new/plan.txt", b"Bob's own plan\n")
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("new/plan.txt") == b"Bob's own plan\n"
+    assert len(desk.conflicts()) == 1
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_a_folder_that_gets_its_plain_name_is_not_announced_as_removed(
+    desk: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would show it empty to a program that works in it.
+
+    A new file has the name that a coworker gives to the folder, until the file becomes a conflict
+    copy.
+    """
+    assert isinstance(desk, VirtualMount)
+    desk.allow("a coworker uses the name")
+    folder, gone = (desk.root / "docs").stat().st_ino, set[int]()
+
+    def see(change: Invalidation) -> None:
+        gone.update([change.ino] if isinstance(change, EntryGone) else [])
+
+    monkeypatch.setattr(desk.client.kernel, "invalidated", see)
+    desk.command("pause")
+    (desk.root / "plan").write_bytes(b"a file")
+    desk.zone.move("docs", "plan")
+    eventually(lambda: not (desk.root / "docs").exists(), what="the folder has a mark")
+    desk.command("resume")
+    desk.sync()
+    assert (desk.root / "plan").stat().st_ino == folder
+    assert folder not in gone

@@ -22,7 +22,7 @@ from zonedrive.state.conflict_copies import (
 )
 from zonedrive.state.inode import NOWHERE, Inode, Kind, Local
 from zonedrive.state.intents import Intent
-from zonedrive.state.invalidation import EntryGone
+from zonedrive.state.invalidation import EntryGone, name_left
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
 from zonedrive.state.names import local_name
@@ -152,7 +152,7 @@ def _show(state: LocalState, found: Entry, parent: int) -> Inode:
         return state.inodes.add(parent, name, **fields_of(found, folder))
     if theirs.parent == parent:
         if theirs.name != name:  # with a hash suffix, or the name that it had before
-            state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
+            state.invalidations.put(name_left(parent, theirs))
             state.inodes.move(theirs, parent, name)
         state.inodes.update(theirs, remote_parent=folder.remote_id, remote_name=found.name)
     return theirs

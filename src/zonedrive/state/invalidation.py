@@ -5,6 +5,7 @@ import math
 import msgspec
 import trio
 
+from zonedrive.state.inode import Inode
 from zonedrive.state.open_file import KernelInodes
 
 
@@ -31,6 +32,16 @@ class EntryGone(msgspec.Struct, frozen=True):
 
 
 Invalidation = InodeChanged | EntryChanged | EntryGone
+
+
+def name_left(parent: int, inode: Inode) -> Invalidation:
+    """Return the invalidation of the name of an inode that leaves the name, but not the tree.
+
+    A folder is not reported as removed: while a program uses a removed folder, the kernel shows the
+    folder empty, under each of its names.
+    """
+    name = inode.name.encode()
+    return EntryChanged(parent, name) if inode.is_folder else EntryGone(parent, name, inode.ino)
 
 
 class Invalidations:

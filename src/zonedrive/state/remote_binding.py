@@ -14,7 +14,7 @@ from zonedrive.model import Entry, Revision
 from zonedrive.state.conflict_copies import record_conflict, rename_to_copy
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Intent, due_in
-from zonedrive.state.invalidation import EntryGone
+from zonedrive.state.invalidation import EntryGone, name_left
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, local_name
 
@@ -185,7 +185,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
     inodes = state.inodes
     for child in inodes.inodes_in(other.ino):
         twin = inodes.child(folder.ino, child.name)
-        state.invalidations.put(EntryGone(other.ino, child.name.encode(), child.ino))
+        state.invalidations.put(name_left(other.ino, child))
         if twin is None:
             inodes.move(child, folder.ino, child.name)
         elif not state.holds_local_changes(child):

@@ -88,7 +88,8 @@ class RemoteNamespace:
             reached(Place.FOLDER_MADE)
             # If the response cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)
-            self._folders.known_empty(inode, asked_ns)
+            if self._state.is_own(entry.modified_by):  # otherwise it may be a coworker's folder
+                self._folders.known_empty(inode, asked_ns)
 
     async def _adopt(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Bind a new folder to the remote folder `found`.

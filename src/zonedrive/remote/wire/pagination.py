@@ -130,7 +130,7 @@ class Pagination:
         found: dict[object, Item[ValueT]] = {}
         for page in await self._pages(fetch, size):
             for item in page:
-                found[item.id if isinstance(item.id, str) else id(item)] = item
+                found[identifier(item.id) or id(item)] = item
         return list(found.values())
 
     async def _pages(self, fetch: Fetch[ValueT], size: int | None) -> list[Page[ValueT]]:
@@ -220,7 +220,7 @@ async def _page(fetch: Fetch[ValueT], number: int, size: int | None) -> Page[Val
 
 
 def _ids(page: Page[Any]) -> set[str]:
-    return {item.id for item in page if isinstance(item.id, str)}
+    return {found for item in page if (found := identifier(item.id))}
 
 
 def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:

@@ -14,7 +14,7 @@ class Shelf:
     def __init__(
         self, count: int, *, cap: int = 10**9, paginates: bool = True, fixed: bool = False
     ) -> None:
-        self.ids = [f"id{number}" for number in range(count)]
+        self.ids: list[object] = [f"id{number}" for number in range(count)]
         self.cap, self.paginates, self.fixed = cap, paginates, fixed
         self.queries: list[Query] = []
         self.sent = 0
@@ -84,6 +84,13 @@ async def test_exactly_a_hundred_of_a_service_that_ignores_page_size_are_read_on
     shelf = Shelf(100, fixed=True)
     assert await read(shelf) == shelf.ids
     assert [query.get("page") for query in shelf.queries] == [None, "2", "100", "1"]
+
+
+async def test_entries_with_numbers_as_ids_come_from_all_pages() -> None:
+    """A page is recognized by its ids, whatever their type."""
+    shelf = Shelf(350, cap=100)
+    shelf.ids = list(range(1000, 1350))
+    assert await read(shelf) == shelf.ids
 
 
 async def test_small_folders_cost_one_request() -> None:

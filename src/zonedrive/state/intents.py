@@ -330,6 +330,11 @@ class DueQueue:
         return self._heap[0][0] if self._heap else None
 
 
+def provisional_id(ino: int) -> str:
+    """Return the id under which a conflict copy is suspended during the upload that creates it."""
+    return f"/{ino}"
+
+
 class ConflictLog:
     """Table of conflict copies, which also records whether the user has been told about each."""
 

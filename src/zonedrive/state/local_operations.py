@@ -25,7 +25,7 @@ from zonedrive.model import Revision
 from zonedrive.state.attributes import MODE_BITS
 from zonedrive.state.conflict_copies import record_conflict, remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
-from zonedrive.state.intents import LocalPlace
+from zonedrive.state.intents import LocalPlace, provisional_id
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import BESIDE, stays
@@ -246,8 +246,8 @@ def _suspend_conflict(state: LocalState, inode: Inode) -> None:
     if inode.remote_id is None:
         if state.requests.get(inode.ino) is None:
             state.intents.conflicts.drop(inode.ino)
-        else:  # until the answer names the entry
-            state.intents.conflicts.suspend(inode.ino, inode.zone, f"/{inode.ino}")
+        else:
+            state.intents.conflicts.suspend(inode.ino, inode.zone, provisional_id(inode.ino))
     else:
         state.intents.conflicts.suspend(inode.ino, inode.zone, inode.remote_id)
 
@@ -535,6 +535,10 @@ def _place(
     elif inode.generation and state.intents.get(inode.ino) is not None:
         # A step that was planned for the former name must not run for the new one.
         state.send_content_again(inode, None)
+        request = state.requests.get(inode.ino)
+        if request is not None and (request.folder, request.name) == (folder.remote_id, name):
+            # A conflict copy that was renamed during its upload has its name again.
+            state.intents.conflicts.resume(inode.ino, inode.zone, provisional_id(inode.ino))
 
 
 def _withdraw(state: LocalState, inode: Inode) -> None:

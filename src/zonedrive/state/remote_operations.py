@@ -18,7 +18,7 @@ from zonedrive.state.conflict_copies import (
     record_conflict,
 )
 from zonedrive.state.inode import NOWHERE, Inode, Local
-from zonedrive.state.intents import Intent, due_in
+from zonedrive.state.intents import Intent, due_in, provisional_id
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge, Merged, RawListing, fields_of
@@ -106,7 +106,7 @@ def _identify(
     if request.remote_id is None:
         state.uploaded_names[entry.id] = request.name
         # The user has removed or renamed the conflict copy during its upload.
-        state.intents.conflicts.identify(inode.zone, f"/{inode.ino}", entry.id)
+        state.intents.conflicts.identify(inode.zone, provisional_id(inode.ino), entry.id)
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
         changes |= {

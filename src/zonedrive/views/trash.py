@@ -272,7 +272,7 @@ class TrashOperations:
         """Drop the pending removal of an entry that is already in the service's trash.
 
         Otherwise, the removal would be sent after the restore, and delete the entry again. Raises
-        OSError (EBUSY) if a request for the removal does not end soon.
+        ZonedriveError if a request for the removal does not end soon.
         """
         state = self._state
 
@@ -289,7 +289,9 @@ class TrashOperations:
         with trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(lambda: not is_under_way())
         if is_under_way():
-            raise OSError(errno.EBUSY, "its deletion is still under way")
+            raise ZonedriveError(
+                f"the deletion of {entry.name!r} is still under way", remedy="try again later"
+            )
         if (inode := removed()) is not None:
             local_operations.forget(state, inode)
 

@@ -314,6 +314,28 @@ def test_a_conflict_ends_when_its_copy_and_the_original_exchange_their_names(
     assert desk.conflicts() == []
 
 
+@pytest.mark.mount("settle=600", "refresh=0.2")
+def test_a_conflict_is_listed_again_if_the_exchange_of_its_names_is_undone(desk: Mounted) -> None:
+    """The service refuses the exchange after a restart, or the user exchanges the names again."""
+    collide(desk)
+    (copy,) = copies(desk)
+    before = desk.conflicts()
+    with desk.deployment.faulty(status=403, path="^/api/sandbox/zones/[^/]+/entries/"):
+        desk.allow("refused")
+        desk.exchange(desk.root / copy, desk.root / "notes.txt")
+        assert desk.conflicts() == []
+        desk.kill()
+        desk.mount()
+        assert desk.conflicts() == []
+        desk.try_sync()
+    desk.try_sync()
+    assert desk.conflicts() == before
+    desk.exchange(desk.root / copy, desk.root / "notes.txt")
+    assert desk.conflicts() == []
+    desk.exchange(desk.root / copy, desk.root / "notes.txt")
+    assert desk.conflicts() == before
+
+
 @pytest.mark.mount("settle=600")
 def test_a_conflict_whose_copy_is_saved_by_removal_stays_listed(desk: Mounted) -> None:
     """The new file takes over the entry of the copy."""
@@ -336,6 +358,171 @@ def test_a_conflict_names_its_original_after_a_save_by_rename(desk: Mounted) -> 
     (conflict,) = desk.conflicts()
     assert conflict["original"].endswith("/notes.txt")
     assert conflict["path"] != conflict["original"]
+
+
+def save_after_removal(path: Path) -> None:
+    """Remove the file, and write a new one."""
+    path.unlink()
+    path.write_bytes(b"edited\n")
+
+
+def save_after_rename(path: Path) -> None:
+    """Rename the file, and write a new one."""
+    path.rename(path.with_name("notes.bak"))
+    path.write_bytes(b"edited\n")
+
+
+def save_with_backup(path: Path) -> None:
+    """Rename the file to a backup, write a new one, and remove the backup, as vim does."""
+    backup = path.with_name(f"{path.name}~")
+    path.rename(backup)
+    path.write_bytes(b"edited\n")
+    backup.unlink()
+
+
+SAVED = pytest.mark.parametrize(
+    "save_again",
+    [save_after_removal, save_after_rename, save_with_backup],
+    ids=lambda each: each.__name__,
+)
+
+
+@pytest.mark.mount("settle=0")
+@SAVED
+def test_a_conflict_names_its_original_after_a_save_in_a_new_file(
+    desk: Mounted, save_again: Callable[[Path], None]
+) -> None:
+    """The new file takes over the entry of the original, so the copy is listed with its name."""
+    collide(desk)
+    entry = desk.zone.entry_id("notes.txt")
+    save_again(desk.root / "notes.txt")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == entry
+    (conflict,) = desk.conflicts()
+    assert conflict["original"] == f"{desk.root.name}/notes.txt"
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@SAVED
+def test_sync_of_a_file_that_was_saved_again_sends_its_conflict_copy(
+    desk: Mounted, save_again: Callable[[Path], None]
+) -> None:
+    """Otherwise `zonedrive sync FILE` reports success while a version of the user is not sent."""
+    desk.allow(SAID, "refused")
+    with desk.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        save_in_place(desk)
+        assert desk.try_sync() == 1
+    desk.command("pause")
+    save_again(desk.root / "notes.txt")
+    answer = desk.command("send", paths=["Zone 01/notes.txt"], timeout=60)
+    assert answer["exit"] == 0
+    (copy,) = copies(desk)
+    assert desk.zone.read(copy) == b"Alice's version\n"
+
+
+@pytest.mark.mount("settle=0")
+def test_a_conflict_whose_copy_is_saved_with_a_backup_stays_listed(desk: Mounted) -> None:
+    """The backup is not uploaded, so the new file takes over the entry of the copy."""
+    collide(desk)
+    (copy,) = copies(desk)
+    before = desk.conflicts()
+    save_with_backup(desk.root / copy)
+    desk.sync()
+    assert desk.zone.read(copy) == b"edited\n"
+    assert desk.conflicts() == before
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@SAVED
+def test_a_file_that_a_coworker_deleted_during_an_edit_stays_listed_after_a_save(
+    desk: Mounted, save_again: Callable[[Path], None]
+) -> None:
+    """The user is still told that the file was deleted, whichever way a program saves the file."""
+    desk.allow("deleted on the service while edited")
+    with (desk.root / "notes.txt").open("wb", buffering=0) as file:
+        file.write(b"Alice's version\n")
+        desk.zone.delete("notes.txt")
+    desk.sync()
+    save_again(desk.root / "notes.txt")
+    desk.sync()
+    path = f"{desk.root.name}/notes.txt"
+    assert [(each["path"], each["original"]) for each in desk.conflicts()] == [(path, path)]
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_an_unsent_conflict_copy_that_is_saved_by_rename_stays_listed(desk: Mounted) -> None:
+    """The conflict is reported until the copy is renamed or removed, not only until it is saved."""
+    desk.allow(SAID, "refused")
+    with desk.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        save_in_place(desk)
+        assert desk.try_sync() == 1
+        before = desk.conflicts()
+        (copy,) = [desk.path / each["path"] for each in before]
+        (desk.root / "new.tmp").write_bytes(b"edited\n")
+        (desk.root / "new.tmp").rename(copy)
+        assert desk.conflicts() == before
+        assert desk.command("sync", paths=["Zone 01/notes.txt"], timeout=60)["exit"] == 1
+    desk.sync()
+    assert desk.zone.read(copy.name) == b"edited\n"
+    assert desk.conflicts() == before
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@pytest.mark.parametrize("handle", [remove_copy, rename_copy], ids=lambda each: each.__name__)
+def test_a_conflict_is_listed_again_if_a_change_during_the_upload_of_its_copy_is_undone(
+    desk: Mounted, handle: Callable[[Path], None]
+) -> None:
+    """The service refuses the change after it has stored the copy, so the copy shows again."""
+    desk.allow(SAID, "refused")
+    desk.deployment.fault(stall=5, method="POST", path="^/api/zones/")
+    save_in_place(desk)
+    eventually(lambda: bool(desk.conflicts()), what="the conflict is recorded")
+    before = desk.conflicts()
+    (copy,) = [desk.path / each["path"] for each in before]
+    time.sleep(1)  # the upload begins
+    with desk.deployment.faulty(status=403, path="^/api/sandbox/zones/[^/]+/entries/"):
+        handle(copy)
+        assert desk.conflicts() == []
+        desk.try_sync()
+        eventually(lambda: copy.name in desk.names(desk.root), what="the change is undone")
+    assert desk.conflicts() == before
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_a_conflict_whose_copy_is_renamed_back_during_its_upload_is_listed(desk: Mounted) -> None:
+    """The copy has the name under which the service stores it."""
+    desk.allow(SAID)
+    with desk.deployment.faulty(stall=5, method="POST", path="^/api/zones/"):
+        save_in_place(desk)
+        eventually(lambda: bool(desk.conflicts()), what="the conflict is recorded")
+        before = desk.conflicts()
+        (copy,) = [desk.path / each["path"] for each in before]
+        time.sleep(1)  # the upload begins
+        copy.rename(desk.root / "mine.txt")
+        (desk.root / "mine.txt").rename(copy)
+        desk.sync()
+    assert copies(desk) == [copy.name]
+    assert desk.conflicts() == before
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_a_conflict_ends_when_its_copy_is_uploaded_under_another_name(desk: Mounted) -> None:
+    """The copy is renamed during an upload that fails, and is not listed again later."""
+    desk.allow(SAID, "refused")
+    with desk.deployment.faulty(latency_ms=5000, status=403, method="POST", path="^/api/zones/"):
+        save_in_place(desk)
+        eventually(lambda: bool(desk.conflicts()), what="the conflict is recorded")
+        (copy,) = [desk.path / each["path"] for each in desk.conflicts()]
+        time.sleep(1)  # the upload begins
+        copy.rename(desk.root / "mine.txt")
+        time.sleep(10)
+    desk.sync()
+    entry = desk.zone.entry_id("mine.txt")
+    desk.zone.delete("mine.txt")
+    eventually(lambda: "mine.txt" not in desk.names(desk.root), what="the deletion shows")
+    desk.zone.restore(entry)
+    eventually(lambda: "mine.txt" in desk.names(desk.root), what="the file shows again")
+    assert desk.conflicts() == []
 
 
 def test_equal_content_is_no_conflict(desk: Mounted) -> None:

@@ -18,9 +18,9 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
-from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_entry_states import states, virtual
 from tests.in_process.test_refused_edits import set_level
-from zonedrive.errors import AlreadyExists
+from zonedrive.errors import AlreadyExists, NotFound, ZonedriveError
 from zonedrive.remote import profiles
 from zonedrive.sandbox.zones import Level
 from zonedrive.vfs.namespace import EXCHANGE
@@ -260,3 +260,152 @@ def test_a_restore_into_a_folder_that_is_in_the_trash_is_refused(desk: Mounted) 
     with trashed_later(desk, "docs"), pytest.raises(FileNotFoundError):
         (trash / "q1.csv").rename(desk.root / "q1.csv")
     assert left(desk) == ["docs", "q1.csv"]
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@pytest.mark.parametrize("kind", ["file", "empty folder", "folder in the trash"])
+def test_a_restored_entry_is_not_deleted_by_a_removal_that_waits(desk: Mounted, kind: str) -> None:
+    """A coworker has deleted the entry, too; `zonedrive restore` brings it back for good."""
+    desk.zone.make_folder("void")
+    eventually(lambda: "void" in desk.names(desk.root), what="the folder is listed")
+    assert (desk.root / "docs/2026/q1.csv").read_bytes() == world.SEED["docs/2026/q1.csv"]
+    name = {"file": "notes.txt", "empty folder": "void"}.get(kind, "docs")
+    before = {path: data for path, data in desk.zone.tree().items() if path.startswith(name)}
+    desk.command("pause")
+    if kind == "file":
+        (desk.root / name).unlink()
+    elif kind == "empty folder":
+        (desk.root / name).rmdir()
+    else:
+        (desk.root / name).rename(desk.path / f".Trash-{os.getuid()}/files/{name}")
+    desk.zone.delete(name)
+    (restored,) = ask(desk, "restore", name)["restored"]
+    assert restored["path"] == f"{desk.root.name}/{name}"
+    desk.command("resume")
+    desk.sync()
+    tree = desk.zone.tree()
+    assert {path: data for path, data in tree.items() if path.startswith(name)} == before
+    assert name in desk.names(desk.root)
+    for path, data in before.items():
+        if data is not None:
+            assert (desk.root / path).read_bytes() == data
+    assert states(desk, f"{desk.root.name}/{name}")[0]["state"] == "synced"
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+def test_a_restored_entry_is_not_deleted_by_a_removal_whose_reply_was_lost(desk: Mounted) -> None:
+    """The removal is sent again after a lost reply, but not after the user has restored the
+    file."""
+    desk.allow("lost", "reach", "offline")
+    desk.names(desk.root)
+    with desk.deployment.faulty(drop_reply=True, method="DELETE"):
+        (desk.root / "notes.txt").unlink()
+        time.sleep(3)
+        assert left(desk) == ["notes.txt"]
+        ask(desk, "restore", "notes.txt")
+        time.sleep(30)
+    desk.sync()
+    assert desk.zone.read("notes.txt") == world.SEED["notes.txt"]
+    assert "notes.txt" in desk.names(desk.root)
+
+
+@pytest.mark.mount("settle=0")
+def test_a_restore_during_the_request_for_the_removal_reports_what_was_restored(
+    desk: Mounted,
+) -> None:
+    """The service has deleted the file but does not reply, so only the other file is restored."""
+    desk.names(desk.root / "docs")
+    delete(desk, "docs/report.md")
+    with desk.deployment.faulty(stall=50, method="DELETE"):
+        (desk.root / "notes.txt").unlink()
+        time.sleep(3)
+        with pytest.raises(ZonedriveError) as raised:
+            ask(desk, "restore", "report.md", "notes.txt")
+    assert "report.md" in raised.value.message
+    assert left(desk) == ["notes.txt"]
+    desk.sync()
+    ask(desk, "restore", "notes.txt")
+    assert desk.zone.read("notes.txt") == world.SEED["notes.txt"]
+
+
+def test_a_restore_whose_reply_was_lost_succeeds(desk: Mounted) -> None:
+    """The service has restored the file, so the command reports no error, and the file shows."""
+    desk.allow("lost", "reach", "offline")
+    desk.names(desk.root)
+    delete(desk, "notes.txt")
+    with desk.deployment.faulty(drop_reply=True, times=1, method="POST", path="/restore"):
+        (restored,) = ask(desk, "restore", "notes.txt")["restored"]
+    assert restored["path"] == f"{desk.root.name}/notes.txt"
+    assert "notes.txt" in desk.names(desk.root)
+
+
+@pytest.mark.parametrize(
+    ("status", "names", "is_advised"),
+    [
+        (403, ["report.md"], True),
+        (403, ["docs", "report.md"], False),
+        (401, ["report.md"], False),
+        (503, ["report.md"], False),
+    ],
+)
+def test_a_failed_restore_advises_to_restore_the_folder_only_if_this_helps(
+    desk: Mounted, status: int, names: list[str], is_advised: bool
+) -> None:
+    """The folder may be restored already, and a missing logon or an overload has another remedy."""
+    desk.allow("reach", "offline", "unavailable", "log on", "logon")
+    ids = delete(desk, "docs/report.md", "docs")
+    path = f"/{ids['docs/report.md']}/restore"
+    fault = desk.deployment.faulty(status=status, method="POST", path=path)
+    with fault, pytest.raises(ZonedriveError) as raised:
+        ask(desk, "restore", *names)
+    assert (ids["docs"] in raised.value.message) is is_advised
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "Zone 01/notes.txt"])
+def test_a_restore_of_an_entry_whose_removal_waits(desk: Mounted, name: str) -> None:
+    """In a pause the entry is not in the trash yet; the remedy leads to the waiting removal."""
+    desk.names(desk.root)
+    desk.command("pause")
+    (desk.root / "notes.txt").unlink()
+    with pytest.raises(NotFound) as raised:
+        ask(desk, "restore", name)
+    assert "zonedrive status" in raised.value.remedy
+    desk.command("resume")
+    desk.sync()
+    ask(desk, "restore", name)
+    assert desk.zone.read("notes.txt") == world.SEED["notes.txt"]
+
+
+@pytest.mark.parametrize("is_path", [False, True], ids=["name", "path"])
+@pytest.mark.parametrize("name", ["Q1/Q2.txt", "a\tb.txt"])
+def test_an_entry_is_restored_by_the_name_in_the_mount(
+    desk: Mounted, name: str, is_path: bool
+) -> None:
+    """The mount shows some characters of a name differently, and users type or paste that name."""
+    before = set(desk.names(desk.root))
+    desk.deployment.plant(desk.root.name, name, "x")
+    eventually(lambda: set(desk.names(desk.root)) != before, what="the file is listed")
+    (shown,) = set(desk.names(desk.root)) - before
+    assert shown != name
+    (desk.root / shown).unlink()
+    desk.sync()
+    assert left(desk) == [name]
+    ask(desk, "restore", f"{desk.root.name}/{shown}" if is_path else shown)
+    assert left(desk) == []
+    assert shown in desk.names(desk.root)
+
+
+def test_an_entry_leaves_the_trash_after_its_folder(desk: Mounted) -> None:
+    """As long as the folder is deleted, the entry cannot leave, as a file manager then says."""
+    trash = desk.path / f".Trash-{os.getuid()}/files"
+    desk.names(desk.root / "docs")
+    (desk.root / "docs/report.md").rename(trash / "report.md")
+    (desk.root / "docs").rename(trash / "docs")
+    desk.sync()
+    with pytest.raises(FileNotFoundError):
+        (trash / "report.md").rename(desk.root / "report.md")
+    assert left(desk) == ["docs", "report.md"]
+    (trash / "docs").rename(desk.root / "docs")
+    (trash / "report.md").rename(desk.root / "docs/report.md")
+    assert desk.zone.read("docs/report.md") == world.SEED["docs/report.md"]
+    assert left(desk) == []

@@ -1,5 +1,6 @@
 """States of entries for file managers, and the stream of their changes."""
 
+import os
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,8 @@ import trio
 
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
-from tests.in_process.test_conflicts import collide, copies
+from tests.harness.waiting import eventually
+from tests.in_process.test_conflicts import SAID, collide, copies
 from zonedrive.daemon import entry_watch
 from zonedrive.daemon.protocol import Message
 from zonedrive.pins.poll import PASS_S
@@ -122,6 +124,52 @@ def test_a_conflict_is_shown_on_copy_and_folder(desk: Mounted) -> None:
     (desk.root / copy).unlink()
     desk.sync()
     assert state(desk, ZONE) == "synced"
+
+
+def collide_in_folder(desk: Mounted) -> str:
+    """Make a conflict in the folder `team`; return the path of the copy in the zone."""
+    desk.zone.make_folder("team")
+    desk.zone.write("team/notes.txt", b"the first\n")
+    eventually(lambda: (desk.root / "team/notes.txt").exists(), what="the file is listed")
+    desk.allow(SAID)
+    with (desk.root / "team/notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("team/notes.txt", b"Bob's version\n")
+        file.write(b"Alice's version\n")
+    desk.sync()
+    (conflict,) = desk.conflicts()
+    assert state(desk, ZONE) == state(desk, f"{ZONE}/team") == "conflict"
+    path: str = conflict["path"].removeprefix(f"{ZONE}/")
+    return path
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+@pytest.mark.parametrize("change", ["rename the copy", "delete the copy", "delete the folder"])
+def test_a_conflict_that_a_coworker_ended_is_not_shown(desk: Mounted, change: str) -> None:
+    """The emblems of the copy and of the folders above it change without a local change."""
+    copy = collide_in_folder(desk)
+    if change == "rename the copy":
+        desk.zone.move(copy, "team/mine.txt")
+    else:
+        desk.zone.delete(copy if change == "delete the copy" else "team")
+    shown = desk.path / ZONE / copy
+    eventually(lambda: not shown.exists(), what="the change shows")
+    assert desk.conflicts() == []
+    assert state(desk, ZONE) == "synced"
+    if change == "rename the copy":
+        assert state(desk, f"{ZONE}/team/mine.txt") == state(desk, f"{ZONE}/team") == "synced"
+
+
+@pytest.mark.mount("settle=0", "refresh=1")
+def test_a_conflict_in_a_folder_in_the_trash_is_not_shown(desk: Mounted) -> None:
+    """While the deletion of the folder waits, the copy is neither listed nor counted."""
+    collide_in_folder(desk)
+    desk.command("pause")
+    (desk.root / "team").rename(desk.path / f".Trash-{os.getuid()}/files/team")
+    assert desk.conflicts() == []
+    assert desk.status()["outbox"]["conflicts"] == 0
+    assert state(desk, ZONE) == "pending"
+    watcher = Watcher(desk)
+    assert watcher.lines[-1]["counts"]["conflict"] == 0
 
 
 def test_a_protected_file_is_read_only(desk: Mounted) -> None:

@@ -1,11 +1,16 @@
 """A service that refuses or fails: a clear error, no data loss; see also behaviour/."""
 
 import errno
+import time
 
 import pytest
+import trio
 
+from tests.harness.fake_service import Node
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
+from zonedrive.sandbox.errors import ApiError
 
 # What a program is told for each answer of the service to a request that it waits for.
 # (A service that fails several requests in a row counts as unreachable.)
@@ -127,3 +132,51 @@ def test_a_refused_list_of_zones_is_in_the_status(desk: Mounted) -> None:
         assert "USER_INACTIVE" in desk.status()["notice"]
     desk.names(desk.root.parent)
     assert "notice" not in desk.status()
+
+
+@pytest.mark.mount("settle=0")
+def test_a_failing_file_is_not_sent_with_each_save_of_another(
+    desk: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses between its attempts grow. Before, each success sent all its bytes again."""
+    desk.allow(WARNED)
+    service = virtual(desk).deployment.world
+    store, attempts = service.upload, list[str]()
+
+    def upload(zone_id: str, folder_id: str, name: str, data: bytes, user: str) -> Node:
+        attempts.append(name)
+        if name == "bad":
+            raise ApiError(500, "FAILED", "An error")
+        return store(zone_id, folder_id, name, data, user)
+
+    monkeypatch.setattr(service, "upload", upload)
+    (desk.root / "bad").write_bytes(b"bad\n")
+    time.sleep(60)
+    attempts.clear()
+    for number in range(60):
+        (desk.root / "good").write_bytes(b"%d" % number)
+        time.sleep(2)
+    assert attempts.count("good") == 60
+    assert 1 <= attempts.count("bad") <= 16  # a pause is at least 7.5 s
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("number", [1, 8, 40])
+def test_sync_ends_although_the_service_fails(desk: Mounted, number: int) -> None:
+    """`sync` without a timeout reports what is not sent. Before, many files made it endless."""
+    desk.allow(WARNED)
+    desk.deployment.fault(status=500, method="POST", path="^/api/zones/")
+    for each in range(number):
+        (desk.root / f"new{each}").write_bytes(b"new\n")
+    began = time.monotonic()
+
+    async def sync() -> int:
+        with trio.fail_after(600):
+            code: int = (await virtual(desk).client.command("sync", timeout=None))["exit"]
+            return code
+
+    assert virtual(desk).call(sync) != 0
+    assert time.monotonic() - began < 120
+    desk.deployment.heal()
+    desk.sync()
+    assert len(desk.zone.listing()) == 4 + number

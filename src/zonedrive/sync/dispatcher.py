@@ -51,7 +51,7 @@ FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
 CHANGED_RETRY_S = 0.5  # pause before the first of the later retries
 LONGEST_RETRY_S = 15.0
-SOON = 3  # temporary errors in a row after which the success of another step causes no retry
+SOON = 3  # temporary errors in a row after each of which the next success causes a retry
 WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
@@ -264,14 +264,13 @@ class Dispatcher:
     def _recovered(self) -> None:
         """Retry the steps that failed with a temporary error now, because a step has succeeded.
 
-        Steps that the service rejected because of overload keep their pauses, and so do steps that
-        have failed more than SOON times: the error may concern only this entry, and every success
-        of another one would send the entry's bytes again at once.
+        Steps that the service rejected because of overload keep their pauses. Each of the first
+        SOON errors in a row causes one such retry. Later errors may concern only this entry, and
+        every success of another step would send the entry's bytes again.
         """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
-            intents = (self._intents.get(ino) for ino in faltering)
-            self.expedite(each.ino for each in intents if each and each.attempts <= SOON)
+            self.expedite(faltering)
 
     def failure(self, ino: int) -> Exception | None:
         """Return the error of the inode's last step, or None if the step did not fail."""
@@ -566,7 +565,7 @@ class Dispatcher:
             is_unusable = isinstance(first_of(self._failures[intent.ino]), UnusableReply)
             longest = LONGEST_UNUSABLE_RETRY_S if is_unusable else LONGEST_FAILED_RETRY_S
         else:
-            if _overload(self._failures[intent.ino]) is None:
+            if attempts < SOON and _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
             longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from zonedrive.errors import NotFound, Rejected, Unavailable
+from zonedrive.remote.wire.error_mapping import refusal
 from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query
 
 
@@ -224,6 +225,25 @@ async def test_a_failure_on_a_later_page_is_a_failure() -> None:
 
     with pytest.raises(Unavailable):
         await Pagination().read(fetch)
+
+
+@pytest.mark.parametrize("status", [405, 414, 421, 431, 451])
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_page_that_is_refused_in_the_middle_does_not_end_the_listing(
+    status: int, known: bool
+) -> None:
+    """A gateway refuses one request. Before, the entries of the later pages seemed deleted."""
+    shelf, pagination = Shelf(450, cap=100), Pagination()
+    pagination.paginated = known
+    refused = refusal(status, b"<html>", "listing a folder", published=True)
+
+    async def fetch(query: Query) -> Page[object]:
+        if query.get("page") == ("3" if known else "2"):
+            raise refused
+        return await shelf.fetch(query)
+
+    with pytest.raises(Rejected):
+        await pagination.read(fetch)
 
 
 async def test_items_without_an_id_are_counted_but_never_joined() -> None:

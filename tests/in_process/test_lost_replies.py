@@ -8,13 +8,16 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
-from tests.harness.fake_service import Node
+from tests.harness.fake_service import FakeService, Node
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
+from zonedrive.model import Entry
+from zonedrive.remote.wire.error_mapping import refusal
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
 LOG = ("offline", "reach", "reply", "answer", "upload", "stays on the service")
@@ -399,3 +402,34 @@ def test_a_lost_answer_to_a_rename_and_a_coworkers_version(desk: Mounted) -> Non
     desk.sync()
     desk.deployment.fault(down=True)
     assert path.read_bytes() == before
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("status", [401, 423, 429])
+@pytest.mark.parametrize("change", ["mkdir", "rename"])
+def test_a_change_without_an_entry_in_its_answer_is_undone(
+    desk: Mounted, change: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service refuses the question about the entry. Before, the undone change stayed there."""
+    desk.allow("refused", "logon")
+    make = FakeService._change
+
+    async def no_entry(service: FakeService, *args: Any) -> Entry:
+        monkeypatch.setattr(FakeService, "_change", make)
+        await make(service, *args)
+        error = refusal(status, b"", "asking for an entry")
+        error.is_partial = True
+        raise error
+
+    monkeypatch.setattr(FakeService, "_change", no_entry)
+    if change == "mkdir":
+        (desk.root / "made").mkdir()
+        eventually(lambda: desk.zone.find("made"), what="it took effect")
+        (desk.root / "made").rmdir()
+    else:
+        (desk.root / "notes.txt").rename(desk.root / "final.txt")
+        eventually(lambda: desk.zone.find("final.txt"), what="it took effect")
+        (desk.root / "final.txt").rename(desk.root / "notes.txt")
+    desk.sync()
+    both(desk)
+    assert set(desk.zone.listing()) == SEEDED

@@ -1,12 +1,15 @@
 """Profiles whose service renames and moves an entry by two requests."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.harness.fake_service import Node
 from tests.harness.partial_profile import COMBINED, profile_without
 from tests.harness.virtual_mount import VirtualMount
+from zonedrive.sandbox.errors import ApiError
 
 
 @pytest.fixture
@@ -14,7 +17,7 @@ def desk(tmp_path: Path) -> Iterator[VirtualMount]:
     """Yield a mount with this profile, and the folders a and b on the service."""
     profile = tmp_path / "profile.toml"
     profile.write_text(profile_without([COMBINED]))
-    mount = VirtualMount(tmp_path, "settle=0", "refresh=1", profile=str(profile))
+    mount = VirtualMount(tmp_path, "settle=0", "refresh=5", profile=str(profile))
     mount.mount()
     for folder in ("a", "b"):
         mount.zone.make_folder(folder)
@@ -81,3 +84,46 @@ def test_an_entry_that_a_coworker_has_moved_meanwhile(desk: VirtualMount) -> Non
     desk.sync()
     assert desk.zone.read("b/y") == b"c/y"
     assert (set(desk.zone.listing("a")), set(desk.zone.listing("b"))) == ({"y"}, {"y", "z"})
+
+
+@pytest.mark.parametrize("status", [401, 423, 429, 500])
+@pytest.mark.parametrize("then", ["nothing", "back", "back after a crash", "removed"])
+def test_a_move_whose_second_request_fails(
+    desk: VirtualMount, status: int, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has the entry where it is here. Before, it kept the name of the first request.
+
+    The move is undone or the file removed before the service accepts the second request.
+    """
+    desk.zone.write("a/x", b"moved")
+    identity = desk.zone.entry_id("a/x")
+    for folder in ("a", "b"):
+        desk.names(desk.root / folder)
+    service = desk.deployment.world
+    move, is_first = service.move, [True]
+
+    def once(zone_id: str, entry_id: str, parent_id: str, name: str, user: str) -> Node:
+        if not is_first:
+            raise ApiError(status, "", "Later")
+        is_first.clear()
+        return move(zone_id, entry_id, parent_id, name, user)
+
+    monkeypatch.setattr(service, "move", once)
+    source, target = desk.root / "a/x", desk.root / "b/y"
+    source.rename(target)
+    time.sleep(4)
+    if then == "back after a crash":
+        desk.kill()
+        desk.mount()
+    if then == "removed":
+        target.unlink()
+    elif then != "nothing":
+        target.rename(source)
+    monkeypatch.setattr(service, "move", move)
+    desk.sync()
+    time.sleep(20)
+    there = [path for path in desk.zone.tree() if path.startswith(("a/", "b/"))]
+    assert there == {"nothing": ["b/y"], "removed": []}.get(then, ["a/x"])
+    assert [desk.zone.entry_id(path) for path in there] == [identity] * len(there)
+    for folder in ("a", "b"):
+        assert set(desk.names(desk.root / folder)) == set(desk.zone.listing(folder))

@@ -141,6 +141,24 @@ async def test_a_new_folder_is_found_by_its_name(stage: Stage) -> None:
         await service.make_folder("z", "p", "n")
 
 
+@pytest.mark.parametrize("status", [401, 423, 429])
+@pytest.mark.parametrize("verb", ["make_folder", "move", "restore"])
+async def test_a_change_that_cannot_be_looked_up_has_an_effect(
+    verb: str, status: int, autojump_clock: MockClock
+) -> None:
+    """The error tells that, also if its status alone means that nothing was changed."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return said(status) if request.method == "GET" else said(201)
+
+    with pytest.raises(errors.RemoteError) as failed:
+        await VERBS[verb](Stage().service(handle))
+    assert failed.value.is_partial
+    with pytest.raises(errors.RemoteError) as refused:
+        await VERBS[verb](Stage().service(partial(_refusing, status)))
+    assert not refused.value.is_partial
+
+
 def _refusing(status: int, request: httpx.Request) -> httpx.Response:
     return said(status, {"message": "m"})
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from zonedrive.config import Settings
-from zonedrive.errors import Forbidden, ReplyLost, Unavailable, ZonedriveError
+from zonedrive.errors import Forbidden, RemoteError, ReplyLost, Unavailable
 from zonedrive.remote.service import Service
 from zonedrive.remote.wire.error_mapping import refusal
 from zonedrive.state.local_state import LocalState
@@ -46,7 +46,7 @@ class State:
     ],
 )
 def test_a_request_stays_pending_unless_it_certainly_had_no_effect(
-    error: ZonedriveError, ended: bool
+    error: RemoteError, ended: bool
 ) -> None:
     """Only a pending request costs a look at the service before the next attempt."""
     state = State()
@@ -56,3 +56,19 @@ def test_a_request_stays_pending_unless_it_certainly_had_no_effect(
     with pytest.raises(type(error)), reconciler.asking(SENT):
         raise error
     assert state.ended == ([SENT] if ended else [])
+
+
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("status", [401, 423, 429])
+def test_a_request_stays_pending_if_an_earlier_one_of_the_operation_had_an_effect(
+    status: int, is_partial: bool
+) -> None:
+    """The effect is looked up, also if the change is undone here before the next attempt."""
+    state, error = State(), refusal(status, b"", "renaming or moving")
+    error.is_partial = is_partial
+    reconciler = Reconciler(
+        cast(LocalState, state), cast(Service, SimpleNamespace()), cast(DirectoryCache, None)
+    )
+    with pytest.raises(type(error)), reconciler.asking(SENT):
+        raise error
+    assert state.ended == ([] if is_partial else [SENT])

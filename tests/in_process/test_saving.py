@@ -2,13 +2,16 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from tests.harness import world
+from tests.harness.fake_service import Node
 from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
@@ -535,3 +538,129 @@ def test_a_time_that_does_not_fit_is_limited(desk: Mounted, year: int) -> None:
     assert path.read_bytes() == b"new\n"
     desk.sync()
     assert desk.zone.read("notes.txt") == b"new\n"
+
+
+def change_uploads(
+    desk: Mounted, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes], times: int
+) -> None:
+    """Let the service change the bytes of the next uploads, and tell the size of the result."""
+    desk.allow("upload")
+    service = virtual(desk).deployment.world
+    store, left = service.upload, [None] * times
+
+    def upload(zone_id: str, folder_id: str, name: str, data: bytes, user: str) -> Node:
+        if left:
+            left.pop()
+            data = change(data)
+        return store(zone_id, folder_id, name, data, user)
+
+    monkeypatch.setattr(service, "upload", upload)
+
+
+def half(data: bytes) -> bytes:
+    """Return the first half."""
+    return data[: len(data) // 2]
+
+
+def longer(data: bytes) -> bytes:
+    """Return the bytes with one more."""
+    return data + b"x"
+
+
+def other_and_shorter(data: bytes) -> bytes:
+    """Return fewer bytes, which are different from the start."""
+    return b"x" + data[2:]
+
+
+@pytest.mark.mount("settle=0", "refresh=5")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("size", [1, 1000, 300_000])
+def test_a_file_that_the_service_stores_in_part_is_sent_again(
+    desk: Mounted, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole file is the next version. Before, the shortened one replaced it here, too."""
+    data = bytes(number % 251 for number in range(size))
+    change_uploads(desk, monkeypatch, half, times=1)
+    before = desk.deployment.uploads()
+    (desk.root / name).write_bytes(data)
+    desk.sync()
+    assert desk.deployment.uploads() == before + 2
+    assert desk.zone.read(name) == data
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", name}
+    time.sleep(60)
+    assert (desk.root / name).read_bytes() == data
+
+
+@pytest.mark.mount("settle=0", "refresh=5")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("change", [half, longer, other_and_shorter])
+def test_a_file_that_the_service_always_changes_is_not_saved(
+    desk: Mounted, name: str, change: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file stays as it is here, `sync` and the status report the failure, and no copies
+    appear."""
+    change_uploads(desk, monkeypatch, change, times=1000)
+    before = desk.deployment.uploads()
+    (desk.root / name).write_bytes(NEW)
+    assert desk.try_sync(seconds=120) != 0
+    time.sleep(600)
+    assert desk.status()["outbox"]["failed"] == 1
+    assert (desk.root / name).read_bytes() == NEW
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", name}
+    assert desk.deployment.uploads() <= before + 12
+
+
+@pytest.mark.mount("settle=0", "refresh=5")
+@pytest.mark.parametrize(("name", "versions"), [("new.txt", 2), ("notes.txt", 3)])
+@pytest.mark.parametrize("person", ["alice", "bob"])
+@pytest.mark.parametrize("other", [b"other\n", NEW[:5], NEW + b"other\n"])
+def test_an_answer_that_shows_the_next_version(
+    desk: Mounted,
+    name: str,
+    versions: int,
+    person: str,
+    other: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A version from another machine stays the newest one, and the file is not sent twice."""
+    desk.allow("upload")
+    service = virtual(desk).deployment.world
+    store, before = service.upload, desk.deployment.uploads()
+
+    def upload(zone_id: str, folder_id: str, name: str, data: bytes, user: str) -> Node:
+        store(zone_id, folder_id, name, data, user)
+        monkeypatch.setattr(service, "upload", store)
+        desk.deployment.person(person).zone(desk.root.name).write(name, other)
+        return service.child(folder_id, name)  # type: ignore[return-value]
+
+    monkeypatch.setattr(service, "upload", upload)
+    (desk.root / name).write_bytes(NEW)
+    desk.sync()
+    assert desk.deployment.uploads() == before + 1
+    assert desk.zone.read(name) == other
+    assert len(desk.zone.versions(name)) == versions
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", name}
+    time.sleep(60)
+    assert (desk.root / name).read_bytes() == other
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("size", [0, 5, 1000])
+def test_an_answer_with_a_wrong_size(
+    desk: Mounted, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is sent once, and has its size here, if the service has all bytes."""
+    service = virtual(desk).deployment.world
+    answer, before = service.answer, desk.deployment.uploads()
+
+    def answered(node: Node) -> dict[str, Any]:
+        return answer(node) | {"size": size}
+
+    monkeypatch.setattr(service, "answer", answered)
+    (desk.root / name).write_bytes(NEW)
+    desk.sync()
+    assert desk.deployment.uploads() == before + 1
+    assert desk.zone.read(name) == NEW
+    assert (desk.root / name).stat().st_size == len(NEW)
+    assert (desk.root / name).read_bytes() == NEW

@@ -63,7 +63,8 @@ log = logging.getLogger(__name__)
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have had an effect, unless the error is `unprocessed`.
 
-After any other error, the request had no effect.
+After any other error, the request had no effect. If the error `is_partial`, an earlier request of
+the same operation had one.
 """
 
 # Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
@@ -314,7 +315,7 @@ class Reconciler:
             return found
         if inode.is_folder or request.remote_id is not None:
             return None
-        below = await self._version_below(request, found.id)
+        below = await self.version_below(request, found.id)
         if below is None:
             return None
         return self._as_it_was(request, found, below)
@@ -505,7 +506,7 @@ class Reconciler:
         if intent.base is not None and differ_in_precision(intent.base, found.revision):
             return False  # `found` may be the base itself, and nothing newer
         try:
-            below = await self._version_below(request, found.id, intent.base)
+            below = await self.version_below(request, found.id, intent.base)
         except RemoteError as wrong:
             if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
                 raise
@@ -525,7 +526,7 @@ class Reconciler:
             remote_operations.discard_sent(state, inode, request, found)
         return True
 
-    async def _version_below(
+    async def version_below(
         self, request: PendingRequest, file_id: str, base: Revision | None = None
     ) -> Version | None:
         """Return a version with the request's bytes that is older than the newest version, or None.

@@ -27,6 +27,7 @@ from zonedrive.errors import (
     RemoteError,
     StoreError,
     UnusableReply,
+    during,
 )
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
@@ -47,7 +48,6 @@ from zonedrive.sync.reconcile import (
     require_deletion,
 )
 from zonedrive.transfer_slots import TransferSlot
-from zonedrive.translation import marked
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +333,10 @@ class Uploader:
                 raise
             reached(Place.REPLY_CAME)
             if entry.size != request.size:
-                entry = await self._of_sent_size(request, entry, file)
+                await self._note_other_size(request, entry)
+                sent = request.size
+                stored = f"the service stored {entry.size} bytes instead of {sent}"
+                raise UnusableReply(during("uploading", stored))
             if not (entry.modified_ns % SECOND_NS and entry.modified_by):
                 entry = await self._precise(request, entry, file)
             # If the response cannot be recorded, the pending request stays.
@@ -359,37 +362,28 @@ class Uploader:
         log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
         conflicts.recreate(self._state, inode)
 
-    async def _of_sent_size(
-        self, request: PendingRequest, entry: Entry, file: ContentFile
-    ) -> Entry:
-        """Return the service's entry after an upload whose answer states another size.
+    async def _note_other_size(self, request: PendingRequest, entry: Entry) -> None:
+        """Record what the service stored after an upload whose answer `entry` has another size.
 
-        Raises UnusableReply if the current version has not the bytes of `file`. If it is this
-        user's and has only the beginning of them, it counts as known, so that the next attempt
-        sends the bytes as the next version. Otherwise the request stays pending.
+        If the current version is this user's and has that size, the service has shortened or
+        changed the sent bytes. This version then counts as known, so that the next attempt sends
+        the bytes as the next version. Otherwise the request stays pending. So it does if the
+        history has the sent bytes, because another machine of this user may have saved the newest
+        version.
         """
-        state, sent = self._state, request.size
+        state = self._state
         found = await current_entry(self._service, request.zone, entry.id)
-        if found is not None and found.size <= sent:
-            is_beginning = await self._reconciler.same_bytes(
-                file, found.size, request.zone, found.id
-            )
-            if is_beginning and found.size == sent:
-                return found
-            if is_beginning and state.is_own(found.modified_by):
-                self._note_shortened(request, found)
-        stored = marked(f"the service stored {entry.size} bytes instead of {sent}")
-        raise UnusableReply(f"uploading: {stored}")
-
-    def _note_shortened(self, request: PendingRequest, entry: Entry) -> None:
-        """Record a version that has only the beginning of the sent bytes as the one to replace."""
-        state, now = self._state, self._state.requests.present(request)
+        if found is None or found.size != entry.size or not state.is_own(found.modified_by):
+            return
+        if await self._reconciler.version_below(request, found.id) is not None:
+            return
+        now = state.requests.present(request)
         inode = None if now is None else state.inodes.find(now.ino)
         if now is None or inode is None or now.remote_id not in (None, entry.id):
             return
         if state.inodes.by_remote(inode.zone, entry.id) in (None, inode):
             without_content = msgspec.structs.replace(now, generation=0)
-            remote_operations.record_arrival(state, inode, without_content, entry)
+            remote_operations.record_arrival(state, inode, without_content, found)
 
     async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
         """Return the entry of an upload's answer with the revision that other answers give.

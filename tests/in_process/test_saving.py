@@ -664,3 +664,27 @@ def test_an_answer_with_a_wrong_size(
     assert desk.zone.read(name) == NEW
     assert (desk.root / name).stat().st_size == len(NEW)
     assert (desk.root / name).read_bytes() == NEW
+
+
+@pytest.mark.mount("settle=0", "refresh=5", profile="published")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+def test_published_an_answer_that_shows_a_coworkers_version(
+    desk: Mounted, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coworker's version stays the newest one, although its history cannot be read."""
+    desk.allow("upload", "conflict", "newer version")
+    service = virtual(desk).deployment.world
+    store = service.upload
+
+    def upload(zone_id: str, folder_id: str, name: str, data: bytes, user: str) -> Node:
+        store(zone_id, folder_id, name, data, user)
+        monkeypatch.setattr(service, "upload", store)
+        desk.zone.write(name, b"by bob\n")
+        return service.child(folder_id, name)  # type: ignore[return-value]
+
+    monkeypatch.setattr(service, "upload", upload)
+    (desk.root / name).write_bytes(NEW)
+    desk.try_sync()
+    time.sleep(60)
+    assert desk.zone.read(name) == b"by bob\n"
+    assert (desk.root / name).read_bytes() == b"by bob\n"

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
 from tests.harness.waiting import eventually
 from zonedrive.sync.moved_entries import FOLDERS
 
@@ -951,6 +953,26 @@ def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted
     desk.sync()
     assert desk.zone.read("notes.txt") == b"one\ntwo\n"
     assert [conflict["path"] for conflict in desk.conflicts()] == [f"{desk.root.name}/notes.txt"]
+
+
+def test_programs_append_at_once_to_a_file_that_a_coworker_has_deleted(desk: Mounted) -> None:
+    """The file is created again, with the bytes of each program, and this is reported."""
+    assert isinstance(desk, VirtualMount)
+    path = desk.root / "big.bin"
+    logs = [desk.system.open(path, os.O_WRONLY | os.O_APPEND) for _ in range(2)]
+    desk.zone.delete("big.bin")
+
+    async def append() -> None:
+        async with trio.open_nursery() as nursery:
+            for log in logs:
+                nursery.start_soon(desk.client.kernel.write, log, b"line\n")
+
+    desk.call(append)
+    for log in logs:
+        desk.system.close(log)
+    desk.sync()
+    assert desk.zone.read("big.bin") == b"line\nline\n"
+    assert [conflict["path"] for conflict in desk.conflicts()] == [str(path)]
 
 
 @pytest.mark.parametrize("how", ["read and write", "read before", "write"])

@@ -14,8 +14,12 @@ from tests.harness.machine import Mounted
 from tests.harness.virtual_mount import System
 from tests.harness.waiting import eventually
 from tests.in_process.test_entry_states import virtual
+from tests.in_process.test_refused_names import told_once
 from zonedrive.content.encrypted_file import EncryptedFile
+from zonedrive.content.header import Head
 from zonedrive.content.spool import Spool
+from zonedrive.db import Database
+from zonedrive.vfs import open_checks
 
 BIG = world.SEED["big.bin"]
 Change = Callable[[System, int], object]
@@ -34,6 +38,11 @@ def error_of(call: Callable[..., object], *args: object) -> int:
     return failed.value.errno or 0
 
 
+def refuse(*_: object) -> None:
+    """Fail as on a full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.fixture
 def system(desk: Mounted) -> Iterator[System]:
     """Yield the system calls of a desk where nothing is cached."""
@@ -50,10 +59,6 @@ def back(desk: Mounted) -> None:
 @contextmanager
 def full_disk() -> Iterator[None]:
     """Leave no space for files that are written."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Spool, "require_room", refuse)
         yield
@@ -240,3 +245,57 @@ def test_a_truncation_of_a_superseded_version(desk: Mounted, system: System) -> 
     assert path.read_bytes() == b"by a coworker\n"
     assert error_of(system.ftruncate, file, 7) == errno.ESTALE
     assert error_of(system.close, file) == errno.ESTALE
+
+
+@pytest.mark.parametrize("how", ["open", "ftruncate", "truncate"])
+def test_a_truncation_that_fails_keeps_what_was_synced(
+    desk: Mounted, system: System, how: str
+) -> None:
+    """The disk refuses the truncation of a file that is open after an fsync."""
+    desk.allow("undone")
+    path: Any = desk.root / "new.bin"
+    file = system.open(path, os.O_RDWR | os.O_CREAT)
+    system.pwrite(file, BIG, 0)
+    system.fsync(file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Head, "save", refuse)
+        if how == "open":
+            assert error_of(system.open, path, os.O_WRONLY | os.O_TRUNC) == errno.ENOSPC
+        else:
+            target = file if how == "ftruncate" else path
+            assert error_of(getattr(system, how), target, 7) == errno.ENOSPC
+    assert error_of(system.close, file) == errno.ENOSPC
+    assert path.read_bytes() == BIG
+    desk.sync()
+    assert desk.zone.read("new.bin") == BIG
+
+
+def test_a_file_whose_truncation_fails_after_the_close_is_reported(
+    desk: Mounted, system: System
+) -> None:
+    """A shell empties a file on a full disk, and close(2) succeeds before the change is stored.
+
+    `status` and `sync` name the file, which has its former content.
+    """
+    desk.allow("could not be stored")
+    path: Any = desk.root / "notes.txt"
+    file = system.open(path, os.O_WRONLY | os.O_TRUNC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "_begin_writing", refuse)
+        assert error_of(system.close, file) == errno.ENOSPC
+    assert path.read_bytes() == world.SEED["notes.txt"]
+    told_once(desk, "notes.txt")
+
+
+def test_a_write_past_the_largest_size_does_not_cut_off_readers(
+    desk: Mounted, system: System
+) -> None:
+    """A program that cannot be reading the file gets EFBIG, and other programs read on."""
+    path: Any = desk.root / "notes.txt"
+    reader = system.open(path, os.O_RDONLY)
+    assert system.pread(reader, 5, 0) == b"first"
+    writer = system.open(path, os.O_WRONLY)
+    assert error_of(system.pwrite, writer, b"x", open_checks.LARGEST) == errno.EFBIG
+    system.close(writer)
+    assert system.fstat(reader).st_ino == path.stat().st_ino
+    assert system.pread(reader, 5, 0) == b"first"

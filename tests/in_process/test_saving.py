@@ -688,3 +688,31 @@ def test_published_an_answer_that_shows_a_coworkers_version(
     time.sleep(60)
     assert desk.zone.read(name) == b"by bob\n"
     assert (desk.root / name).read_bytes() == b"by bob\n"
+
+
+EDITED = {"none": b"saved", "write": b"Saved", "append": b"saved!", "extend": b"saved\0\0\0"}
+
+
+@pytest.mark.mount("encrypt=false", "settle=1000")
+@pytest.mark.parametrize("change", EDITED)
+def test_bytes_that_were_not_saved_before_a_crash_stay_away(desk: Mounted, change: str) -> None:
+    """A later edit of the file does not bring back what a program had not saved."""
+    mount, path = virtual(desk), desk.root / "new.txt"
+    system = mount.system
+    file = system.open(path, os.O_RDWR | os.O_CREAT)
+    system.pwrite(file, b"saved", 0)
+    system.fsync(file)
+    system.pwrite(file, b" never saved", 5)
+    mount.kill()
+    mount.mount()
+    file = system.open(path, os.O_RDWR | os.O_APPEND if change == "append" else os.O_RDWR)
+    if change == "write":
+        system.pwrite(file, b"S", 0)
+    elif change == "append":
+        system.write(file, b"!")
+    elif change == "extend":
+        system.ftruncate(file, 8)
+    assert system.pread(file, 100, 0) == EDITED[change]
+    system.close(file)
+    desk.sync()
+    assert desk.zone.read("new.txt") == path.read_bytes() == EDITED[change]

@@ -16,6 +16,7 @@ import pytest
 
 from zonedrive import db
 from zonedrive.db import Connection, Database
+from zonedrive.errors import StoreError
 
 
 def _create(connection: Connection) -> None:
@@ -250,3 +251,18 @@ def test_a_limit_of_file_sizes_is_not_a_full_disk(database: Database) -> None:
     assert refused.value.errno == errno.EFBIG
     assert refused.value.filename == str(database.path)
     assert database.execute("SELECT word FROM words").fetchall() == [("short",)]
+
+
+def test_a_disk_without_shared_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is not that a file of the database is missing, and has a remedy."""
+
+    def connected(place: Path, stack: ExitStack) -> Connection:
+        uri = f"{place.as_uri()}?vfs=unix-dotfile"  # SQLite's files on such a disk
+        return stack.enter_context(closing(sqlite3.connect(uri, uri=True, isolation_level=None)))
+
+    monkeypatch.setattr(db, "_connected", connected)
+    with pytest.raises(StoreError) as refused:
+        Database.open(tmp_path / "words.db", [_create])
+    assert refused.value.remedy

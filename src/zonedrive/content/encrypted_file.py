@@ -153,8 +153,8 @@ class EncryptedFile(ContentFile):
             if size > self._size:
                 self._grow(size)
                 self._store_dirty()
-            else:
-                # Saved first: if that fails, the content is unchanged.
+            elif size < self._size:
+                # The header is saved first, so that the content is unchanged if that fails.
                 holes = Ranges(self._chunks.holes)
                 holes.remove(count_of(size), count_of(self._size))
                 self._head.save(self._descriptor, size, holes)

@@ -22,16 +22,16 @@ import errno
 import logging
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from zonedrive.cipher import Box
-from zonedrive.content.content_file import ContentFile
+from zonedrive.content.content_file import ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
+from zonedrive.paths import sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -258,8 +258,9 @@ class Spool:
     def link(self, ino: int, generation: int, other: int) -> None:
         """Create a hard link to a generation's file for the new inode `other`; copy the manifest.
 
-        The link may exist: a process was then killed before the commit, and `other` has the number
-        of the new inode of that time. Call this in a transaction. Raises OSError.
+        If the file system has no hard links, create a copy of the file instead. The link or copy
+        may exist: a process was then killed before the commit, and `other` has the number of the
+        new inode of that time. Call this in a transaction. Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either
@@ -272,13 +273,24 @@ class Spool:
         except OSError as wrong:
             if wrong.errno not in _NO_LINKS:
                 raise
-            part = path.with_name(f"{target.name}.part")
+            part = target.with_name(f"{target.name}.part")  # ignored if the process is killed
             part.unlink(missing_ok=True)
-            shutil.copyfile(path, part)  # as without hard links
-            part.chmod(0o600)
+            with path.open("rb") as file:
+                copy_file(file.fileno(), part)
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             part.rename(target)
+            sync_folder(target.parent)
+
+    def trim(self, ino: int, generation: int, size: int) -> None:
+        """Remove all bytes after the first `size` bytes from an unencrypted file.
+
+        An encrypted file needs no such change, because its manifest contains the size. Call this
+        while the file is not open. Raises OSError.
+        """
+        path = self.path(ino, generation)
+        if path.suffix == ".plain" and path.stat().st_size > size:
+            os.truncate(path, size)
 
     def accept(self, ino: int, generation: int) -> bool:
         """Store an empty manifest for a file whose record is lost, so that it can be opened.

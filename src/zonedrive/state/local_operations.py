@@ -129,7 +129,10 @@ def shrink_content(state: LocalState, inode: Inode, session: Session, size: int)
 
 
 def restore_size(state: LocalState, inode: Inode, session: Session, size: int) -> None:
-    """Undo `shrink_content` because the spool file could not be truncated and is unchanged."""
+    """Record the former size `size` again if the truncation after `shrink_content` has failed.
+
+    Do nothing if the spool file is already shorter.
+    """
     if inode.generation == session.generation and inode.size < size <= session.file.size:
         _record_size(state, inode, session, size)
 

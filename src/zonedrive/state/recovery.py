@@ -13,6 +13,8 @@
 | of an entry that the service has        |                              | is shown               |
 | a local copy of the service's version   | may be damaged               | the service's version  |
 | from before a restart of the machine    |                              | is shown               |
+| an unencrypted file in the spool that   | written to after the last    | truncated to the       |
+| is longer than recorded                 | save                         | recorded size          |
 | a row that refers to a missing inode    | a bug, or damage             | deleted; bytes that    |
 |                                         |                              | only this row names go |
 |                                         |                              | to `lost+found`        |
@@ -93,6 +95,7 @@ def recover(state: LocalState) -> None:
     for ino, generation in unnamed:
         state.spool.delete(ino, generation)
     reached(Place.RECOVERY_SWEPT)
+    _trim_unsaved_bytes(state, stored)
     empty = _empty_new_files(state, named, stored)
     for inode in empty:
         request = state.requests.get(inode.ino)
@@ -126,6 +129,19 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
         is_sent = intent is not None and intent.generation
         if (bytes_id not in stored or is_damaged) and not is_sent:
             state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
+
+
+def _trim_unsaved_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
+    """Remove bytes that a program appended after the last save before a crash.
+
+    Otherwise, an unencrypted file would show these bytes again as soon as it is edited.
+    """
+    for ino, generation in state.inodes.rows.with_bytes().items():
+        if (ino, generation) in stored:
+            try:
+                state.spool.trim(ino, generation, state.inodes.get(ino).size)
+            except OSError as wrong:
+                log.error("inode %d: unsaved bytes could not be removed: %s", ino, wrong)
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:

@@ -3,7 +3,8 @@
 The daemon does not retry these changes, so the user must be told. `sync` or the unmount reports
 each change once, and `sync` then exits with code 1. Until then, `status` shows the change. The list
 is only in memory, because the user can see the restored name anyway. The list also contains saved
-files whose bytes were missing on the disk when the daemon started.
+files whose bytes were missing on the disk when the daemon started, and files whose last change
+could not be stored after close(2).
 
 This module does not roll back any change.
 """

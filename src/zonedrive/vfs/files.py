@@ -15,21 +15,24 @@ from cachetools import LRUCache
 
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
-from zonedrive.errors import Changed, ZonedriveError
+from zonedrive.errors import Changed, StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
-from zonedrive.state.inode import Inode
+from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, Opened, OpenFile, Session
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.translation import marked
 from zonedrive.vfs import open_checks
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.write_sessions import WriteSessions
 
 log = logging.getLogger(__name__)
+
+UNSAVED = marked("the last change could not be stored; save the file again")
 
 KEEP_S = 20.0
 PAGED = 10_000  # files for which the version of the kernel's cached pages is remembered
@@ -159,6 +162,9 @@ class Files:
                     self._end(opened)
                 elif which.emptied and session is not None and session.is_only_emptied:
                     await self.sessions.save(opened)
+            except (OSError, StoreError):
+                self._report_unsaved(opened)
+                raise
             finally:
                 self._detach(which)
 
@@ -242,8 +248,6 @@ class Files:
         if opened.session is not None:
             return opened.session.file.pread(offset, size)
         if isinstance(opened.content, int):
-            if opened.content == inode.generation:  # after a crash, a plain file may be longer
-                size = max(0, min(size, inode.size - offset))
             return self._local(opened, opened.content).pread(offset, size)
         known = opened.reader is not None or opened.superseded
         if not known and (inode.is_new or offset >= inode.size):
@@ -288,7 +292,8 @@ class Files:
             raise
 
     async def _write(self, which: Handle, offset: int, data: bytes) -> int:
-        if not which.append:  # before a session begins that changes nothing
+        # Checked first, because a session without a change would supersede the readers' version.
+        if not which.append:
             open_checks.require_fitting(offset + len(data))
         with which.reporting():
             session = await self._session(which)
@@ -437,6 +442,17 @@ class Files:
             log.error("inode %d: the last writes could not be stored: %s", opened.ino, wrong)
             self._abandon(opened)
             raise
+
+    def _report_unsaved(self, opened: OpenFile) -> None:
+        """Report a change that could not be stored although close(2) has succeeded.
+
+        The kernel gives an error of a release to no program, so `status` and `sync` show the file.
+        """
+        state, inode = self._state, self._state.inodes.find(opened.ino)
+        if inode is not None and inode.parent != NOWHERE:
+            which = inode.zone, inode.remote_id or f"inode {inode.ino}"
+            state.refusals.add(*which, state.inodes.path(inode.ino), UNSAVED)
+            state.intents.changes.notify()
 
     def _forget_pages(self, which: Handle) -> None:
         """Make the kernel drop its cached pages of a file after a write that failed.

@@ -100,7 +100,7 @@ class WriteSessions:
                 folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
                 place = (folder.ino if folder is not None else NOWHERE), inode.name
             await self.catch_up(inode)
-            # While another program begins a session, the listing keeps the file in the tree.
+            # A listing does not remove the file while another program begins a session.
             while append and not inode.is_new and opened.preparing.locked():
                 async with opened.preparing:
                     pass
@@ -109,7 +109,7 @@ class WriteSessions:
             if inode.parent == NOWHERE and append:
                 self._make_again(opened, *place)
             elif isinstance(wrong, NotFound) and not (append and inode.is_new):
-                # A new file was made by another program that appends.
+                # If the file is new, another program that appends has created it again.
                 raise OSError(errno.ESTALE, "removed on the service") from wrong
             if opened.superseded:
                 return
@@ -139,8 +139,6 @@ class WriteSessions:
             elif inode.generation:
                 source = state.spool.open(inode.ino, inode.generation)
                 file = await self._copy_of_local(source, inode, generation)
-                if file.size > size:  # unsaved bytes from before a crash, in a plain file
-                    file.truncate(size)
                 # During the copy, the service may have got these bytes, and then another version.
                 if isinstance(opened.content, str):
                     base = opened.content
@@ -242,7 +240,10 @@ class WriteSessions:
             log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)
 
     def cut(self, opened: OpenFile, size: int) -> None:
-        """Set the size of the session's file to `size` bytes. Raises OSError or StoreError."""
+        """Set the size of the session's file to `size` bytes.
+
+        On failure, the recorded content stays. Raises OSError or StoreError.
+        """
         session = opened.session
         assert session is not None
         inode = self._state.inodes.get(opened.ino)
@@ -252,7 +253,7 @@ class WriteSessions:
             local_operations.shrink_content(self._state, inode, session, size)
             try:
                 session.file.truncate(size)
-            except (OSError, StoreError):  # the file is unchanged
+            except (OSError, StoreError):
                 local_operations.restore_size(self._state, inode, session, recorded)
                 raise
         session.refused = 0

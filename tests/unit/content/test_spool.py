@@ -181,6 +181,26 @@ def test_records_follow_their_files(recorded: Spool) -> None:
             recorded.manifest(ino, generation)
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_second_name_on_a_disk_without_hard_links(
+    recorded: Spool, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The second name has the same bytes, also if a killed process has left a part of them."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    (recorded.directory / f"{recorded.path(8, 1).name}.part").write_bytes(b"part")
+    recorded.link(7, 1, 8)
+    assert recorded.stored() == [(7, 1), (7, 2), (7, 3), (8, 1)]
+    assert len(list(recorded.directory.iterdir())) == 4
+    assert recorded.path(8, 1).stat().st_mode & 0o777 == 0o600
+    recorded.delete(7, 1)
+    with closing(recorded.open(8, 1)) as file:
+        assert file.pread(0, 10) == b"1"
+
+
 def test_records_of_deleted_files_are_deleted_together(
     recorded: Spool, database: Database, tmp_path: Path
 ) -> None:

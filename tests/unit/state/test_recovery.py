@@ -1,6 +1,9 @@
 """Recovery after a kill: leftovers are found, completed or reported."""
 
+import errno
 import logging
+import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,19 @@ def test_an_open_file_is_sent_after_a_crash(disk: Disk) -> None:
     intent = state.intents.get(inode.ino)
     assert intent is not None
     assert not intent.held
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_bytes_after_the_last_save_are_removed(disk: Disk, local: bool) -> None:
+    """Bytes that a program has appended but not saved do not come back with a later edit."""
+    state = disk.start()
+    inode = saved(state, "a", b"saved", local=local)
+    with closing(state.spool.open(inode.ino, inode.generation)) as file:
+        file.pwrite(5, b" never saved")
+    again = disk.start()
+    recover(again)
+    with closing(again.spool.open(inode.ino, inode.generation)) as file:
+        assert file.pread(0, 100) == b"saved"
 
 
 def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
@@ -320,3 +336,28 @@ def test_content_of_lost_inodes_is_not_that_of_new_ones(disk: Disk) -> None:
     again = disk.start()
     recover(again)
     assert again.cache.inos() == [kept.ino]
+
+
+def test_a_kill_on_a_disk_without_hard_links_keeps_bytes_of_lost_found(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of lost rows are shown once, although a killed recovery has copied them before."""
+    state = disk.start()
+    lost = saved(state, "lost", b"bytes")
+    saved(state, "kept", b"kept", parent=lost.parent)
+    for table in ("inodes", "intents"):
+        state.database.execute(f"DELETE FROM {table} WHERE ino = ?", (lost.ino,))
+    state.database.path.with_name("tree.db.salvage").write_text("tree.db.damaged-1")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    recover_until(Place.LOST_LINKED, disk, monkeypatch)
+    again = disk.start()
+    recover(again)
+    folder = again.inodes.child(ROOT, LOST_FOUND)
+    assert folder is not None
+    (inode,) = (again.inodes.get(ino) for ino in again.inodes.numbers_in(folder.ino))
+    assert read(again, inode.ino) == b"bytes"
+    assert len(again.spool.stored()) == 2

@@ -293,6 +293,22 @@ def test_a_restored_entry_is_not_deleted_by_a_removal_that_waits(desk: Mounted, 
 
 
 @pytest.mark.mount("settle=0", "refresh=0.2")
+def test_a_pinned_file_is_pinned_again_after_a_restore_of_its_folder(desk: Mounted) -> None:
+    """The removal of the folder has not been sent when the folder is restored."""
+    path = f"{desk.root.name}/docs/2026/q1.csv"
+    desk.command("pin", paths=[path])
+    desk.command("pause")
+    (desk.root / "docs").rename(desk.path / f".Trash-{os.getuid()}/files/docs")
+    desk.zone.delete("docs")
+    ask(desk, "restore", "docs")
+    desk.command("resume")
+    desk.sync()
+    time.sleep(1800)  # the pinned entries are looked up once in a while
+    (pin,) = desk.command("pins")["pins"]
+    assert (pin["path"], pin["state"]) == (path, "kept")
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
 def test_a_restored_entry_is_not_deleted_by_a_removal_whose_reply_was_lost(desk: Mounted) -> None:
     """The removal is sent again after a lost reply, but not after the user has restored the
     file."""

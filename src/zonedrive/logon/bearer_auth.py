@@ -330,7 +330,12 @@ class BearerAuth(httpx.Auth):
 
     def _stored(self) -> Bearer:
         try:
-            found = load_bearer(self._store)
+            try:
+                found = load_bearer(self._store)
+            except StoreError:
+                if self._reopen is None:
+                    raise
+                found = None
             if found is None and self._reopen is not None:
                 self._store = self._reopen()
                 found = load_bearer(self._store)

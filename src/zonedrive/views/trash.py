@@ -23,7 +23,7 @@ from zonedrive.errors import AlreadyExists, NotFound, NotSupported, Rejected, Zo
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import local_operations
+from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
@@ -293,6 +293,9 @@ class TrashOperations:
                 f"the deletion of {entry.name!r} is still under way", remedy="try again later"
             )
         if (inode := removed()) is not None:
+            remote_operations.forget_below(state, [*state.inodes.innermost_first(inode)])
+            with state.transaction():
+                state.requests.drop(inode.ino)
             local_operations.forget(state, inode)
 
     def is_to_be_removed(self, name: str) -> bool:

@@ -265,6 +265,14 @@ def test_a_logon_that_uses_another_store_is_picked_up() -> None:
     assert transport.seen == ["old", "new"]
 
 
+def test_a_store_that_cannot_be_read_is_opened_again() -> None:
+    """A keyring that did not answer when it was opened would be unusable until the next mount."""
+    times, store, later = Times(), Memory(bearer="new"), Memory(bearer="new")
+    store.fail = StoreError("the keyring does not answer")
+    auth, transport = BearerAuth(store, monotonic=times, reopen=lambda: later), PickyService("new")
+    assert ask(auth, transport) == 200
+
+
 def test_a_logon_is_picked_up_at_once() -> None:
     """A new bearer is used at once, however long the refused one would still wait."""
     times, store = Times(), Memory(bearer="old")

@@ -45,7 +45,7 @@ PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
 ROUND = 50  # limits of the page size are multiples of it
 BEGIN = 10  # number of items at the start of a page that `_is_same_page` compares separately
-PAST_THE_END = frozenset({400, 404, 409, 410, 416, 422, 500})
+PAST_THE_END = frozenset({400, 404, 409, 410, 416, 422, 500, 501})
 """Statuses with which services refuse a page that they do not have, or a page size."""
 PASSES = 3  # maximum number of readings of a listing that changes meanwhile
 

@@ -183,7 +183,9 @@ async def test_pages_that_are_shifted_by_new_entries_are_not_taken_for_a_plain_l
     assert known.paginated is True
 
 
-@pytest.mark.parametrize("error", [Rejected("x", status=400), NotFound("x", status=404)])
+@pytest.mark.parametrize(
+    "error", [Rejected("x", status=400), NotFound("x", status=404), Rejected("x", status=501)]
+)
 @pytest.mark.parametrize("count", [100, 200])
 async def test_a_service_that_refuses_further_pages_is_believed(
     error: Exception, count: int

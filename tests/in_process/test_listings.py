@@ -10,6 +10,7 @@ import pytest
 from tests.harness.fake_service import Node
 from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 from zonedrive.sandbox.zones import Level
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=10")
@@ -254,3 +255,21 @@ def test_entries_that_the_service_does_not_describe(desk: Mounted, known: bool) 
     time.sleep(11)
     desk.names(desk.root)
     assert ("more" in desk.status().get("notice", "")) is False
+
+
+@pytest.mark.mount("settle=0", "refresh=5")
+def test_a_renamed_folder_that_cannot_be_listed_is_not_shown_empty(desk: Mounted) -> None:
+    """A backup would take its content for deleted, and `rmdir` would succeed."""
+    desk.zone.make_folder("closed")
+    desk.zone.write("closed/theirs.txt", b"theirs")
+    eventually(lambda: "closed" in desk.names(desk.root), what="the folder shows")
+    desk.command("pause")
+    (desk.root / "closed").rename(desk.root / "renamed")
+    with desk.deployment.faulty(status=403, method="GET", path=f"/{desk.zone.entry_id('closed')}$"):
+        with pytest.raises(PermissionError):
+            desk.names(desk.root / "renamed")
+        with pytest.raises(PermissionError):
+            (desk.root / "renamed").rmdir()
+    desk.command("resume")
+    desk.sync()
+    assert desk.zone.read("renamed/theirs.txt") == b"theirs"

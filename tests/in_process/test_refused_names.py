@@ -236,6 +236,29 @@ def test_a_partly_refused_exchange_leaves_no_temporary_name(desk: Mounted, refus
     assert not (desk.root / "third").exists()
 
 
+def test_a_removal_above_a_folder_that_stays_is_not_undone(desk: Mounted) -> None:
+    """Only the folders that are removed here between a refused move and its former place return."""
+    root = desk.root
+    desk.allow("refused", "has new entries")
+    for path in ("a", "a/b", "a/b/c"):
+        (root / path).mkdir()
+    (root / "a/b/c/f").write_bytes(b"f")
+    desk.sync()
+    file = desk.zone.entry_id("a/b/c/f")
+    desk.deployment.fault(status=403, method="PUT", path=f"/{file}$")
+    desk.deployment.fault(status=503, method="PUT", path=f"/{desk.zone.entry_id('a/b')}$")
+    (root / "a/b/c/f").rename(root / "f")
+    (root / "a/b/c").rmdir()
+    (root / "a/b").rename(root / "b")
+    (root / "a").rmdir()
+    desk.try_sync(seconds=30)
+    desk.deployment.heal()
+    desk.try_sync(seconds=30)
+    desk.sync()
+    assert desk.zone.tree("b") == {"b/c": None, "b/c/f": b"f"}
+    assert desk.zone.find("a") is None
+
+
 @pytest.mark.mount("settle=0")
 @pytest.mark.parametrize("is_new", [False, True], ids=["rename", "new folder"])
 def test_a_name_that_the_service_refuses_and_does_not_list(desk: Mounted, is_new: bool) -> None:

@@ -409,6 +409,10 @@ class ConflictLog:
         A copy is missing if it has neither an inode nor a row in `moved_conflicts`. A repaired
         database may contain such rows.
         """
+        self._database.execute(  # of copies that were removed, and whose upload failed
+            "DELETE FROM moved_conflicts WHERE remote_id GLOB '/*'"
+            " AND CAST(substr(remote_id, 2) AS INTEGER) NOT IN (SELECT ino FROM inodes)"
+        )
         self._database.execute(
             "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
             " AND ino NOT IN (SELECT -number FROM moved_conflicts)"

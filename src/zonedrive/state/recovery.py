@@ -66,6 +66,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def recover(state: LocalState) -> None:
     """Make inodes, intents and spool consistent. Call before any request is served."""
+    is_repaired = repair.pending(state.database.path)
     _restore_lost_rows(state)
     _drop_dangling_rows(state)
     row_upgrade.names(state.inodes)
@@ -95,7 +96,8 @@ def recover(state: LocalState) -> None:
     for ino, generation in unnamed:
         state.spool.delete(ino, generation)
     reached(Place.RECOVERY_SWEPT)
-    _trim_unsaved_bytes(state, stored)
+    if not is_repaired:  # the rows may be older than the bytes
+        _trim_unsaved_bytes(state, stored)
     empty = _empty_new_files(state, named, stored)
     for inode in empty:
         request = state.requests.get(inode.ino)

@@ -150,7 +150,8 @@ class DirectoryCache:
             await flight.wait()
             if flight.error is not None and flight.remote_id == folder.remote_id:
                 is_lost = isinstance(flight.error, Forbidden | NotFound)
-                if is_lost and self._state.holds_local_changes(folder):
+                has_ours = is_lost and self._state.inodes.numbers_in(folder.ino)
+                if has_ours and self._state.holds_local_changes(folder):
                     return  # what only this machine has stays reachable
                 raise flight.error
             if not folder.listed:  # another entry has become the folder meanwhile

@@ -284,7 +284,8 @@ def _ordered(
     # `leaving` also has files without a step, which programs still read.
     for view in (*(views[step.ino] for step in steps), *leaving.values()):
         for folder in view.inside:
-            held_by.setdefault(folder, set()).add(view.ino)
+            if folder != view.ino:  # the recorded places may form a cycle
+                held_by.setdefault(folder, set()).add(view.ino)
     heirs = {step.other: step.ino for step in steps if step.action is Action.ADOPT}
     in_the_way = {
         # An entry that a new file takes over leaves its place with the step of the new file.

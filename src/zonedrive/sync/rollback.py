@@ -11,6 +11,7 @@ INVARIANT: each rolled-back change becomes a `RejectedChange`, and the user is t
 
 import logging
 from collections.abc import Mapping
+from itertools import takewhile
 
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
 from zonedrive.model import Entry
@@ -116,7 +117,8 @@ class Rollback:
         """
         state = self._state
         above = [*state.inodes.above_on_service(inode)]
-        intents = [state.intents.get(folder.ino) for folder in above]
+        gone = takewhile(lambda folder: not state.inodes.is_here(folder), above)
+        intents = [state.intents.get(folder.ino) for folder in gone]
         removals = [each for each in intents if each is not None and each.gone]
         if not removals or any(each.ino in state.in_flight for each in removals):
             return []

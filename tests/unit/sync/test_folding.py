@@ -238,6 +238,13 @@ def test_a_removed_folder_is_deleted_after_the_changes_of_its_entries(
     assert {step.ino: step.after for step in steps} == {2: {3}, 3: frozenset()}
 
 
+def test_a_folder_that_is_inside_itself_by_its_last_known_places_is_deleted() -> None:
+    """The service knows the true places, so the deletion does not wait for itself."""
+    folder = InodeView(2, folder=True, new=False, place=A, origin=(3, "a"), inside=(3, 2))
+    (step,) = fold([intent(2, gone=True)], {2: folder})
+    assert (step.action, step.after) == (Action.DELETE, frozenset())
+
+
 def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
     """One of the files gets a temporary name, so that the service never has two with one name."""
     steps = folded(

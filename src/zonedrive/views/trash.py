@@ -294,8 +294,8 @@ class TrashOperations:
             )
         if (inode := removed()) is not None:
             remote_operations.forget_below(state, [*state.inodes.innermost_first(inode)])
-            with state.transaction():
-                state.requests.drop(inode.ino)
+            if (request := state.requests.get(inode.ino)) is not None:
+                state.resolved(request)
             local_operations.forget(state, inode)
 
     def is_to_be_removed(self, name: str) -> bool:

@@ -96,7 +96,7 @@ def test_a_file_that_is_moved_here_and_removed_by_a_coworker_leaves_nothing_behi
 @pytest.mark.mount("refresh=0.2")
 def test_a_file_stays_if_a_coworker_removes_the_file_that_replaced_it(desk: Mounted) -> None:
     """A rename over a file deletes it on the service before the move. It would leave nothing."""
-    desk.allow("has no successor")
+    desk.allow("renamed over another one")
     known = desk.zone.entry_id("docs/report.md")
     with desk.deployment.faulty(status=503, method="DELETE", path="^/api/sandbox/"):
         (desk.root / "notes.txt").rename(desk.root / "docs/report.md")

@@ -178,7 +178,7 @@ def look_into_the_trash(desk: Mounted, fd: int) -> None:
 @pytest.mark.mount("refresh=0.2")
 @pytest.mark.parametrize("look", [look_at_attributes, look_into_the_trash])
 def test_an_entry_added_below_a_folder_in_the_trash_is_kept(desk: Mounted, look: Look) -> None:
-    """It stays unknown until the deletion, so the deletion does not take it for a removed entry."""
+    """The deletion does not take it for a removed entry, because it stays unknown until then."""
     path = desk.root / "docs/2026/q1.csv"
     with path.open("rb") as file, trashed_later(desk, "docs"):
         desk.zone.write("docs/2026/new.txt", b"new")

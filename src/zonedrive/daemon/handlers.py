@@ -229,12 +229,12 @@ class Commands:
         if place.file is None:
             raise ZonedriveError(f"{request.path}: {place.what or 'a folder'} has no versions")
         # Before the request: the file may take over another entry meanwhile, or be removed.
-        entry, unknown = (place.file.zone, place.file.remote_id), place.unknown
+        zone, file_id, unknown = place.file.zone, place.file.remote_id, place.unknown
         aside = place.stays or (NOT_SENT if self._report.waits(place.file.ino) else "")
         return {
             "versions": version_objects(await self._report.versions(place.file)),
-            "zone": entry[0],
-            "file": entry[1],
+            "zone": zone,
+            "file": file_id,
             "path": place.path,
             "unknown": unknown,
             "aside": aside,

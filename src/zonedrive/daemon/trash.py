@@ -294,8 +294,8 @@ class Trash:
             found = [one for one in self._deleted if shows(shown, one.entry.name, one.entry.id)]
         if not found and "/" in name:
             found = [one for one in self._deleted if await self._was_at(name, one)]
-        waits = self._mount is not None and self._mount.is_to_be_removed(name.rpartition("/")[2])
-        if not found and waits:
+        own = name.rpartition("/")[2]
+        if not found and self._mount is not None and self._mount.is_to_be_removed(own):
             raise NotFound(
                 f"{name!r} is not in the trash yet: its removal was not sent",
                 remedy=f"run 'zonedrive status{self._option}'",

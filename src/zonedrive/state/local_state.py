@@ -24,7 +24,7 @@ from zonedrive.errors import StoreError
 from zonedrive.model import Entry, Revision
 from zonedrive.observers import Observers
 from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Local
+from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidations
 from zonedrive.state.leaving_entries import LeavingEntries
@@ -407,15 +407,13 @@ class LocalState(Stores):
         return here != (inode.remote_parent, inode.remote_name)
 
     def require_folders(self, inode: Inode) -> None:
-        """Check that no folder above the inode was removed together with its content.
+        """Check that neither a folder nor one above it was removed together with its content.
 
-        Raises FileNotFoundError if such a folder was removed: anything written below that folder
+        Raises FileNotFoundError if one of them was removed: anything written below that folder
         would be deleted once the service has processed the removal.
         """
-        while inode.ino != ROOT and (above := self.inodes.find(inode.parent)) is not None:
-            if above.parent == NOWHERE and above.ino != ROOT:
-                raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
-            inode = above
+        if not self.inodes.is_here(inode):
+            raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
 
     def checked_name(self, name: bytes) -> str:
         """Return the display name for a name that a program has passed.

@@ -309,8 +309,8 @@ def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
 
     If `roots` is None, every folder counts.
     """
-    above = [*inodes.and_above(inode)]
-    if above[-1].ino != ROOT or any(each.parent == NOWHERE for each in above):
+    if not inodes.is_here(inode):
         return False
+    above = [*inodes.and_above(inode)]
     is_below = roots is None or any(each.ino in roots for each in above)
     return is_below and above[-2].name != LOST_FOUND

@@ -456,7 +456,7 @@ class RemoteNamespace:
         moved = local_operations.successor(self._state, inode)
         if moved is None or await current_entry(self._service, moved.zone, moved.entry_id):
             return ""
-        return "a removed file has no successor, because that was deleted on the service"
+        return "a file was renamed over another one, and was deleted on the service"
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was not known at the removal.

@@ -110,10 +110,9 @@ class Rollback:
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
         """Roll back the removals of the folders that the inode was moved out of.
 
-        Return the remote ids of the folders above the inode's former place, topmost first, from the
-        folder above the topmost removed one on. After
-        the caller has listed these folders, `move` may succeed. The result is empty if no such
-        folder was removed.
+        Return the remote ids of the folders to list before `move` may succeed, topmost first: the
+        folder above the topmost removed one, and all folders from there to the inode's former
+        place. The result is empty if no such folder was removed, or if a removal is being sent.
         """
         state = self._state
         above = [*state.inodes.above_on_service(inode)]

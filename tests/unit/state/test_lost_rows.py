@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -284,3 +285,16 @@ def test_an_edit_that_was_never_saved_leaves_no_name(disk: Disk) -> None:
     state = disk.start()
     recover(state)
     assert set(state.inodes.children(zone)) == {"folder~", "theirs", "kept~"}
+
+
+def test_bytes_that_are_newer_than_a_repaired_row_stay(disk: Disk) -> None:
+    """The row that recorded the last save may be lost, so they are not taken for unsaved bytes."""
+    state = disk.start()
+    inode = saved(state, "a", b"content")
+    with closing(state.spool.open(inode.ino, inode.generation)) as file:
+        file.pwrite(7, b", saved later")
+    salvaged(state)
+    again = disk.start()
+    recover(again)
+    with closing(again.spool.open(inode.ino, inode.generation)) as file:
+        assert file.pread(0, 100) == b"content, saved later"

@@ -55,7 +55,7 @@ SOON = 3  # temporary errors in a row after each of which the next success cause
 WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
-LONGEST_FAILED_RETRY_S = 300.0
+LONGEST_FAILED_RETRY_S = 300.0  # also for temporary errors of a large file
 UNUSABLE = 3  # failed attempts before an upload with an unusable answer counts as failed
 LONGEST_UNUSABLE_RETRY_S = 86_400.0  # because each attempt may add a version
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
@@ -568,7 +568,10 @@ class Dispatcher:
             if attempts < SOON and _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
-            longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S
+            # Each attempt sends the whole file, so that the pauses of a large one go on growing.
+            longest = LONGEST_FAILED_RETRY_S if intent.size > BIG else LONGEST_RETRY_S
+            if self._impatient:
+                longest = WAITED_FOR_RETRY_S
         wait: float = min(longest, first * 2 ** min(attempts, 16))
         return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreading load, no secret
 

@@ -237,6 +237,7 @@ async def test_nothing_is_checked_until_the_next_change_is_due(
         (Unavailable("busy"), 1, 0, 1.0), (Unavailable("busy"), 1, 1, 2.0),
         (Unavailable("busy"), 1, 3, 8.0), (Unavailable("busy"), BIG + 1, 3, 8.0),
         (Unavailable("busy"), 1, 4, 15.0), (Unavailable("busy"), 1, 20, 15.0),
+        (Unavailable("busy"), BIG, 20, 15.0), (Unavailable("busy"), BIG + 1, 20, 300.0),
         (Changed("newer"), 1, 1, 0.5), (Changed("newer"), 1, 3, 2.0),
         (Changed("newer"), 1, 20, 15.0), (Forbidden("no", status=403), 1, 0, 4.0),
         (Forbidden("no", status=403), 1, 2, 16.0), (Forbidden("no", status=403), 1, 20, 300.0),

@@ -407,12 +407,14 @@ class LocalState(Stores):
         return here != (inode.remote_parent, inode.remote_name)
 
     def require_folders(self, inode: Inode) -> None:
-        """Check that neither a folder nor one above it was removed together with its content.
+        """Check that no folder above the inode was removed together with its content.
 
-        Raises FileNotFoundError if one of them was removed: anything written below that folder
-        would be deleted once the service has processed the removal.
+        Raises FileNotFoundError if such a folder was removed: anything written below that folder
+        would be deleted once the service has processed the removal. A removed file that a program
+        has open has no folder above it.
         """
-        if not self.inodes.is_here(inode):
+        folder = self.inodes.find(inode.parent)
+        if folder is not None and not self.inodes.is_here(folder):
             raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
 
     def checked_name(self, name: bytes) -> str:

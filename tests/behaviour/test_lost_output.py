@@ -98,8 +98,9 @@ def test_many_files(mounted: Mounted, unread: int) -> None:
     for name in names:
         (mounted.root / name).unlink()
     mounted.sync()
-    ids = [one["id"] for one in json.loads(mounted.machine.done("trash", "--json"))]
-    assert len(ids) >= len(names)
+    found = json.loads(mounted.machine.done("trash", "--zone", mounted.root.name, "--json"))
+    ids = [one["id"] for one in found]
+    assert len(ids) == len(names)
     assert run(mounted.machine, "restore", *ids, out=unread, err=unread) == 0
     assert {each.name for each in mounted.root.iterdir()} >= set(names)
 

@@ -221,6 +221,14 @@ class Forbidden(RemoteError):
     """Error for a request for which the user lacks the permission (403)."""
 
 
+class EndpointRefused(Forbidden):
+    """Error for status 401 from an endpoint of a profile.
+
+    The status alone does not show whether the logon has ended, or only this endpoint rejects it.
+    Therefore the logon is checked before this error reaches a caller.
+    """
+
+
 UNKNOWN_ZONE = "UNKNOWN_ZONE"  # code of a NotFound
 
 

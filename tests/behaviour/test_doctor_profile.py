@@ -88,6 +88,23 @@ def test_a_zone_log_whose_fields_are_not_named_is_noticed(logged_on: Machine) ->
     assert examine(logged_on, table + named)["zone_log"]["ok"]
 
 
+def test_an_endpoint_that_accepts_no_logon_is_noticed(
+    logged_on: Machine, proxy: FaultProxy
+) -> None:
+    """The user is not asked to log on again, because the logon is valid."""
+
+    def alter(answer: Answer) -> None:
+        answer.status, answer.body, answer.length = 401, b"", 0
+
+    proxy.about = lambda asked: asked.path.startswith("/api/sandbox/zones/")
+    proxy.alter = alter
+    found = examine(logged_on, SANDBOX)
+    assert found["levels"]["ok"]
+    for name in ("versions", "members", "zone_log"):
+        assert "HTTP 401" in found[name]["detail"] and not found[name]["ok"]
+        assert "logon" not in found[name]["remedy"]
+
+
 ALIKE = [
     (401, {}, True, "cannot be checked"),
     (500, {}, True, "cannot be checked"),

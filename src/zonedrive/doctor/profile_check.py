@@ -19,6 +19,7 @@ from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import (
     BadAnswer,
     ConfigError,
+    EndpointRefused,
     Forbidden,
     NotFound,
     NotLoggedOn,
@@ -259,6 +260,8 @@ async def _tried(operation: Operation, request: Request) -> CheckResult:
         await request()
     except (NotFound, Rejected) as wrong:
         return bad(f"{what}: there is no such address (HTTP {wrong.status})", ASK)
+    except EndpointRefused:
+        return bad(f"{what}: the service accepts the logon, but not for this (HTTP 401)", ASK)
     except Forbidden:
         return good(f"{what}: it exists, but you may not use it")
     except NotLoggedOn:

@@ -7,7 +7,8 @@ INVARIANT: a request that the service rejects with 401 is repeated at most once,
 bearer token other than the rejected one (a renewed bearer token, or the bearer token of a later
 logon).
 INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
-request says nothing about the bearer token.
+request says nothing about the bearer token. The same holds for a request to an endpoint of a
+profile, which may reject a valid bearer token.
 INVARIANT: a rejected bearer token is sent to the service again only after a wait that grows from
 AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. During the wait, requests
 fail without being sent.
@@ -152,7 +153,8 @@ class BearerAuth(httpx.Auth):
 
     A request raises NotLoggedOn if no acceptable bearer token exists or the store fails. A request
     with a false `extensions["replayable"]` is not repeated, because its body can be read only once.
-    A 401 response to a request with `extensions["password"]` concerns the request's password.
+    A 401 response to a request with `extensions["password"]` concerns the request's password, and
+    one to a request with `extensions["of_profile"]` may concern only the endpoint.
     """
 
     def __init__(
@@ -303,8 +305,8 @@ class BearerAuth(httpx.Auth):
                 self._refused, self._wait, self._known = None, 0.0, bearer
                 self._shown = False
             return True
-        if request.extensions.get("password"):
-            return True  # the response may concern the password instead of the bearer token
+        if request.extensions.get("password") or request.extensions.get("of_profile"):
+            return True  # the response may concern the password or the endpoint
         request.extensions.pop(SENT, None)  # a rejected request had no effect
         now = self._monotonic()
         if not self._is_refused(bearer):

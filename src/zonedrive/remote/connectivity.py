@@ -10,8 +10,9 @@ answers, the service does not) must occur five times in a row. Such a status cou
 request began SPACING seconds after the last counted status, because one short overload can make
 many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
-other requests. Every other response, even an error, shows that the service is reachable. Only an
-accepted request ends `logon-required`.
+other requests. EndpointRefused is not reported, because the request that then checks the logon is.
+Every other response, even an error, shows that the service is reachable. Only an accepted request
+ends `logon-required`.
 
 INVARIANT: requests are refused only while the service is offline and `run` is probing it. Without
 probes, requests would be refused forever.
@@ -28,6 +29,7 @@ from typing import Literal
 import trio
 
 from zonedrive.errors import (
+    EndpointRefused,
     Interrupted,
     NotLoggedOn,
     RemoteError,
@@ -111,7 +113,8 @@ class Connectivity:
         except RemoteError as error:
             is_overload = isinstance(error, Unavailable) and error.is_overload
             if not (
-                (kind == "upload" and is_overload)
+                isinstance(error, EndpointRefused)
+                or (kind == "upload" and is_overload)
                 or (is_of_other_logon and isinstance(error, NotLoggedOn))
             ):
                 self.note_failure(error, began)

@@ -227,7 +227,7 @@ class HttpService(Service):
         doing = "sharing"
         operation = self.profile.operation("share", folder=folder)
         request = operation.request(_of_entry(zone_id, entry_id))
-        body = await self._requests.change(request, doing=doing)
+        body = await self._requests.change(request, doing=doing, of_profile=True)
         try:
             return self._link_in(operation.located(parse(body, doing)), operation, doing)
         except BadAnswer as wrong:
@@ -277,7 +277,9 @@ class HttpService(Service):
             found = wire.objects(operation.located(parse(body, doing)), doing)
             return identified(found, "id" if name == "deleted" else "")  # ids of entries
 
-        found = await self._requests.listing(request, items, kind=name, doing=doing)
+        found = await self._requests.listing(
+            request, items, kind=name, doing=doing, of_profile=True
+        )
         return [item.value for item in found]
 
     async def _change(
@@ -288,7 +290,7 @@ class HttpService(Service):
         Return None if the response has no entry or cannot be parsed.
         """
         operation = self.profile.operation(name, folder=folder)
-        body = await self._requests.change(operation.request(values), doing=doing)
+        body = await self._requests.change(operation.request(values), doing=doing, of_profile=True)
         if operation.answer == "none" or not body.strip():
             return None
         try:

@@ -5,12 +5,13 @@ content of large files is transferred by the module `transfer`.
 
 INVARIANT: every call ends. A call raises an error unless the response headers arrive before the
 call's deadline, and the end of the response within BODY_SECONDS after the headers.
-INVARIANT: a request that changes something is sent once.
+INVARIANT: a request that changes something is sent once, except after a response with status 401,
+which shows that it had no effect.
 """
 
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ import trio
 from zonedrive.errors import (
     OVERLOADED,
     BadAnswer,
+    EndpointRefused,
     Forbidden,
     Rejected,
     RemoteError,
@@ -69,6 +71,7 @@ class _Attempt:
     is_upload: bool = False  # does not count towards `places`
     empty: bytes = b""  # the result for a response with status 204
     published: bool = False  # see `error_mapping.refusal`
+    of_profile: bool = False  # see `error_mapping.refusal`
 
     @property
     def kind(self) -> Kind:
@@ -105,6 +108,8 @@ class Requests:
         self._chance = chance
         self._budget = budget
         self._paginations: dict[str, Pagination] = {}
+        self._check_turn = trio.Lock()
+        self._checks = self._last_valid = 0  # numbers of the last check of the logon
 
     @property
     def places(self) -> int:
@@ -124,33 +129,41 @@ class Requests:
         accept: str | None = None,
         most: int = SMALL,
         published: bool = False,
+        of_profile: bool = False,
         empty: bytes = b"",
     ) -> bytes:
         """Send a request that changes nothing, with retries; return the body of the response.
 
         `doing` describes the operation in error messages, `accept` is the Accept header, and
-        `empty` is returned for a response without content (status 204). For `published`, see
-        `error_mapping.refusal`. Raises subclasses of RemoteError, for example BadAnswer if the body
-        has more than `most` bytes.
+        `empty` is returned for a response without content (status 204). For `published` and
+        `of_profile`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
+        BadAnswer if the body has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
-        end = trio.current_time() + READ_SECONDS
-        failures = 0
-        while True:
-            self._link.check()
-            timeout = TIMEOUT if failures else FIRST_TIMEOUT
-            made = self._json_request(request, timeout, doing, headers=headers)
-            try:
-                attempt = _Attempt(made, doing, most, published=published, empty=empty)
-                return await self._in_turn(attempt, end)
-            except RemoteError as error:
-                failures += 1
-                remaining = end - trio.current_time()
-                wait = self._backoff.delay(error, failures, self._chance(), remaining)
-                if wait is None:
-                    raise
-            # If the service goes offline during this pause, `check` above raises.
-            await trio.sleep(wait)
+        extensions = {"of_profile": of_profile}
+
+        async def send() -> bytes:
+            end = trio.current_time() + READ_SECONDS
+            failures = 0
+            while True:
+                self._link.check()
+                timeout = TIMEOUT if failures else FIRST_TIMEOUT
+                made = self._json_request(request, timeout, doing, headers, extensions)
+                try:
+                    attempt = _Attempt(
+                        made, doing, most, published=published, of_profile=of_profile, empty=empty
+                    )
+                    return await self._in_turn(attempt, end)
+                except RemoteError as error:
+                    failures += 1
+                    remaining = end - trio.current_time()
+                    wait = self._backoff.delay(error, failures, self._chance(), remaining)
+                    if wait is None:
+                        raise
+                # If the service goes offline during this pause, `check` above raises.
+                await trio.sleep(wait)
+
+        return await self._with_valid_logon(send, doing)
 
     async def listing(
         self,
@@ -160,13 +173,14 @@ class Requests:
         kind: str,
         doing: str,
         published: bool = False,
+        of_profile: bool = False,
     ) -> Page[ValueT]:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        the body of a page, and is called in a thread for a large page. For `published`, see
-        `error_mapping.refusal`. Raises subclasses of RemoteError, for example BadAnswer if the
-        listing exceeds a limit of its `Budget`.
+        the body of a page, and is called in a thread for a large page. For `published` and
+        `of_profile`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
+        BadAnswer if the listing exceeds a limit of its `Budget`.
         """
         budget = self._budget()
 
@@ -177,8 +191,9 @@ class Requests:
             try:
                 paged = replace(request, query={**request.query, **page})
                 data = await self.read(
-                    paged, doing=doing, most=budget.left, published=published, empty=after or b""
-                )
+                    paged, doing=doing, most=budget.left, published=published,
+                    of_profile=of_profile, empty=after or b"",
+                )  # fmt: skip
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
                     budget.spend(doing, size=budget.left)
@@ -200,21 +215,56 @@ class Requests:
             raise
 
     async def change(
-        self, request: Request, *, doing: str, password: bool = False, published: bool = False
+        self,
+        request: Request,
+        *,
+        doing: str,
+        password: bool = False,
+        published: bool = False,
+        of_profile: bool = False,
     ) -> bytes:
         """Send a request that changes something, without retries; return the response body.
 
         If `password`, the body contains a password, and a status 401 concerns this password, not
-        the logon. For `published`, see `error_mapping.refusal`. Raises ReplyLost if the effect of
-        the request is unknown, and other subclasses of RemoteError.
+        the logon. For `published` and `of_profile`, see `error_mapping.refusal`. Raises ReplyLost
+        if the effect of the request is unknown, and other subclasses of RemoteError.
         """
-        self._link.check()
-        extensions = {EFFECT: True, "password": password}
-        made = self._json_request(request, CHANGE_TIMEOUT, doing, extensions=extensions)
-        attempt = _Attempt(
-            made, doing, CHANGED, has_effect=True, has_password=password, published=published
-        )
-        return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
+        extensions = {EFFECT: True, "password": password, "of_profile": of_profile}
+
+        async def send() -> bytes:
+            self._link.check()
+            made = self._json_request(request, CHANGE_TIMEOUT, doing, extensions=extensions)
+            attempt = _Attempt(
+                made, doing, CHANGED, has_effect=True, has_password=password,
+                published=published, of_profile=of_profile,
+            )  # fmt: skip
+            return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
+
+        return await self._with_valid_logon(send, doing)
+
+    async def _with_valid_logon(self, send: Callable[[], Awaitable[bytes]], doing: str) -> bytes:
+        """Return the result of `send`; after EndpointRefused, check the logon and send again.
+
+        A second EndpointRefused is raised, because the logon is then valid for other requests.
+        """
+        with contextlib.suppress(EndpointRefused):
+            return await send()
+        await self._check_logon(doing)
+        return await send()
+
+    async def _check_logon(self, doing: str) -> None:
+        """Raise NotLoggedOn if the logon has ended and cannot be renewed.
+
+        Callers at the same time share one check, which begins after the call.
+        """
+        needed = self._checks + 1
+        async with self._check_turn:
+            if self._last_valid >= needed:
+                return
+            self._checks += 1
+            with contextlib.suppress(Forbidden):  # the response to a limited but valid logon
+                await self.read(Request("GET", ZONES), doing=doing, published=True)
+            self._last_valid = self._checks
 
     async def change_with_password(self, request: Request, *, doing: str) -> bytes:
         """Send a request like `change`; its body contains the password of the logged-on user.
@@ -327,7 +377,7 @@ class Requests:
             self._limit.refused()
         raise error_mapping.failed(
             status, headers, body, doing, client.base_url,
-            sent=attempt.has_effect, published=attempt.published,
+            sent=attempt.has_effect, published=attempt.published, of_profile=attempt.of_profile,
         )  # fmt: skip
 
     def _json_request(

@@ -19,6 +19,8 @@ import httpx
 
 from zonedrive.errors import (
     BadAnswer,
+    EndpointRefused,
+    Forbidden,
     Interrupted,
     RemoteError,
     Unreachable,
@@ -33,7 +35,7 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.service import Transfers
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body
-from zonedrive.remote.urls import REQUIREMENTS, fill_path
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, fill_path
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.entries import one_entry
 from zonedrive.remote.wire.fields import parse
@@ -199,16 +201,30 @@ class Transfer(Transfers):
         )
         deadline = self._clock() + self._open_seconds
         failures = 0
+        is_refused = is_logon_valid = False
         while True:
             self.link.check()
-            request = self._client.request("GET", path, query, headers=headers, timeout=timeout)
+            request = self._client.request(
+                "GET", path, query,
+                headers=headers, timeout=timeout, extensions={"of_profile": version is not None},
+            )  # fmt: skip
             try:
+                if is_refused and not is_logon_valid:
+                    self._check_logon(doing)
+                    is_logon_valid = True
                 with self._reported("download"):
-                    response, _ = self._send(request, doing, published=version is None)
+                    response, _ = self._send(
+                        request, doing, published=version is None, of_profile=version is not None
+                    )
                     return Download(
                         response, offset, end, doing,
                         host=self._client.host, link=self.link, limit=self._down,
                     )  # fmt: skip
+            except EndpointRefused:
+                if is_logon_valid:
+                    raise
+                is_refused = True
+                continue
             except RemoteError as error:
                 if error.status in RANGE_REFUSED and "Range" in headers:
                     del headers["Range"]
@@ -255,6 +271,17 @@ class Transfer(Transfers):
             _, answer = self._send(request, "uploading", form, published=True)
         return uploaded(answer, zone_id, folder_id, name)
 
+    def _check_logon(self, doing: str) -> None:
+        """Raise NotLoggedOn if the logon has ended and cannot be renewed."""
+        timeout = httpx.Timeout(
+            connect=CONNECT_SECONDS, read=self._head_seconds, write=WRITE_SECONDS, pool=None
+        )
+        request = self._client.request("GET", ZONES, timeout=timeout)
+        # A limited but valid logon gets Forbidden.
+        with contextlib.suppress(Forbidden), self._reported("metadata"):
+            response, _ = self._send(request, doing, published=True)
+            response.close()
+
     @contextlib.contextmanager
     def _reported(self, kind: Kind) -> Iterator[None]:
         try:
@@ -271,12 +298,13 @@ class Transfer(Transfers):
         form: MultipartBody | None = None,
         *,
         published: bool = False,
+        of_profile: bool = False,
     ) -> tuple[httpx.Response, bytes]:
         """Send a request; return the response and, after an upload, its body.
 
         The response to a download stays open, even with status 416 (no bytes in the range). For
-        `published`, see `error_mapping.refusal`. Raises RemoteError for any other unsuccessful
-        response, or if the request fails.
+        `published` and `of_profile`, see `error_mapping.refusal`. Raises RemoteError for any other
+        unsuccessful response, or if the request fails.
         """
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
@@ -301,7 +329,8 @@ class Transfer(Transfers):
         raise error_mapping.failed(
             status, headers, body, doing, client.base_url,
             sent=form is not None and form.complete,
-            early=form is not None and not form.complete, published=published,
+            early=form is not None and not form.complete,
+            published=published, of_profile=of_profile,
         )  # fmt: skip
 
 

@@ -5,14 +5,25 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+import trio
 from trio.testing import MockClock
 
-from zonedrive.errors import CredentialsRefused, NotLoggedOn, StoreError, TimedOut
+from tests.harness.transports import BlockingHandler, LoopHandler
+from zonedrive.errors import (
+    CredentialsRefused,
+    Forbidden,
+    NotLoggedOn,
+    StoreError,
+    TimedOut,
+)
 from zonedrive.logon.bearer_auth import AGAIN_SECONDS, Bearer, BearerAuth, load_bearer, save_bearer
 from zonedrive.logon.secrets import Kind, Secret
-from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.http_service import HttpService
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import Requests
+from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport.exchange import SENT
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import LoopTransport
@@ -384,6 +395,87 @@ def test_the_wait_is_short_again_after_an_accepted_request() -> None:
         answer(401, 2)
         now += AGAIN_SECONDS + 1
         answer(200, 1)
+
+
+class ProfileService:
+    """Service with the sandbox's profile.
+
+    `good` are the bearers that it accepts. The endpoints whose path contains `closed` accept none.
+    """
+
+    def __init__(self, store: Memory, renew: Callable[[Bearer | None], Bearer | None]) -> None:
+        self.good = {"first"}
+        self.closed = "/levels"
+        self.zones = 0  # requests for the list of the zones
+        client = LoopClient(
+            "https://zones.example", LoopHandler(self._answer), BearerAuth(store, renew)
+        )
+        self.link = Connectivity()
+        requests = Requests(client, self.link)
+        profile = load_profile("sandbox")
+        transfer = Transfer(
+            BlockingClient("https://zones.example", BlockingHandler(self._answer), client.auth),
+            self.link,
+            profile,
+        )
+        self.service = HttpService(client, requests, transfer, self.link, profile)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.zones += request.url.path == "/api/zones"
+        bearer = request.headers["Authorization"].removeprefix("Bearer ")
+        is_accepted = bearer in self.good and self.closed not in request.url.path
+        return httpx.Response(200 if is_accepted else 401, json=[])
+
+
+@pytest.mark.parametrize("closed", ["/levels", "/versions/7/content"])
+async def test_an_endpoint_that_accepts_no_bearer_leaves_the_bearer_in_use(closed: str) -> None:
+    """Otherwise the logon would end, or be renewed, with each such request."""
+    deployment = ProfileService(Memory(bearer="first"), lambda _refused: pytest.fail("renewed"))
+    deployment.closed = closed
+    for _ in range(3):
+        with pytest.raises(Forbidden):
+            if closed == "/levels":
+                await deployment.service.levels()
+            else:
+                deployment.service.transfer.download("z", "f", version="7")
+        assert await deployment.service.zones() == []
+        assert deployment.link.state == "online"
+
+
+@pytest.mark.parametrize("operation", ["versions", "content of a version"])
+async def test_a_logon_that_has_ended_is_renewed_for_an_operation_of_the_profile(
+    operation: str,
+) -> None:
+    """The operation succeeds with the new bearer, after one renewal."""
+    renewed: list[str] = []
+
+    def renew(_refused: Bearer | None) -> Bearer:
+        renewed.append("second")
+        return Bearer("second", "session")
+
+    deployment = ProfileService(Memory(bearer="first"), renew)
+    deployment.good = {"second"}
+    if operation == "versions":
+        assert await deployment.service.versions("z", "f") == []
+    else:
+        with deployment.service.transfer.download("z", "f", version="7") as download:
+            assert b"".join(download) == b"[]"
+    assert (renewed, deployment.link.state) == (["second"], "online")
+
+
+async def test_the_end_of_a_logon_is_checked_once_for_many_operations() -> None:
+    """Each operation reports the end of the logon, not a refusal, which would undo a change."""
+    deployment = ProfileService(Memory(bearer="first"), lambda _refused: None)
+    deployment.good = set()
+
+    async def delete(number: int) -> None:
+        with pytest.raises(NotLoggedOn):
+            await deployment.service.delete("z", f"e{number}")
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(delete, number)
+    assert (deployment.zones, deployment.link.state) == (1, "logon-required")
 
 
 class RefusingTransport(LoopTransport):

@@ -52,6 +52,17 @@ def test_the_state_after_failures(failures: list[errors.RemoteError], state: Sta
     assert link.state == state
 
 
+@pytest.mark.parametrize("failure", [errors.NotLoggedOn("x"), REFUSED, errors.NotFound("x")])
+def test_a_refusal_that_may_concern_the_logon_changes_no_state(failure: errors.RemoteError) -> None:
+    """The state of a mount whose logon has ended would flicker, with a notification each time."""
+    link = Connectivity()
+    link.note_failure(failure)
+    state = link.state
+    with pytest.raises(errors.EndpointRefused), link.reported("change"):
+        raise errors.EndpointRefused("x")
+    assert link.state == state
+
+
 @pytest.mark.parametrize(
     "error", [errors.Unavailable("x", status=503), errors.ReplyLost("x", status=502)]
 )

@@ -40,6 +40,13 @@ CHANGES: dict[str, Verb] = {
     "purge": lambda service: service.purge("z", "e"),
 }
 VERBS = READS | CHANGES
+PUBLISHED = ("zones", "listing", "entry")
+OF_PROFILE: dict[str, Verb] = {
+    "versions": READS["versions"],
+    "levels": lambda service: service.levels(),
+    "share": lambda service: service.share("z", "e"),
+    "delete": CHANGES["delete"],
+}
 WHAT_A_STATUS_MEANS = {
     400: errors.Rejected,
     401: errors.NotLoggedOn,
@@ -178,9 +185,90 @@ async def test_each_status_on_each_verb(verb: str, autojump_clock: MockClock) ->
         assert refused.value.status == status
         assert "\n" not in refused.value.line()
         again = verb in READS and status in (429, 500, 502, 503)
-        assert len(stage.requests) == (4 if again else 1), status
+        is_checked = status == 401 and verb not in PUBLISHED  # a second request checks the logon
+        assert len(stage.requests) == (4 if again else 2 if is_checked else 1), status
         if status == 401:
             assert stage.link.state == "logon-required"
+
+
+def refusing_profile(request: httpx.Request) -> httpx.Response:
+    """Answer requests to the endpoints of the sandbox's profile with 401, and others with []."""
+    return said(401 if "sandbox" in request.url.path else 200, [])
+
+
+@pytest.mark.parametrize("verb", OF_PROFILE)
+async def test_an_endpoint_that_accepts_no_logon_does_not_end_the_logon(
+    stage: Stage, verb: str
+) -> None:
+    """Otherwise each such request would stop the uploads, and ask the user to log on again."""
+    service = stage.service(refusing_profile)
+    with pytest.raises(errors.Forbidden) as refused:
+        await OF_PROFILE[verb](service)
+    assert (refused.value.status, stage.link.state) == (401, "online")
+    first, check, *others = stage.asked()
+    assert (check, others) == ("GET /api/zones", [first])
+    assert await service.zones() == []
+
+
+@pytest.mark.parametrize("verb", OF_PROFILE)
+async def test_a_logon_with_few_rights_is_valid(stage: Stage, verb: str) -> None:
+    """A token that may not list the zones gets 403 from the request that checks the logon."""
+    service = stage.service(lambda request: said(401 if "sandbox" in request.url.path else 403))
+    with pytest.raises(errors.Forbidden) as refused:
+        await OF_PROFILE[verb](service)
+    assert (refused.value.status, len(stage.requests)) == (401, 3)
+
+
+@pytest.mark.parametrize("verb", OF_PROFILE)
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (httpx.ConnectError("refused"), errors.Unreachable),
+        (httpx.ReadTimeout("slow"), errors.TimedOut),
+        (said(503), errors.Unavailable),
+    ],
+)
+async def test_a_logon_that_cannot_be_checked_is_no_refusal(
+    verb: str,
+    trouble: Exception | httpx.Response,
+    kind: type[errors.RemoteError],
+    autojump_clock: MockClock,
+) -> None:
+    """A refused change would be undone; a change that could not be sent stays pending."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "sandbox" in request.url.path:
+            return said(401)
+        if isinstance(trouble, Exception):
+            raise trouble
+        return httpx.Response(trouble.status_code)
+
+    stage = Stage()
+    with pytest.raises(errors.RemoteError) as failed:
+        await OF_PROFILE[verb](stage.service(handle))
+    assert type(failed.value) is kind
+    assert stage.link.state != "logon-required"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(200, errors.Forbidden), (401, errors.NotLoggedOn)])
+async def test_operations_at_the_same_time_check_the_logon_together(
+    stage: Stage, status: int, kind: type[errors.RemoteError]
+) -> None:
+    """The removal of a large folder would send one more request for each file."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return said(401) if "sandbox" in request.url.path else said(status, [])
+
+    async def delete(number: int) -> None:
+        with pytest.raises(kind):
+            await service.delete("z", f"e{number}")
+
+    service = stage.service(handle, connections=8)
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(delete, number)
+    if status == 200:  # one check, and one for requests that were answered during the first
+        assert stage.asked().count("GET /api/zones") <= 2
 
 
 @pytest.mark.parametrize("verb", [*READS, "content", "upload"])

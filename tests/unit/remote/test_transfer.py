@@ -258,6 +258,43 @@ def test_an_old_version_is_requested_as_the_profile_says(stage: Stage) -> None:
         stage.transfer(lambda request: content(), "published").download("z", "f", version="7")
 
 
+@pytest.mark.parametrize(
+    ("status", "kind", "state", "requests"),
+    [
+        (200, errors.Forbidden, "online", 3),
+        (403, errors.Forbidden, "online", 3),
+        (401, errors.NotLoggedOn, "logon-required", 2),
+    ],
+)
+def test_a_version_that_is_refused_does_not_end_the_logon(
+    stage: Stage, status: int, kind: type[errors.RemoteError], state: str, requests: int
+) -> None:
+    """The list of the zones shows whether the logon has ended, or only this request is refused."""
+    transfer = stage.transfer(
+        lambda request: content(status=401 if "versions" in request.url.path else status)
+    )
+    with pytest.raises(kind) as failed:
+        transfer.download("z", "f", version="7")
+    assert (failed.value.status, stage.link.state) == (401, state)
+    assert stage.asked()[1] == "GET /api/zones"
+    assert len(stage.requests) == requests
+
+
+@pytest.mark.parametrize("trouble", [1, 3])
+def test_a_check_of_the_logon_is_repeated_after_trouble(stage: Stage, trouble: int) -> None:
+    """One reset connection does not fail the read of a version; without an answer it fails."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "versions" in request.url.path:
+            return content(status=401)
+        if len(stage.requests) < 2 + trouble:
+            raise httpx.ReadError("reset")
+        return content(b"[]")
+
+    with pytest.raises(errors.Forbidden if trouble == 1 else errors.Interrupted):
+        stage.transfer(handle).download("z", "f", version="7")
+
+
 def test_the_download_limit_is_kept(stage: Stage) -> None:
     """With a low limit the bytes arrive in small pieces."""
     time = Time()

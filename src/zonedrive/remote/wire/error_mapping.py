@@ -23,6 +23,7 @@ from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
     CredentialsRefused,
+    EndpointRefused,
     Forbidden,
     Interrupted,
     Locked,
@@ -79,6 +80,12 @@ TABLE = (
          "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
          " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
 )  # fmt: skip
+UNCLEAR_401 = Row(
+    EndpointRefused, "401", "the service accepts the logon, but not for this request",
+    "ask the administrator of the service whether your account may use it",
+)  # fmt: skip
+"""Row for status 401 from an endpoint of a profile."""
+
 NO_ZONES = marked(
     "ask the administrator of the service whether your account is active and may use the API"
 )
@@ -94,7 +101,9 @@ REMEDIES: dict[int | str, str] = {
 }
 """Remedies by status or code that are more specific than the remedy in TABLE."""
 
-REFUSAL_REMEDIES = frozenset((NO_ZONES, *REMEDIES.values(), *(row.remedy for row in TABLE))) - {""}
+REFUSAL_REMEDIES = frozenset(
+    (NO_ZONES, *REMEDIES.values(), *(row.remedy for row in (*TABLE, UNCLEAR_401)))
+) - {""}
 """All remedies of `refusal`."""
 
 WORDS: dict[str, str] = {
@@ -138,16 +147,18 @@ def refusal(
     retry_after: float | None = None,
     early: bool = False,
     published: bool = False,
+    of_profile: bool = False,
 ) -> RemoteError:
     """Return the error for an unsuccessful response; the error message begins with `doing`.
 
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
     the response came before the whole request was sent. `published` means that the published API
     has the endpoint. Its response with status 404 then has an error object. Without this object,
-    the response is from a gateway, and does not show that the entry was deleted.
+    the response is from a gateway, and does not show that the entry was deleted. `of_profile` means
+    that the endpoint is from a profile. The error for its status 401 is EndpointRefused.
     """
     code, message = error_body(body)
-    row = meaning(status, code)
+    row = UNCLEAR_401 if of_profile and status == 401 else meaning(status, code)
     if published and row.error is NotFound and not (code or message):
         row = _BY_ERROR[Unavailable]
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
@@ -177,13 +188,14 @@ def failed(
     sent: bool = False,
     early: bool = False,
     published: bool = False,
+    of_profile: bool = False,
 ) -> RemoteError:
     """Return the error for a response with `status` >= 300 from the deployment at the URL `base`.
 
     For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
     request that changes something was sent completely. If a gateway then reports that it lost
-    contact with the service, the effect is unknown, and the result is ReplyLost. For `early` and
-    `published`, see `refusal`.
+    contact with the service, the effect is unknown, and the result is ReplyLost. For `early`,
+    `published` and `of_profile`, see `refusal`.
     """
     if status < 400:
         # The rest of the URL may be a secret, for example a signature that gives access to a file.
@@ -197,7 +209,10 @@ def failed(
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
-    error = refusal(status, body, doing, retry_after=delay, early=early, published=published)
+    error = refusal(
+        status, body, doing,
+        retry_after=delay, early=early, published=published, of_profile=of_profile,
+    )  # fmt: skip
     if not (sent and status in _LOST):
         return error
     return ReplyLost(_unknown(error.message), status=status, code=error.code,

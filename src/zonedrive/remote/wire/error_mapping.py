@@ -6,6 +6,7 @@ INVARIANT: decisions depend on status, code and exception type only. The service
 only in messages to users, without control characters.
 """
 
+import codecs
 import os
 import re
 import socket
@@ -289,7 +290,7 @@ def error_body(body: bytes) -> tuple[str, str]:
     A code that is not made of letters, digits and underscores is returned as "".
     """
     try:
-        found = msgspec.json.decode(body)
+        found = msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))
     except UNREADABLE:
         found = None
     told = found if isinstance(found, dict) else {}

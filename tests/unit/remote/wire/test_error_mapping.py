@@ -125,6 +125,13 @@ def test_a_body_with_only_a_message_is_read() -> None:
     assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing")
 
 
+def test_a_body_with_a_byte_order_mark_is_read() -> None:
+    """A removed entry would otherwise count as a page that a gateway does not find."""
+    body = b'\xef\xbb\xbf{"error":"NOT_FOUND","message":"it is gone"}'
+    error = error_mapping.refusal(404, body, "x", published=True)
+    assert (type(error), error.code) == (errors.NotFound, "NOT_FOUND")
+
+
 def test_the_services_words_are_harmless() -> None:
     """A message cannot control the terminal, break a line or fill a log."""
     body = b'{"message":"a\\u001b[31m\\nb\\u202e\\u0000c' + b"x" * 5000 + b'"}'

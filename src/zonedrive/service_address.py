@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 from zonedrive.errors import ConfigError
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*\])", re.ASCII)
+_SECRET = re.compile(r"^([a-z]+://)?.*@", re.IGNORECASE | re.DOTALL)
 
 
 def base_url(text: str) -> str:
@@ -18,7 +19,7 @@ def base_url(text: str) -> str:
     stripped = text.strip()
     if not stripped:
         raise ConfigError("the base URL is empty", remedy="give one such as https://zones.example")
-    if "://" not in stripped:
+    if not re.match("https?:|.*://", stripped, re.IGNORECASE | re.DOTALL):
         stripped = f"https://{stripped}"
     try:
         parts = urlsplit(stripped)
@@ -35,23 +36,29 @@ def base_url(text: str) -> str:
     elif parts.username is not None or parts.password is not None:
         # The message leaves out the text, because it may contain a password.
         raise ConfigError("a base URL holds no user name or password", remedy="use --username")
+    elif not (host := _ascii_host(host, is_bracketed="[" in parts.netloc)):
+        problem, remedy = "names no host", "give one such as https://zones.example"
     elif parts.path.strip("/") or parts.query or parts.fragment:
         problem, remedy = "has more than scheme and host", f"give only https://{parts.netloc}"
-    elif not (host := _ascii_host(host)):
-        problem, remedy = "names no host", "give one such as https://zones.example"
     else:
         return f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
     raise ConfigError(f"{_shown(text)} {problem}", remedy=remedy)
 
 
-def _ascii_host(host: str) -> str:
-    """Return `host` in ASCII, or "" if `host` is not a valid host name or IP address."""
-    host = f"[{host}]" if ":" in host else host
+def _ascii_host(host: str, *, is_bracketed: bool) -> str:
+    """Return `host` in ASCII, or "" if `host` is not a valid host name or IP address.
+
+    An IPv6 address is in brackets in a URL, but not in `host`.
+    """
+    host = f"[{host}]" if is_bracketed else host
     if not _HOST.fullmatch(host):
+        import idna  # most addresses do not need it
+
+        # Python's own codec follows the rules of 2003, by which ß becomes ss: another host.
         with contextlib.suppress(UnicodeError):
-            host = host.encode("idna").decode("ascii")
+            host = idna.encode(host, uts46=True).decode("ascii")
     return host if _HOST.fullmatch(host) else ""
 
 
 def _shown(text: str) -> str:
-    return repr(re.sub(r"//.*@", "//…@", text.strip())[:200])
+    return repr(_SECRET.sub(r"\1…@", text.strip())[:200])

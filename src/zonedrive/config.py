@@ -22,6 +22,7 @@ from zonedrive.paths import (
     POLICY_FOLDERS,
     SYSTEM_FOLDER,
     expanded,
+    is_absolute,
     name_remedy,
     no_folder,
     obstacle,
@@ -148,7 +149,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None  # for a logon without --profile
     defaults: dict[str, object] = {}  # settings below the user's own
     policy: dict[str, object] = {}  # values that users cannot change
-    closed: frozenset[str] = frozenset()  # policies whose value cannot be read
+    closed: dict[str, ConfigError] = {}  # policies that cannot be read, each with its problem
     problems: tuple[ConfigError, ...] = ()
 
     @property
@@ -159,7 +160,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allows_logon(self) -> bool:
         """True if the policies for service, CA file, profile and state folder could be read."""
-        return self.closed.isdisjoint((*LOGON_POLICIES, "state_dir"))
+        return self.closed.keys().isdisjoint((*LOGON_POLICIES, "state_dir"))
 
     @property
     def allows_saved_password(self) -> bool:
@@ -189,8 +190,9 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_logon(self, *, ca_file: str | None, profile: str | None, save_password: bool) -> None:
         """Raise ConfigError if the policy cannot be read or forbids an option of the logon."""
-        if not self.allows_logon:
-            raise self.problems[0]
+        for name in (*LOGON_POLICIES, "state_dir"):
+            if name in self.closed:
+                raise self.closed[name]
         if save_password and not self.allows_saved_password:
             raise ConfigError(
                 "the organization's policy forbids saving the password",
@@ -241,18 +243,21 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
     Errors are not raised, but stored in `problems` of the result.
     """
     path = folder / "config.toml"
-    everything = frozenset(POLICIES)
     try:
         text, found = _document(path, ADMINISTRATOR)
     except ConfigError as wrong:
         asked = ConfigError(wrong.message, remedy=ADMINISTRATOR)
-        return Organization(closed=everything, problems=(asked,))
+        return Organization(closed=dict.fromkeys(POLICIES, asked), problems=(asked,))
     policy, accounts = found.pop("policy", {}), found.pop("account", {})
     problems = _wrong_tables(path, text, accounts)
     ours = accounts.get(account) if isinstance(accounts, dict) else None
 
-    def read(table: tuple[str, ...], source: Mapping[str, object]) -> dict[str, object]:
+    def read(
+        table: tuple[str, ...], source: Mapping[str, object]
+    ) -> tuple[dict[str, object], dict[str, ConfigError]]:
+        """Return the values of a table, and its problems by name."""
         values: dict[str, object] = {}
+        refused: dict[str, ConfigError] = {}
         for name, value in source.items():
             where = f"{path}:{toml_input.line_of(text, (*table, name))}"
             try:
@@ -262,19 +267,24 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
                 _require_effect(name, found, where)
                 values[name] = found
             except ConfigError as wrong:
-                problems.append(ConfigError(wrong.message, remedy=wrong.remedy or ADMINISTRATOR))
-        return values
+                refused[name] = ConfigError(wrong.message, remedy=wrong.remedy or ADMINISTRATOR)
+        problems.extend(refused.values())
+        return values, refused
 
-    defaults = read((), found) | read(("account", account), ours if isinstance(ours, dict) else {})
+    defaults, unknown = read((), found)
+    defaults |= read(("account", account), ours if isinstance(ours, dict) else {})[0]
     rules: dict[str, object] = {}
-    closed: frozenset[str] = everything
+    closed: dict[str, ConfigError] = {}
+    misspelled = [unknown[name] for name in found if _is_like_policy(name, found[name])]
     if isinstance(policy, dict):
-        rules = read(("policy",), policy)
-        closed = frozenset(name for name in policy if name not in rules)
-        if not closed <= everything:  # an unknown name may be a misspelled name of any policy
-            closed = everything
+        rules, refused = read(("policy",), policy)
+        closed = {name: refused[name] for name in policy if name not in rules}
+        misspelled += [closed[name] for name in closed if name not in POLICIES]
     else:
-        problems.append(ConfigError(f"{path}: policy must be a table", remedy=ADMINISTRATOR))
+        misspelled.append(ConfigError(f"{path}: policy must be a table", remedy=ADMINISTRATOR))
+        problems.append(misspelled[-1])
+    if misspelled:  # any policy may be meant
+        closed = {name: closed.get(name, misspelled[0]) for name in POLICIES}
     named = {name: rules.get(name, defaults.pop(name, None)) for name in LOGON_POLICIES}
     return Organization(
         **named,  # type: ignore[arg-type]
@@ -282,6 +292,15 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
         policy=rules,
         closed=closed,
         problems=tuple(problems),
+    )
+
+
+def _is_like_policy(name: str, value: object) -> bool:
+    """Return True for an unknown table whose name may be a misspelling of `policy`."""
+    return (
+        name not in NAMES
+        and isinstance(value, dict | list)
+        and bool(difflib.get_close_matches(name.lower(), ("policy", "policies"), 1, 0.7))
     )
 
 
@@ -312,11 +331,11 @@ def _of_organization(
             return value
         raise ConfigError(f"{where}: save_password cannot be {value!r}", remedy="use true or false")
     if name in POLICY_FOLDERS and table == ("policy",):  # `paths` reads it, too
-        if isinstance(value, str) and value.startswith("/"):
+        if is_absolute(value):
             return value
         raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use an absolute path")
     if name in ("base_url", "ca_file") and table:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value or "\0" in value:
             raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a text")
         if name == "base_url" and not value.startswith("https://"):
             raise ConfigError(f"{where}: {name} must start with https://")
@@ -328,8 +347,10 @@ def _of_organization(
         if name == "ca_file" and table == ("policy",):
             _require_certificates(folder / value, where)
         return str(folder / value)
-    names = (
-        POLICIES if table == ("policy",) else (*NAMES, "base_url", "ca_file") if table else NAMES
+    if name == "profile" and table == ("policy",) and not value:
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a name or a path")
+    names = {("policy",): POLICIES, (): (*NAMES, "policy")}.get(
+        table, (*NAMES, "base_url", "ca_file")
     )
     return _converted(name, value, where, folder, names)
 
@@ -411,26 +432,55 @@ def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    text = _text(path)
+    text, meant = _document(path, "fix the file")
+    if wrong_tables := _wrong_tables(path, text, meant.get("account", {})):
+        raise wrong_tables[0]
+    own = meant.setdefault("account", {}).setdefault(account, {})
     try:
         document = tomlkit.parse(text)
     except TOMLKitError as wrong:
         raise ConfigError(f"{path} cannot be read ({wrong})", remedy="fix the file") from wrong
-    table: typing.Any = document
-    for name in ("account", account):
-        if not isinstance(table.setdefault(name, tomlkit.table(is_super_table=True)), dict):
-            raise ConfigError(f"{path}: account must be tables such as [account.default]")
-        table = table[name]
     for name, given in values.items():
         if given is None:
-            table.pop(name, None)
+            own.pop(name, None)
             continue
         value: object = _from_text(name, given)
         if isinstance(value, tuple):
             value = [item for line in given.splitlines() if (item := line.strip())]
         _checked(name, value, str(path), path.parent)
-        table[name] = value
-    write_private(path.resolve(), tomlkit.dumps(document).encode())
+        own[name] = value
+    with contextlib.suppress(ValueError, TypeError, TOMLKitError):  # not every form can be extended
+        _set(document, account, {name: own.get(name) for name in values})
+        changed = tomlkit.dumps(document)
+        if _without_empty(toml_input.parse(changed)) == _without_empty(meant):
+            write_private(path.resolve(), changed.encode())
+            return
+    raise ConfigError(f"{path} cannot be changed here", remedy="change the setting in the file")
+
+
+def _set(document: typing.Any, account: str, values: Mapping[str, object]) -> None:
+    """Set values in the account's table of a tomlkit document; None removes a value."""
+    import tomlkit
+
+    table = document
+    for name in ("account", account):
+        table.setdefault(name, tomlkit.table(is_super_table=True))
+        table = table[name]
+    for name, value in values.items():
+        if value is None:
+            table.pop(name, None)
+        elif isinstance(value, list):  # one item in each line, because lines have a limit
+            items = tomlkit.array()
+            items.extend(value)
+            table[name] = items.multiline(len(value) > 1)
+        else:
+            table[name] = value
+
+
+def _without_empty(document: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """Return a settings document without the tables of accounts that have no setting."""
+    accounts = {name: table for name, table in document.get("account", {}).items() if table}
+    return {**document, "account": accounts}
 
 
 def as_text(value: object) -> str:
@@ -539,10 +589,12 @@ def _converted(
         value, allowed = _size(value), "a number of bytes, for example 500M or 10G"
     try:
         found = msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as wrong:
+    except (msgspec.ValidationError, UnicodeEncodeError) as wrong:
         raise ConfigError(
             f"{where}: {name} cannot be {value!r}", remedy=f"use {allowed}"
         ) from wrong
+    if isinstance(found, str) and "\0" in found:
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"use {allowed}")
     low, high = LIMITS.get(name, (None, None))
     if low is not None and not low <= found <= high:  # also rejects nan
         raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"use {low} to {high}")

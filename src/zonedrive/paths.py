@@ -125,7 +125,7 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
     """
     policy = _policy(file) or {}
     given = {name: policy.get(name) for name in POLICY_FOLDERS}
-    return {name: Path(text) for name, text in given.items() if _is_absolute(text)}
+    return {name: Path(text) for name, text in given.items() if is_absolute(text)}
 
 
 def _policy(file: Path) -> dict[str, object] | None:
@@ -147,8 +147,9 @@ def _policy(file: Path) -> dict[str, object] | None:
     return policy if isinstance(policy, dict) else None
 
 
-def _is_absolute(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value.startswith("/")
+def is_absolute(value: object) -> TypeGuard[str]:
+    """Return True for a string that is an absolute path."""
+    return isinstance(value, str) and value.startswith("/") and "\0" not in value
 
 
 def _by_policy(name: str) -> Path | None:
@@ -492,7 +493,7 @@ def former_state_dirs() -> list[Path]:
 def _is_policy_readable() -> bool:
     """Return True if the policy `state_dir` is not set, or is set to an absolute path."""
     policy = _policy(SYSTEM_FOLDER / "config.toml")
-    return policy is not None and ("state_dir" not in policy or _is_absolute(policy["state_dir"]))
+    return policy is not None and ("state_dir" not in policy or is_absolute(policy["state_dir"]))
 
 
 def _daemons_state(account: str) -> Path | None:

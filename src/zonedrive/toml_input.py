@@ -1,10 +1,11 @@
 """Parsing of TOML written by users, with limits, and line numbers for error messages.
 
 INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run;
-`line_of` takes about as long.
+`line_of` takes about as long for the first key of a text.
 The nesting of a parsed document is limited, so recursive functions can process the document.
 """
 
+import functools
 import re
 import tomllib
 from typing import Any, Final
@@ -75,13 +76,12 @@ def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
     `text` must be a valid document. `where` consists of the names of the tables, and the key. If
     that line or a later line contains `needle`, return the first such line instead.
     """
-    document: object = tomllib.loads(text)
+    document, code = _analysed(text)
     for depth, name in enumerate(where):
         if not isinstance(document, dict) or name not in document:
             where = where[:depth]
             break
         document = document[name]
-    code = _PROSE.sub(lambda found: "\n" * found[0].count("\n"), text)
     at = 0
     for depth in range(len(where), 0, -1):
         header = r"\s*\.\s*".join(map(_key, where[:depth]))
@@ -95,6 +95,13 @@ def line_of(text: str, where: tuple[str, ...], needle: str = "") -> int:
     line = code.count("\n", 0, at)
     below = enumerate(text.split("\n")[line:], line) if needle else ()
     return next((number for number, each in below if needle in each), line) + 1
+
+
+@functools.lru_cache(maxsize=1)  # one file can have many errors
+def _analysed(text: str) -> tuple[object, str]:
+    """Return the document in `text`, and `text` with its comments and long strings blanked."""
+    code = _PROSE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return tomllib.loads(text), code
 
 
 def _key(name: str) -> str:

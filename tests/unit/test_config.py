@@ -2,7 +2,9 @@
 
 import os
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,8 @@ def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) ->
         ("fsync", "never"),
         ("unchanged", "ask"),
         ("setle", "1"),
+        ("settle", "\udc80"),
+        ("profile", "a\0.toml"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(file: Path, name: str, text: str) -> None:
@@ -138,7 +142,7 @@ def test_a_link_without_a_target_is_no_missing_file(tmp_path: Path, link: str) -
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(tmp_path / "absent")
     system = config.organization("default", tmp_path / "etc")
-    assert system.closed == set(POLICIES)
+    assert set(system.closed) == set(POLICIES)
     assert f"{place} is a broken link" in system.problems[0].message
     for use in (
         lambda: config.load(tmp_path / "etc/config.toml", "default"),
@@ -153,7 +157,7 @@ def test_a_file_may_be_absent_from_the_target_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "etc").symlink_to("there")
     assert config.load(tmp_path / "etc/config.toml", "default") == Settings()
-    assert config.organization("default", tmp_path / "etc").closed == frozenset()
+    assert config.organization("default", tmp_path / "etc").closed == {}
 
 
 def test_a_profile_is_relative_to_where_it_is_named(
@@ -244,13 +248,24 @@ def test_saves_without_a_change_can_be_versions_at_each_level(file: Path) -> Non
     assert config.load(file, "work", options, system=system).unchanged == "version"
 
 
-@pytest.mark.parametrize("text", ["[policy", "[policy]\nlocla_only = []", "policy = 1", "\udcff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[policy",
+        "[policy]\nlocla_only = []",
+        "policy = 1",
+        "\udcff",
+        "[Policy]\nencrypt = true",
+        "[polcy]\nencrypt = true",
+        "[[Policies]]\nencrypt = true",
+    ],
+)
 def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -> None:
     """Mounts are read-only and encrypted, there is no logon, and the problem names the file."""
     (file.parent / "etc").mkdir()
     (file.parent / "etc/config.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     system = config.organization("default", file.parent / "etc")
-    assert system.closed == set(POLICIES)
+    assert set(system.closed) == set(POLICIES)
     assert system.is_read_only
     assert not system.allows_logon
     assert not system.allows_saved_password
@@ -320,13 +335,56 @@ def test_settings_in_a_table_of_no_account_are_an_error(
     assert not system.closed
 
 
+@pytest.mark.parametrize("value", ['""', r'"/a\u0000b"'])
+@pytest.mark.parametrize("name", ["ca_file", "profile"])
+def test_a_policy_with_a_value_of_no_use_is_closed(file: Path, name: str, value: str) -> None:
+    """It would forbid the option of a logon without any effect, or crash every command."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text(f"[policy]\n{name} = {value}\n")
+    system = config.organization("default", file.parent / "etc")
+    assert set(system.closed) == {name}
+    assert not system.allows_logon
+    assert f"config.toml:2: {name} cannot be" in system.problems[0].message
+
+
+@pytest.mark.parametrize("table", ["policy", "Policy"])
+def test_a_refused_logon_names_the_policy_that_forbids_it(file: Path, table: str) -> None:
+    """A user could not pass the right problem on to the administrator."""
+    (file.parent / "etc").mkdir()
+    text = f'settle = "x"\n[{table}]\nencrypt = "perhaps"\nbase_url = "http://a.example"\n'
+    (file.parent / "etc/config.toml").write_text(text)
+    system = config.organization("default", file.parent / "etc")
+    line = 4 if table == "policy" else 2
+    with pytest.raises(ConfigError, match=rf"config\.toml:{line}: ") as refused:
+        system.check_logon(ca_file=None, profile=None, save_password=False)
+    assert table == "policy" or refused.value.remedy == "did you mean policy?"
+
+
+def test_a_file_with_many_errors_is_parsed_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command and mount of every user would wait for many seconds."""
+    parsed: list[str] = []
+    loads = tomllib.loads
+
+    def parse(text: str) -> dict[str, Any]:
+        parsed.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(tomllib, "loads", parse)
+    file.write_text("".join(f"unknown{number} = 1\n" for number in range(100)))
+    system = config.organization("default", file.parent)
+    assert "config.toml:100: there is no setting 'unknown99'" in system.problems[-1].message
+    assert len(parsed) <= 2  # the second time for the line numbers
+
+
 def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
     """The others apply; a wrong default is ignored."""
     (file.parent / "etc").mkdir()
     text = 'settle = "x"\n[policy]\nencrypt = "perhaps"\nrefresh = 9'
     (file.parent / "etc/config.toml").write_text(text)
     system = config.organization("default", file.parent / "etc")
-    assert system.closed == {"encrypt"}
+    assert set(system.closed) == {"encrypt"}
     first, second = system.problems
     assert "config.toml:1:" in first.message
     assert "config.toml:3:" in second.message
@@ -392,6 +450,35 @@ def test_a_change_keeps_the_rest_of_the_file(file: Path) -> None:
     config.change(file, "home", {"encrypt": None, "settle": None})
     again = config.load(file, "home", system=config.Organization())
     assert (again.encrypt, again.settle, again.cache_size) == (True, 3.0, 2 << 30)
+
+
+@pytest.mark.parametrize("name", config.LISTS)
+def test_a_long_list_can_be_changed(file: Path, name: str) -> None:
+    """A line of the file has a limit, so the next mount would refuse the file."""
+    items = [f"Confidential document {number:03}.docx" for number in range(100)]
+    config.change(file, "default", {name: "\n".join(items)})
+    found = config.load(file, "default", system=config.Organization())
+    assert getattr(found, name) == tuple(items)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("account.work.settle = 1\nrefresh = 3\n", {"settle": "4"}),
+        ("account.work.settle = 1\nrefresh = 3\n", {"refresh": "4"}),
+        ("account = {}\n", {"refresh": "4"}),
+        ("account = { default = { settle = 1 } }\n", {"profile": "/" + "x" * 2100}),
+        ("refresh = 3\n", {"profile": "/" + "x" * 2100}),
+    ],
+)
+def test_a_change_that_cannot_be_written_changes_nothing(
+    file: Path, text: str, values: dict[str, str]
+) -> None:
+    """Another setting would move to another account, or the next mount would reject the file."""
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="cannot be changed here"):
+        config.change(file, "default", values)
+    assert file.read_text() == text
 
 
 @pytest.mark.parametrize(

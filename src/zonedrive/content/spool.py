@@ -340,12 +340,13 @@ class Spool:
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
         """Create the file of a generation as an independent copy of `source`, and open the copy.
 
-        This call blocks during the copy. No thread may write to `source` in this time. Raises
-        OSError, and StoreError if `source` was written to.
+        Call this in a thread, because it blocks during the copy, and pass the result to `adopt` on
+        the event loop. No thread may write to `source` during the copy. Raises OSError, and
+        StoreError if `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
         with self._in_folder():
-            return self.adopt(source.copy_to(target))
+            return source.copy_to(target)
 
     def adopt(self, file: ContentFile) -> ContentFile:
         """Register and return an open file that the caller created at a path of the spool."""

@@ -176,7 +176,7 @@ class WriteSessions:
             spool.require_room(source.size)
             copy = await trio.to_thread.run_sync(spool.copy, source, inode.ino, generation)
             reached(Place.SPOOL_COPIED)
-            return copy
+            return spool.adopt(copy)
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         state = self._state

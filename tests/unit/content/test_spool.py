@@ -3,14 +3,17 @@
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
+from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file
 from zonedrive.content.spool import MANY, Spool
 from zonedrive.db import Database
@@ -94,6 +97,35 @@ def test_a_copy_is_independent(spool: Spool) -> None:
     assert new.pread(0, 11) == b"version two"
     old.close()
     new.close()
+
+
+async def test_a_file_that_is_created_during_a_copy_stays_known(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy is made in a thread, while other files are created.
+
+    Programs that open such a file would not see the bytes that were just written to it.
+    """
+    closed, loop = vars(ContentFile)["closed"].fget, threading.get_ident()
+    created = list[ContentFile]()
+
+    def create() -> None:
+        created.append(spool.create(2, 1))
+
+    def closed_during_a_switch(file: ContentFile) -> bool:
+        if threading.get_ident() != loop and not created:
+            trio.from_thread.run_sync(create)
+        return bool(closed(file))
+
+    with closing(spool.create(1, 1)) as source:
+        source.pwrite(0, b"text")
+        monkeypatch.setattr(ContentFile, "closed", property(closed_during_a_switch))
+        copy = await trio.to_thread.run_sync(spool.copy, source, 1, 2)
+    if not created:
+        create()
+    with closing(copy), closing(created[0]) as written, closing(spool.open(2, 1)) as opened:
+        written.pwrite(0, b"just now")
+        assert opened.pread(0, 100) == b"just now"
 
 
 def test_a_deleted_generation_stays_readable(spool: Spool) -> None:

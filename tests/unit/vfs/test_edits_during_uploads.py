@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -67,6 +67,18 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
     async with account.running():
         account.save("a", OURS)
         yield Office(account)
+
+
+async def test_bytes_of_an_edit_are_read_before_they_are_on_the_disk(office: Office) -> None:
+    """Every reader of the edited copy gets what the program has just written."""
+    state, inode = office.account.state, office.account.at("a")
+    handle = (await office.files.open(inode, os.O_RDWR)).handle
+    await office.files.write(handle, 0, b"ALICE")
+    session = state.session(inode.ino)
+    assert session is not None
+    with closing(state.spool.open(inode.ino, session.generation)) as file:
+        assert file.pread(0, 100) == EDITED
+    await office.files.release(handle)
 
 
 async def test_a_conflict_waits_until_an_edit_has_begun(office: Office) -> None:

@@ -13,7 +13,6 @@ from typing import cast
 import msgspec
 import pytest
 import trio
-import trio.testing
 
 from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
@@ -449,17 +448,19 @@ async def test_a_release_that_waits_for_the_disk_counts_its_writer_once(
     session = state.session(office.inode.ino)
     assert session is not None
     session.changed(0)
-    waiting = [go_on]
+    waiting, syncing = [go_on], trio.Event()
 
     def sync(file: ContentFile) -> int:
         while waiting:  # only the first call
-            waiting.pop().wait(60)
+            first = waiting.pop()
+            trio.from_thread.run_sync(syncing.set)
+            first.wait(60)
         return file.changes
 
     monkeypatch.setattr(type(session.file), "sync", sync)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(files.release, slow)
-        await trio.testing.wait_all_tasks_blocked()
+        await syncing.wait()
         await files.release(last)
         await office.upload()
         await office.save(b"second version")

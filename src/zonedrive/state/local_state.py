@@ -542,6 +542,7 @@ class LocalState(Stores):
             inode.generation = 0
         if not self.inodes.remembered(inode.ino):
             self.inodes.release(inode.ino)
+            self.kernel.release(inode.ino)
             if inode.is_folder:
                 self.folder_released.notify(inode.ino)
             if inode.remote_id is None:

@@ -296,3 +296,7 @@ class KernelInodes:
         number = self.number(opened.ino) + STEP
         self._numbers[opened.ino] = number if number < VIRTUAL else opened.ino
         self.renewals += 1
+
+    def release(self, ino: int) -> None:
+        """Forget the number of an inode that neither the kernel nor the tree refers to any more."""
+        self._numbers.pop(ino, None)

@@ -487,6 +487,23 @@ def test_a_kernel_number_contains_its_inode(machine: Machine, ino: int) -> None:
     assert set(kernel.former) == {*numbers[:3]}
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_the_kernel_number_of_a_file_is_kept_as_long_as_the_file(
+    machine: Machine, is_removed: bool
+) -> None:
+    """Programs would otherwise take the file for another one; a removed file takes no memory."""
+    state, inode = machine.state, machine.file(new=True)
+    state.kernel.renew(state.new_open_file(inode))
+    number = state.kernel.number(inode.ino)
+    state.opened.clear()
+    state.kernel.former.clear()
+    if is_removed:
+        with state.transaction():
+            state.inodes.unlink(inode)
+    state.release_if_unreferenced(inode)
+    assert state.kernel.number(inode.ino) == (inode.ino if is_removed else number)
+
+
 def test_synced_bytes_are_replaced_only_by_a_commit(machine: Machine) -> None:
     """A transaction that fails leaves them current; after a commit they wait for a flush."""
     state, which = machine.state, (7, 1)

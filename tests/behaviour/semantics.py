@@ -207,6 +207,9 @@ OPERATIONS: Mapping[str, Operation] = {
     "`setfattr`": lambda folder: os.setxattr(folder / "a.txt", "user.mine", b"1"),
     "`fallocate`": _fallocate,
     "a name of more than 255 bytes": lambda folder: (folder / ("n" * 256)).write_bytes(b""),
+    "create an entry with a name that is not UTF-8": lambda folder: (
+        folder / os.fsdecode(b"no\xff.txt")
+    ).write_bytes(b""),
     "create a file with a control character in its name": lambda folder: (
         folder / "new\tfile.txt"
     ).write_bytes(b"new\n"),

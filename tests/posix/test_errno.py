@@ -24,6 +24,7 @@ from tests.posix.calls import (
 )
 
 LONG, TOO_LONG = "n" * 255, "n" * 256
+NOT_UTF_8 = os.fsdecode(b"no\xff.txt")
 LONG_WAY = "./" * 2100
 NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
@@ -59,7 +60,8 @@ def test_open_and_its_flags(either: Mounted) -> None:
         "256 bytes to be read": opens(root / TOO_LONG, os.O_RDONLY),
         "256 bytes in a folder's place": opens(root / TOO_LONG / "a", os.O_RDONLY),
         "4096 bytes of path": opens(f"{root}/{LONG_WAY}a", os.O_RDONLY),
-        "not UTF-8": opens(Path(os.fsdecode(os.fsencode(root) + b"/\xff")), NEW),
+        "not UTF-8": opens(root / NOT_UTF_8, NEW),
+        "not UTF-8 to be read": opens(root / NOT_UTF_8, os.O_RDONLY),
         "an odd name": opens(root / "a\tb\\c:*?\n", NEW),
         "a zone that is not there": opens(either.path / "No zone" / "a", NEW),
         "a file beside the zones": opens(either.path / "a", NEW),
@@ -90,6 +92,7 @@ def test_open_and_its_flags(either: Mounted) -> None:
         "256 bytes in a folder's place": "ENAMETOOLONG",
         "4096 bytes of path": "ENAMETOOLONG",
         "not UTF-8": "EILSEQ",
+        "not UTF-8 to be read": "ENOENT",
         "an odd name": "",
         "a zone that is not there": "ENOENT",
         "a file beside the zones": "EPERM",
@@ -121,6 +124,7 @@ def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
         "mkdir below nothing": refusal(os.mkdir, missing / "a"),
         "mkdir below a file": refusal(os.mkdir, file / "a"),
         "mkdir with a long name": refusal(os.mkdir, root / TOO_LONG),
+        "mkdir with a name that is not UTF-8": refusal(os.mkdir, root / NOT_UTF_8),
         "mkdir beside the zones": refusal(os.mkdir, either.path / "a"),
         "rmdir of nothing": refusal(os.rmdir, missing),
         "rmdir of a file": refusal(os.rmdir, file),
@@ -132,6 +136,7 @@ def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
         "unlink of a folder": refusal(os.unlink, folder),
         "unlink below a file": refusal(os.unlink, file / "a"),
         "unlink with a long name": refusal(os.unlink, root / TOO_LONG),
+        "unlink with a name that is not UTF-8": refusal(os.unlink, root / NOT_UTF_8),
         "unlink of what is on the service": refusal(os.unlink, root / "empty"),
         "link": refusal(os.link, mine, root / "hard"),
         "link over a name": refusal(os.link, mine, target),
@@ -150,6 +155,7 @@ def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
         "mkdir below nothing": "ENOENT",
         "mkdir below a file": "ENOTDIR",
         "mkdir with a long name": "ENAMETOOLONG",
+        "mkdir with a name that is not UTF-8": "EILSEQ",
         "mkdir beside the zones": "EPERM",
         "rmdir of nothing": "ENOENT",
         "rmdir of a file": "ENOTDIR",
@@ -161,6 +167,7 @@ def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
         "unlink of a folder": "EISDIR",
         "unlink below a file": "ENOTDIR",
         "unlink with a long name": "ENAMETOOLONG",
+        "unlink with a name that is not UTF-8": "ENOENT",
         "unlink of what is on the service": can,
         "link": "EPERM",
         "link over a name": "EEXIST",
@@ -197,6 +204,8 @@ def test_rename_in_all_its_kinds(either: Mounted, profile: str) -> None:
         "into nothing": refusal(os.rename, one, missing / "a"),
         "below a file": refusal(os.rename, one, file / "a"),
         "with a long name": refusal(os.rename, one, root / TOO_LONG),
+        "from a name that is not UTF-8": refusal(os.rename, root / NOT_UTF_8, one),
+        "to a name that is not UTF-8": refusal(os.rename, one, root / NOT_UTF_8),
         "to itself": refusal(os.rename, one, one),
         "a file over a folder": refusal(os.rename, one, folder),
         "a folder over a file": refusal(os.rename, folder, one),
@@ -221,6 +230,8 @@ def test_rename_in_all_its_kinds(either: Mounted, profile: str) -> None:
         "into nothing": "ENOENT",
         "below a file": "ENOTDIR",
         "with a long name": "ENAMETOOLONG",
+        "from a name that is not UTF-8": "ENOENT",
+        "to a name that is not UTF-8": "EILSEQ",
         "to itself": "",
         "a file over a folder": "EISDIR",
         "a folder over a file": "ENOTDIR",

@@ -418,7 +418,7 @@ class LocalState(Stores):
             raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
 
     def checked_name(self, name: bytes) -> str:
-        """Return the display name for a name that a program has passed.
+        """Return the display name for the name of a new entry.
 
         Raises OSError if the name is too long (ENAMETOOLONG) or not valid UTF-8 (EILSEQ).
         """
@@ -429,6 +429,19 @@ class LocalState(Stores):
         if len(name) > MAX_BYTES or not fits(shown):
             raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
         return shown
+
+    def existing_name(self, name: bytes) -> str:
+        """Return the display name of an entry that a program wants to find, rename or remove.
+
+        Raises FileNotFoundError if the name is not valid UTF-8, because no entry has such a name,
+        and OSError (ENAMETOOLONG) if the name is too long.
+        """
+        try:
+            return self.checked_name(name)
+        except OSError as wrong:
+            if wrong.errno != errno.EILSEQ:
+                raise
+            raise FileNotFoundError(errno.ENOENT, "the name is not UTF-8") from wrong
 
     def in_use(self, inode: Inode) -> bool:
         """Return True if the inode has local bytes, local changes or a writer."""

@@ -105,7 +105,7 @@ class Namespace:
         Raises FileNotFoundError if the entry does not exist, and the errors of `folder`.
         """
         state = self._state
-        wanted = state.checked_name(name)
+        wanted = state.existing_name(name)
         folder = await self.folder(parent)
         inode = self.named(folder, wanted)
         state.inodes.remember(inode.ino)
@@ -265,7 +265,7 @@ class Namespace:
         (EBUSY) if the entry is being uploaded or was renamed at the same time.
         """
         state = self._state
-        folder, wanted = await self.folder(parent), state.checked_name(name)
+        folder, wanted = await self.folder(parent), state.existing_name(name)
         named = Snapshot(lambda: self.named(folder, wanted))
         inode = named.value
         if inode.is_folder:
@@ -315,7 +315,7 @@ class Namespace:
         (ENOTEMPTY, or EBUSY if the entry was renamed at the same time).
         """
         state = self._state
-        folder, wanted = await self.folder(parent), state.checked_name(name)
+        folder, wanted = await self.folder(parent), state.existing_name(name)
         named = Snapshot(lambda: self.named(folder, wanted))
         inode = named.value
         if not inode.is_folder:
@@ -341,7 +341,7 @@ class Namespace:
         cannot rename or move the entry on the service.
         """
         state = self._state
-        source, wanted = state.checked_name(old_name), state.checked_name(new_name)
+        source, wanted = state.existing_name(old_name), state.checked_name(new_name)
         old_folder = await self.folder(old_parent)
         new_folder = await self.folder(new_parent)
         for folder in (old_folder, new_folder):
@@ -391,17 +391,22 @@ class Namespace:
             former = target or local_operations.removed_at(state, new_folder, wanted)
             if target is not None:
                 await self._require_replaceable(inode, target)
-            await bring_bytes(state, self._service, inode, former)
-            await self._files.save_new(inode)
-            if target is not None:
-                with self._held_back(inode):
-                    if (target.ino, target.generation) in state.durable:
-                        # A power cut could keep the rename without the bytes; both were lost.
-                        await self._files.sessions.sync_stored(inode)
-                    await self._files.keep_readable(target)  # its upload may have ended by now
-            if not names.is_current:
-                state.revert_to_remote(inode)
-                raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+            had_bytes = inode.generation != 0
+            try:
+                await bring_bytes(state, self._service, inode, former)
+                await self._files.save_new(inode)
+                if target is not None:
+                    with self._held_back(inode):
+                        if (target.ino, target.generation) in state.durable:
+                            # A power cut could keep the rename without the bytes; both were lost.
+                            await self._files.sessions.sync_stored(inode)
+                        await self._files.keep_readable(target)  # its upload may have ended by now
+                if not names.is_current:
+                    raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+            except BaseException:  # also the end of the time that a rename may take
+                if not had_bytes:
+                    state.revert_to_remote(inode)  # deletes the copy that `bring_bytes` made
+                raise
             self._leave_lost_upload(inode, new_folder, wanted)
             local_operations.rename(state, inode, new_folder, wanted, target)
 

@@ -207,7 +207,7 @@ class VirtualLayer:
         if parent < VIRTUAL:
             node: Node | None = self.root(parent, name)
         else:
-            node = await self._folder(parent).child(self._state.checked_name(name))
+            node = await self._folder(parent).child(self._state.existing_name(name))
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self._hold(node)
@@ -276,7 +276,7 @@ class VirtualLayer:
     async def _remove(self, parent: int, name: bytes, *, folder: bool) -> None:
         if parent < VIRTUAL:  # a `VirtualRoot`
             refuse()
-        await self._folder(parent).remove(self._state.checked_name(name), folder=folder)
+        await self._folder(parent).remove(self._state.existing_name(name), folder=folder)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
@@ -288,7 +288,7 @@ class VirtualLayer:
         state = self._state
         if self.root(old_parent, old_name) or self.root(new_parent, new_name):
             refuse()
-        source, wanted = state.checked_name(old_name), state.checked_name(new_name)
+        source, wanted = state.existing_name(old_name), state.checked_name(new_name)
         if old_parent < VIRTUAL:
             await self._folder(new_parent).move_in(old_parent, source, wanted, flags)
         elif new_parent < VIRTUAL:

@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -91,6 +93,69 @@ async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path
         assert (moved.parent, target.parent) == (account.zone.ino, moved.ino)
         assert state.inodes.rows.unreachable() == []
         assert account.left() == {}
+
+
+async def test_a_rename_that_takes_too_long_leaves_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of the renamed file would stay on the disk, also after restarts."""
+    account = Account(tmp_path, refresh="600")
+    for name in ("new", "old"):
+        account.bob.write(name, b"text of " + name.encode())
+    async with account.running():
+        dispatcher, folders = cast(Dispatcher, None), account.folders
+        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+        names = Namespace(account.state, account.service, folders, files, dispatcher)
+        reader = await files.open(account.at("new"), os.O_RDONLY)
+        assert await files.read(reader.handle, 0, 100) == b"text of new"
+        copies = list[bytes | None]()
+
+        async def wait(self: Files, inode: Inode) -> None:
+            copies.append(account.bytes_of("new"))
+            limit.cancel()
+            await trio.lowlevel.checkpoint()
+
+        monkeypatch.setattr(Files, "keep_readable", wait)
+        with trio.CancelScope() as limit:
+            await names.rename(account.zone.ino, b"new", account.zone.ino, b"old", 0)
+        copies.append(account.bytes_of("new"))
+        assert copies == [b"text of new", None]
+        assert account.state.spool.stored() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ("lookup", errno.ENOENT), ("unlink", errno.ENOENT), ("rmdir", errno.ENOENT),
+        ("rename", errno.ENOENT), ("rename to it", errno.EILSEQ), ("create", errno.EILSEQ),
+        ("mkdir", errno.EILSEQ),
+    ],
+)  # fmt: skip
+async def test_no_entry_has_a_name_that_is_not_utf_8(
+    state: LocalState, call: str, wrong: int
+) -> None:
+    """Such a name cannot be created, and is missing for all other calls, as on a local disk.
+
+    rm(1) would fail also with the option -f.
+    """
+    folders, dispatcher = DirectoryCache(state, SILENT), cast(Dispatcher, None)
+    files = Files(state, SILENT, folders, dispatcher, CallerPolicy(()))
+    names = Namespace(state, SILENT, folders, files, dispatcher)
+    zone, odd = zone_of(state), b"\xff"
+    with state.transaction():
+        state.inodes.update(zone, remote_id=None)  # whose listing nobody has to ask for
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "lookup": partial(names.lookup, zone.ino, odd),
+        "unlink": partial(names.unlink, zone.ino, odd),
+        "rmdir": partial(names.rmdir, zone.ino, odd),
+        "rename": partial(names.rename, zone.ino, odd, zone.ino, b"a", 0),
+        "rename to it": partial(names.rename, zone.ino, b"a", zone.ino, odd, 0),
+        "create": partial(names.create, zone.ino, odd, 0o600, os.O_WRONLY),
+        "mkdir": partial(names.mkdir, zone.ino, odd, 0o700),
+    }
+    with pytest.raises(OSError) as refused:
+        await calls[call]()
+    assert refused.value.errno == wrong
 
 
 async def test_a_change_of_the_access_level_makes_a_listing_outdated(tmp_path: Path) -> None:

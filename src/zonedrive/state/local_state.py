@@ -345,10 +345,11 @@ class LocalState(Stores):
         """Return the earliest time to send a removal or rename made now (wall clock, ns)."""
         return due_in(max(self.settings.settle, NAMES_SETTLE_S))
 
-    def attr(self, inode: Inode, timeout: float) -> Attr:
+    def attr(self, inode: Inode, timeout: float, number: int | None = None) -> Attr:
         """Return the stat fields of an inode, which the kernel may cache for `timeout` seconds.
 
-        Size and times include bytes that are being written.
+        Size and times include bytes that are being written. `number` is the kernel inode number
+        for which the caller reports them, by default the current one.
         """
         if inode.ino in self.opened:
             self.supersede(inode)
@@ -361,6 +362,8 @@ class LocalState(Stores):
             attr.size = opened.session.size
             attr.mtime_ns = attr.atime_ns = opened.session.mtime_ns
             attr.ctime_ns = max(inode.ctime_ns, opened.session.ctime_ns)
+        if opened is not None and number in (None, attr.ino):
+            opened.known_size = attr.size
         attr.atime_ns = self.atimes.get(inode.ino, attr.atime_ns)
         return attr
 

@@ -123,7 +123,8 @@ class OpenFile:
         self.handles: list[Handle] = []
         self.writers = 0
         self.pages = False  # True if the kernel may have pages of `content`
-        self.told = told  # attributes of `content` as last sent to the kernel
+        self.told = told  # attributes of `content`: as last sent to the kernel, size as it is now
+        self.known_size = told.size  # size that the kernel has for `number`
         self.superseded = False  # the file has newer bytes, under another inode number
         self.sent = 0  # the last generation that the service has stored
         self.removed_here = False  # a local program has removed the name
@@ -235,13 +236,13 @@ class Handle(msgspec.Struct, eq=False):
         """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 
         Such writes are recognised by their range: the kernel writes whole pages, and the last page
-        only up to the end of the file. They begin before the end of the file that the kernel
-        knows, while appended data begins at this end. Only a readable handle can be mapped. `size`
-        is the size of the file in bytes.
+        only up to the end of the file, the present one or the one that the kernel knows. They begin
+        before the end that the kernel knows, while appended data begins at this end. Only a
+        readable handle can be mapped. `size` is the size of the file in bytes.
         """
-        end, whole = offset + length, not offset % PAGE
-        is_page = whole and (end == size or (end < size and not end % PAGE))
-        return self.readable and is_page and offset < self.file.told.size
+        end, whole, known = offset + length, not offset % PAGE, self.file.known_size
+        is_page = whole and (end in (size, known) or (end < size and not end % PAGE))
+        return self.readable and is_page and offset < known
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -20,7 +20,6 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, Opened, OpenFile, Session
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -87,6 +86,7 @@ class Files:
                 handle.emptied = True
                 await self._session(handle, truncate=True)
                 self.sessions.cut(handle.file, 0)
+                handle.file.known_size = 0  # the kernel assumes this after the reply
                 return Opened(opened.handle)
             if inode.remote_id is not None and handle.file.content == inode.revision:
                 # From now on this version stays readable, also after a rename or removal.
@@ -299,8 +299,12 @@ class Files:
             session = await self._session(which)
         which.file.pages = True
         known = offset + len(data)  # end of the file for the kernel
+        numbers = {which.number, which.file.number}  # two if the kernel has a former version
+        has_wrong_pages = len(numbers) > 1
         if which.append and not which.is_of_a_mapping(offset, len(data), session.size):
-            offset = session.size  # the kernel may not know that another writer extended the file
+            # The kernel may not know that another writer extended the file.
+            has_wrong_pages = has_wrong_pages or offset != session.size
+            offset = session.size
         open_checks.require_fitting(offset + len(data))
         session.written = True
         session.changed(offset)
@@ -309,9 +313,12 @@ class Files:
             session.file.pwrite(offset, data)
         session.refused = 0
         which.succeeded()
-        which.file.told.size = max(which.file.told.size, known)
-        if which.number != which.file.number:  # the kernel wrote into pages of the earlier version
-            self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
+        which.file.told.size = session.size
+        if which.number == which.file.number:
+            which.file.known_size = max(which.file.known_size, known)
+        if has_wrong_pages:  # the kernel has put the bytes into its pages, at the former end
+            for number in sorted(numbers):
+                self._state.invalidations.put_pages(number)
         reached(Place.BYTES_WRITTEN)
         return len(data)
 

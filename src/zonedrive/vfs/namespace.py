@@ -28,7 +28,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
-from zonedrive.state.open_file import Opened
+from zonedrive.state.open_file import Opened, ino_of
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.materialize import bring_bytes
@@ -111,17 +111,20 @@ class Namespace:
         state.inodes.remember(inode.ino)
         return self.attr(inode)
 
-    def attr(self, inode: Inode) -> Attr:
-        """Return the inode's stat fields, with the time for which the kernel may cache them."""
-        return self._state.attr(inode, self._folders.trusted_for(inode.parent))
+    def attr(self, inode: Inode, number: int | None = None) -> Attr:
+        """Return the inode's stat fields, with the time for which the kernel may cache them.
 
-    async def getattr(self, ino: int) -> Attr:
-        """Return the inode's stat fields, after refreshing the parent's listing if needed."""
+        For `number`, see `LocalState.attr`.
+        """
+        return self._state.attr(inode, self._folders.trusted_for(inode.parent), number)
+
+    async def getattr(self, number: int) -> Attr:
+        """Refresh the parent's listing if needed; return the stat fields for a kernel number."""
         state = self._state
-        inode = state.inodes.get(ino)
-        if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(ino):
+        inode = state.inodes.get(ino_of(number))
+        if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(inode.ino):
             await self._folders.ensure(state.inodes.get(inode.parent))
-        return self.attr(inode)
+        return self.attr(inode, number)
 
     # ---- listing ----
 

@@ -229,7 +229,7 @@ class FileSystem:
         state = self._state
         if (former := state.kernel.former.get(ino)) is not None:
             return former.told
-        attr = state.attr_for(ino, await self._names.getattr(ino_of(ino)))
+        attr = state.attr_for(ino, await self._names.getattr(ino))
         if attr.ino != ino:
             state.kernel.inode(state.inodes, ino)  # raises OSError (ESTALE)
         return attr
@@ -284,7 +284,7 @@ class FileSystem:
             local_operations.set_attributes(state, inode, **changes)
         if ino != state.kernel.number(inode.ino):
             state.invalidations.put(InodeChanged(inode.ino, attr_only=size is None))
-        return state.attr_for(ino, self._names.attr(inode))
+        return state.attr_for(ino, self._names.attr(inode, ino))
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
         value = self._xattrs(ino).get(name.decode("utf-8", "replace"))

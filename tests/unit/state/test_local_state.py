@@ -424,7 +424,7 @@ def test_a_write_of_whole_pages_may_come_from_a_mapping(
 ) -> None:
     """The kernel writes such pages up to the end of the file, which has 5000 bytes here."""
     opened = machine.state.new_open_file(machine.file())
-    opened.told.size = 5000
+    opened.known_size = 5000
     handle = Handle(opened, 1, readable=readable, writable=True, append=True)
     assert handle.is_of_a_mapping(offset, length, 5000) == (mapped and readable)
 

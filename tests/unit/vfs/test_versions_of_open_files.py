@@ -324,8 +324,9 @@ async def test_a_write_only_handle_follows_the_file(office: Office) -> None:
     await office.save(b"second ")
     office.told()
     await files.write(log, 6, b"line")
-    number = office.state.kernel.number(office.inode.ino)
-    assert office.told() == [InodeChanged(number, attr_only=False)]
+    # The kernel has put the line into the pages of the former version, which `reader` uses.
+    numbers = office.inode.ino, office.state.kernel.number(office.inode.ino)
+    assert office.told() == [InodeChanged(each, attr_only=False) for each in numbers]
     assert await files.read(reader, 0, 100) == b"first "
     assert await files.read(await office.open(), 0, 100) == b"second line"
     await files.release(log)
@@ -354,6 +355,110 @@ async def test_an_append_goes_after_a_newer_version(
     await files.write(log, 0, whole)
     found = await files.read(log, 0, 10 * theirs)
     assert (len(found), bytes(found).startswith(whole)) == (size, True)
+
+
+async def test_an_append_at_a_former_end_is_read_where_it_went(office: Office) -> None:
+    """The kernel puts the appended bytes into its pages at the end that it knows.
+
+    Programs would read them there, instead of a coworker's bytes.
+    """
+    files = office.files
+    await office.save(b"o" * 4096)
+    log = await office.open(os.O_WRONLY | os.O_APPEND)
+    await office.save(b"C" * 8192)
+    office.told()
+    await files.write(log, 4096, b"A" * 4096)
+    assert office.told() == [InodeChanged(office.inode.ino, attr_only=False)]
+    reader = await office.open()
+    assert await files.read(reader, 4096, 8192) == b"C" * 4096 + b"A" * 4096
+    await files.write(log, 12288, b"B")
+    assert office.told() == []
+
+
+@pytest.mark.parametrize("change", ["append", "write", "ftruncate", "fstat"])
+async def test_an_append_goes_after_a_change_through_the_former_inode(
+    office: Office, change: str
+) -> None:
+    """The kernel does not know the new end of the newer version, and appends at the old one.
+
+    The append would overwrite what another program has appended.
+    """
+    files, state, inode = office.files, office.state, office.inode
+    await office.save(b"o" * 4096)
+    reader = await office.open()
+    other = await office.open(os.O_WRONLY | (os.O_APPEND if change == "append" else 0))
+    assert await files.read(reader, 0, 4096) == b"o" * 4096
+    await office.save(b"C" * 4096)
+    both = await office.open(os.O_RDWR | os.O_APPEND)
+    assert state.attr(inode, 1.0).size == 4096
+    if change == "ftruncate":
+        await files.truncate(inode, 8192, other)
+    else:
+        await files.write(other, 4096, bytes(4096))
+    if change == "fstat":
+        assert state.attr(inode, 1.0, inode.ino).size == 8192
+    await files.write(both, 4096, b"A" * 4096)
+    expected = b"C" * 4096 + bytes(4096) + b"A" * 4096
+    assert await files.read(both, 0, 20000) == expected
+
+
+async def test_an_append_goes_after_a_truncation_and_an_append_of_others(office: Office) -> None:
+    """The kernel appends at the start of a file that was truncated at an open.
+
+    The append would overwrite what a program with the former inode has appended.
+    """
+    files = office.files
+    await office.save(b"o" * 4096)
+    reader, log = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
+    assert await files.read(reader, 0, 4096) == b"o" * 4096
+    await office.save(b"C" * 8192)
+    both = await office.open(os.O_RDWR | os.O_APPEND)
+    await office.open(os.O_WRONLY | os.O_TRUNC)
+    await files.write(log, 4096, b"L" * 4096)
+    await files.write(both, 0, b"A" * 4096)
+    assert await files.read(both, 0, 20000) == b"L" * 4096 + b"A" * 4096
+
+
+@pytest.mark.parametrize("change", ["append", "ftruncate"])
+async def test_a_version_that_was_changed_through_the_former_inode_stays_readable(
+    office: Office, change: str
+) -> None:
+    """A program that has read from the version gets its bytes also after a coworker's next save."""
+    files, state, inode = office.files, office.state, office.inode
+    await office.save(b"o" * 4096)
+    reader, other = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
+    assert await files.read(reader, 0, 4096) == b"o" * 4096
+    await office.save(b"C" * 8192)
+    current = await office.open()
+    assert await files.read(current, 0, 8192) == b"C" * 8192
+    if change == "append":
+        await files.write(other, 4096, b"A" * 4096)
+    else:
+        await files.truncate(inode, 100, other)
+    await files.release(other)
+    await office.upload()
+    with state.transaction():
+        state.inodes.update(inode, revision=Revision("next"), size=4)
+    state.content_changed(inode)
+    expected = b"C" * 8192 + b"A" * 4096 if change == "append" else b"C" * 100
+    assert await files.read(current, 0, 20000) == expected
+
+
+async def test_a_mapping_writes_in_its_place_after_an_append(office: Office) -> None:
+    """The kernel does not know the new end, and writes the last page up to the old one.
+
+    The page would be appended to the file.
+    """
+    files = office.files
+    await office.save(b"o" * 5000)
+    reader, log = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
+    assert await files.read(reader, 0, 5000) == b"o" * 5000
+    await office.save(b"C" * 5000)
+    mapped = await office.open(os.O_RDWR | os.O_APPEND)
+    assert office.state.attr(office.inode, 1.0).size == 5000
+    await files.write(log, 5000, b"A" * 100)
+    await files.write(mapped, 4096, b"M" * 904)
+    assert await files.read(mapped, 0, 20000) == b"C" * 4096 + b"M" * 904 + b"A" * 100
 
 
 async def test_a_reader_keeps_locally_written_bytes(office: Office) -> None:

@@ -412,6 +412,7 @@ class DirectoryCache:
         try:
             await self._listings.wait(ROOT)
             for zone in [*self._state.inodes.inodes_in(ROOT)][:TOPS]:
+                await trio.lowlevel.checkpoint_if_cancelled()  # the mount may have ended
                 if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
                     continue
                 while not self._is_calm():

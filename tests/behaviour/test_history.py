@@ -62,6 +62,10 @@ def test_a_version_replaces_no_content_that_only_this_machine_has(mounted: Mount
         f"zonedrive: {path} has content that is only on this computer and would be lost;"
         " see 'zonedrive status', or write to another file\n"
     )
+    (run.folder / "link").symlink_to(mounted.root / "docs")
+    by_link = f"{run.folder}/link/../{path.name}"
+    ended = run.run("versions", path, "--get", "1", "-o", by_link)
+    assert f"{by_link} has content that is only on this computer" in ended.stderr
     assert path.read_bytes() == FIRST + SECOND
     run.done("resume")
     mounted.sync()

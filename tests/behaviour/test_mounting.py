@@ -44,6 +44,20 @@ def test_an_account_is_mounted_once(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt").exists()
 
 
+@pytest.mark.parametrize("form", ["/{0}/Zones", "{0}/other/link/../Zones"])
+def test_a_mount_is_found_by_any_form_of_its_path(mounted: Mounted, form: str) -> None:
+    """The path may begin with two slashes, or have `..` after a link."""
+    machine, path = mounted.machine, form.format(mounted.path.parent)
+    (mounted.path.parent / "other").mkdir()
+    (mounted.path.parent / "other/link").symlink_to(mounted.path.parent / "state")
+    mounted.unmount()
+    machine.done("mount", path)
+    assert mounted.status()["mountpoint"] == str(mounted.path)
+    assert "is on the service" in machine.done("status", path)
+    machine.done("unmount", path)
+    assert not mounted.is_mounted()
+
+
 def test_mounting_needs_a_logon(machine: Machine) -> None:
     """Without a logon, exit code 3 and a remedy."""
     (machine.folder / "Zones").mkdir()

@@ -103,7 +103,7 @@ def _mount(
             complain(wrong.line())
         if given := found.settings.get("profile"):  # the daemon has another working directory
             texts = (*texts, f"profile={options.escaped(config.profile_at(given, Path()))}")
-        where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
+        where = mountpoint.absolute(folder)
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
         daemonize.start(paths, where, serve_there)
         if paths.pause.exists():

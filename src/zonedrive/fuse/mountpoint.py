@@ -135,29 +135,33 @@ def holding(path: Path) -> Mount | None:
 def absolute(path: str) -> Path:
     """Return `path` as the kernel's mount table would name it: absolute, without symbolic links.
 
+    Like the kernel, follow a symbolic link before the `..` after it. A missing part stays as it is.
+
     Nothing inside a zonedrive mount, even a dead one, is accessed: the access might hang, and
-    zonedrive mounts contain no symbolic links. Raises MountError for a relative path if the working
-    directory does not exist any more.
+    zonedrive mounts contain no symbolic links. The working directory is not accessed either. Raises
+    MountError for a relative path if the working directory does not exist any more.
     """
     try:
-        given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+        # The kernel's name of the working directory has no links. Path.cwd() would access it.
+        found = Path("/" if path.startswith("/") else os.getcwd())  # noqa: PTH109
     except OSError as wrong:
         raise MountError(f"{path}: {NO_FOLDER}", remedy=GO_ELSEWHERE) from wrong
     table = {mount.path: mount.ours for mount in mounts()}
-    found, ahead, links = Path(given.root), list(given.parts[1:]), 0
-    while ahead and not table.get(found):
+    ahead, links = path.split("/"), 0
+    while ahead:
         name = ahead.pop(0)
-        if name in ("", ".", ".."):  # from the target of a link
-            found = found.parent if name == ".." else found
-            continue
-        target = None if found / name in table else _target(found / name)
-        if target is None or links == MOST_LINKS:
-            found /= name
-            continue
-        links += 1
-        found = Path("/") if target.startswith("/") else found
-        ahead = [*target.split("/"), *ahead]
-    return Path(os.path.normpath(found.joinpath(*ahead)))
+        if name == "..":
+            found = found.parent
+        elif name not in ("", "."):
+            is_ours = any(table.get(each) for each in (found, *found.parents))
+            target = None if is_ours or found / name in table else _target(found / name)
+            if target is None or links == MOST_LINKS:
+                found /= name
+                continue
+            links += 1
+            found = Path("/") if target.startswith("/") else found
+            ahead = [*target.split("/"), *ahead]
+    return found
 
 
 def _target(path: Path) -> str | None:

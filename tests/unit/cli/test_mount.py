@@ -483,7 +483,9 @@ def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
     (home / "loop").symlink_to("loop")
     (home / "up").symlink_to("/../proc/./self")
     served.process.send_signal(signal.SIGSTOP)
+    (home / "away").symlink_to("/proc/..")
     names = ["mnt/a/b", "mnt", "inside/c", "loop/x", "up/status", "missing/../x", "."]
+    names += ["mnt/a/../b/../../away/x", "mnt/a/..", "inside/../c", f"/{home}/mnt/a"]
     look = "import sys; from zonedrive.fuse.mountpoint import absolute\n"
     look += "for each in sys.argv[1:]: print(absolute(each))"
     try:
@@ -497,7 +499,50 @@ def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
     mine = [f"{home}/mnt/a/b", f"{home}/mnt", f"{home}/mnt/folder/c", f"{home}/loop/x"]
     assert shown[:4] == mine
     assert shown[4].startswith("/proc/") and shown[4].endswith("/status")
-    assert shown[5:] == [f"{home}/x", f"{home}"]
+    assert shown[5:7] == [f"{home}/x", f"{home}"]
+    assert shown[7:] == ["/x", f"{home}/mnt", f"{home}/mnt/c", f"{home}/mnt/a"]
+
+
+@pytest.mark.parametrize("given", [
+    "link/../f", "deep/../../x", "link/inner/../../f", "loop/../x", "missing/../link", "link/",
+    "..", ".", "/", "//", "/..", "//link", "///proc/../proc/self/..", "{home}/link/../f",
+    "/{home}/link/../f",
+])  # fmt: skip
+def test_a_path_names_the_same_file_for_a_command_and_for_the_kernel(
+    home: Path, given: str
+) -> None:
+    """A command whose path has `..` after a link, or begins with two slashes, acts on that file."""
+    (home / "real" / "inner").mkdir(parents=True)
+    (home / "link").symlink_to("real/inner")
+    (home / "deep").symlink_to(home / "link" / "..")
+    (home / "loop").symlink_to("loop")
+    path = given.format(home=home)
+    assert str(mountpoint.absolute(path)) == os.path.realpath(path).replace("//", "/")
+
+
+def test_a_relative_path_is_found_without_a_look_at_the_working_directory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory may be in a network file system that does not answer."""
+    looked = list[Path]()
+    monkeypatch.setattr(mountpoint, "_target", looked.append)
+    monkeypatch.chdir(_made(home / "remote"))
+    assert mountpoint.absolute("../x") == home / "x"
+    assert looked == [home / "x"]
+
+
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_a_removed_working_directory_prevents_only_relative_paths(
+    home: Path, monkeypatch: pytest.MonkeyPatch, is_relative: bool
+) -> None:
+    """A command with an absolute path works, and the error for a relative path names the cause."""
+    monkeypatch.chdir(_made(home / "gone"))
+    (home / "gone").rmdir()
+    if is_relative:
+        with pytest.raises(MountError, match="does not exist any more"):
+            mountpoint.absolute("x")
+    else:
+        assert mountpoint.absolute(f"{home}/x/..") == home
 
 
 def _made(folder: Path) -> Path:

@@ -131,7 +131,7 @@ def test_shared_remedies_contain_no_names(machine: Machine, deployment: Deployme
 
 
 @pytest.mark.parametrize(
-    ("file", "words"), [("/dev/full", "cannot be written to /dev/full"), ("", "it is empty")]
+    ("file", "words"), [("/dev/full", "/dev/full cannot be written"), ("", "it is empty")]
 )
 def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str) -> None:
     """The error names the report file and no other file."""

@@ -1,6 +1,5 @@
 """Command `doctor`: run all checks, and print the results or write a report."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +7,6 @@ import click
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ZonedriveError
 from zonedrive.formatting import count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
@@ -96,11 +94,6 @@ def _report(facts: "DoctorFacts", checks: list[dict[str, object]], file: str) ->
         for line in written.splitlines():
             text_output.line(line)
         return
-    try:
-        Path(file).write_text(written, "utf-8")
-    except OSError as wrong:
-        raise ZonedriveError(
-            f"the report cannot be written to {file} ({wrong.strerror})",
-            remedy="give another file, or - to print it",
-        ) from wrong
+    with text_output.replaced(file) as target:
+        target.write(written.encode())
     text_output.say(f"the report is in {file}; read it before you send it")

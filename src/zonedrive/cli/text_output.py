@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -157,8 +158,12 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def complain(text: str) -> None:
-    """Print an error or a note on stderr: one line that begins with `zonedrive: `."""
-    say(f"zonedrive: {' '.join(text.split())}", err=True)
+    """Print an error or a note on stderr: one line that begins with `zonedrive: `.
+
+    Line breaks become spaces. Other spaces stay, because a path may contain them.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    say(f"zonedrive: {' '.join(filter(None, lines))}", err=True)
 
 
 def clean(text: str, stream: TextIO | None = None) -> str:
@@ -304,24 +309,25 @@ def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     written.
     """
     target = Path(name).resolve()
-    # In a mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.
-    new = target.with_name(f".zonedrive-{os.getpid()}~")
     try:
         if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
             with target.open("wb") as file:
                 yield file
             return
+        # In a mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.
+        descriptor, path = tempfile.mkstemp(dir=target.parent, prefix=".zonedrive-", suffix="~")
+        new = Path(path)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(new, flags, 0o600), "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 if mode is None and target.exists():
                     mode = target.stat().st_mode & 0o777
                 if mode is not None:
                     new.chmod(mode)
                 yield file
             new.replace(target)
-        finally:
+        except BaseException:
             new.unlink(missing_ok=True)
+            raise
     except OSError as wrong:
         if wrong.errno == errno.EISDIR:
             raise ZonedriveError(f"{name} is a folder", remedy="give a file in it") from wrong

@@ -1,6 +1,7 @@
 """No output can control the terminal."""
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,21 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> No
     assert shown.startswith("  as ")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'/h/a  b' is missing; run 'mkdir -p '/h/a  b''", None),
+        ("  choose from:\n\tManage,\r\n  \n  Access\n", "choose from: Manage, Access"),
+    ],
+)
+def test_an_error_is_one_line_with_the_spaces_of_its_paths(
+    capsys: pytest.CaptureFixture[str], text: str, shown: str | None
+) -> None:
+    """The command in a remedy can be copied."""
+    text_output.complain(text)
+    assert capsys.readouterr().err == f"zonedrive: {shown or text}\n"
+
+
 @pytest.mark.parametrize("before", [None, 0o600, 0o644])
 def test_a_written_file_is_private_from_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None
@@ -88,6 +104,24 @@ def test_a_written_file_is_private_from_its_start(
         file.write(b"x")
     assert set(modes) <= {0o600}
     assert target.stat().st_mode & 0o777 == (before or 0o600)
+
+
+def test_files_written_at_the_same_time_are_independent(home: Path) -> None:
+    """Commands in two containers may write into one folder, and have the same process number."""
+    other = home / f".zonedrive-{os.getpid()}~"
+    other.write_bytes(b"of the other command")
+    with (
+        text_output.replaced(str(home / "a")) as one,
+        text_output.replaced(str(home / "b")) as two,
+    ):
+        one.write(b"1")
+        two.write(b"2")
+    with pytest.raises(KeyboardInterrupt), text_output.replaced(str(home / "a")) as one:
+        one.write(b"3")
+        raise KeyboardInterrupt
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == {
+        "a": b"1", "b": b"2", other.name: b"of the other command",
+    }  # fmt: skip
 
 
 def test_a_name_cannot_fill_the_terminal() -> None:

@@ -73,7 +73,7 @@ COMMANDS = [
     "tokens list",
     "sync --timeout 5",
     "pin {}",
-    "logoff --timeout 5",
+    "logoff --timeout 3600",
 ]
 
 

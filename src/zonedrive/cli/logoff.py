@@ -144,10 +144,11 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
 def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
     """Wait up to `timeout` seconds for uploads; return the pending changes, a reason and a remedy.
 
-    The reason says why changes are pending. Reason and remedy are "" unless the uploads are paused
-    or the logon has ended. If no daemon is running, returns at once, because nothing is uploaded.
+    Does not wait for a logon that only the user can do. The reason says why changes are pending.
+    Reason and remedy are "" unless the uploads are paused or the logon has ended. If no daemon is
+    running, returns at once, because nothing is uploaded.
     """
-    request = {"command": "sync", "paths": [], "timeout": timeout}
+    request = {"command": "sync", "paths": [], "timeout": timeout, "give_up": True}
     try:
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:

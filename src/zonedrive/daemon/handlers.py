@@ -63,6 +63,7 @@ class Request(msgspec.Struct, frozen=True):
     seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_PAUSE_S)] | None = None
     most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # maximum number of uploads or files
     now: bool = False
+    give_up: bool = False  # with `sync`: do not wait for a logon that only the user can do
     zone: str | None = None
     entries: list[str] = []  # ids or names
 
@@ -353,7 +354,9 @@ class Commands:
         """
         places = await self._places(request.paths)
         roots = _inos(places) or [ROOT]
-        answer = await self._wait_for_uploads(roots, request.timeout, say, first=first)
+        answer = await self._wait_for_uploads(
+            roots, request.timeout, say, first=first, gives_up=request.give_up
+        )
         stays = [{"path": one.path, "error": one.stays} for one in places if one.stays]
         lost, back = self._report.lost(roots), self._report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
@@ -376,11 +379,13 @@ class Commands:
         *,
         first: bool = False,
         is_unmount: bool = False,
+        gives_up: bool = False,
     ) -> Message:
         """Wait for the uploads below `roots`; return the answer of `sync`.
 
         Without a `timeout`, do not wait until an unreachable service is back. With `is_unmount`, or
-        without a `timeout`, do not wait for a logon.
+        without a `timeout`, do not wait for a logon. With `gives_up`, do not wait for a logon that
+        only the user can do.
         """
         link = self._parts.service.link
         result: dict[str, Any] = {}
@@ -390,6 +395,8 @@ class Commands:
             if timeout is None or is_unmount:
                 away = AWAY_SECONDS if timeout is None else float("inf")
                 nursery.start_soon(self._give_up_offline, nursery.cancel_scope, away)
+            if gives_up:
+                nursery.start_soon(self._give_up_without_logon, nursery.cancel_scope)
             result = await self._report.sync(roots, timeout, first=first)
             nursery.cancel_scope.cancel()
         if not result:  # given up
@@ -474,6 +481,16 @@ class Commands:
             if patience.cancelled_caught:
                 waiting.cancel()
             await link.wait_other("online")
+
+    async def _give_up_without_logon(self, waiting: trio.CancelScope) -> None:
+        """Cancel the scope `waiting` when a logon is required that only the user can do."""
+        link, renewal = self._parts.service.link, self._parts.renewal
+        while True:
+            if link.state == "logon-required" and not await trio.to_thread.run_sync(
+                renewal.may_succeed
+            ):
+                waiting.cancel()
+            await trio.sleep(SAY_SECONDS)
 
     async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait for uploads and for programs that use the mount, then unmount.

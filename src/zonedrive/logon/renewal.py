@@ -113,6 +113,11 @@ class Renewal:
         except ZonedriveError:
             return False
 
+    def may_succeed(self) -> bool:
+        """Return True if a later call may renew the logon without the user."""
+        is_refused = self.last is not None and self.last.result == "refused"
+        return not is_refused and self.is_possible()
+
     def forget(self) -> None:
         """Clear the record of rejections, because the user has logged on."""
         self.last, self._not_before = None, 0.0

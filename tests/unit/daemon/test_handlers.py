@@ -203,6 +203,7 @@ class Daemon:
                 settings=SimpleNamespace(profile=None), supervisor=SimpleNamespace(failing=list)
             ),
             data_key=self.data_key,
+            renewal=SimpleNamespace(may_succeed=lambda: False),
         )
         self.parts = parts
         self.said: list[Message] = []
@@ -472,6 +473,30 @@ async def test_sync_without_a_logon_ends_at_once(
     assert (answer["exit"], answer["reason"]) == (3, "the logon has ended")
     assert answer["remedy"] == ("run 'zonedrive logon https://x --username alice --account work'")
     assert trio.current_time() < 1
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]])
+async def test_a_logoff_does_not_wait_for_a_logon_that_cannot_be_renewed(
+    daemon: Daemon, answers: list[bool]
+) -> None:
+    """Nothing is sent before the user logs on. A renewal may still be refused during the wait."""
+    daemon.report.uploads = [_upload("pending")]
+    daemon.parts.renewal.may_succeed = lambda: answers.pop(0)
+    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    with trio.fail_after(60):
+        answer = await daemon.ask("sync", timeout=3600, give_up=True)
+    assert (answer["exit"], answer["left"]["bytes"], answers) == (3, 5, [])
+
+
+async def test_a_logoff_waits_for_a_logon_that_may_be_renewed(
+    daemon: Daemon, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A service that does not answer the renewal now may answer the next one."""
+    daemon.report.uploads = [_upload("pending")]
+    daemon.parts.renewal.may_succeed = lambda: True
+    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    assert (await daemon.ask("sync", timeout=30, give_up=True))["exit"] == 3
+    assert trio.current_time() == 30
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Decisions of a daemon about the renewal of a logon."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,26 @@ def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
     times.now += 901
     renewal(OLD)
     assert len(worker.orders) == 2
+
+
+@pytest.mark.parametrize(
+    ("result", "may_succeed"), [("later", True), ("blocked", True), ("refused", False)]
+)
+def test_a_renewal_may_succeed_until_it_is_refused(
+    paths: AccountPaths, result: str, may_succeed: bool
+) -> None:
+    """A logoff waits for a renewal that may still succeed."""
+    worker = Worker(Outcome(result, "no", seconds=0))  # type: ignore[arg-type]
+    renewal = Renewal(paths, Memory, worker)
+    assert renewal.may_succeed()
+    with suppress(CredentialsRefused):
+        renewal(OLD)
+    assert renewal.may_succeed() is may_succeed
+    renewal.forget()
+    assert renewal.may_succeed()
+    paths.account_file.unlink()
+    paths.account_copy.unlink(missing_ok=True)
+    assert not renewal.may_succeed()
 
 
 def test_without_a_password_nothing_is_started(

@@ -22,10 +22,13 @@ from zonedrive.paths import (
     POLICY_FOLDERS,
     SYSTEM_FOLDER,
     expanded,
+    has_accounts,
     is_absolute,
     name_remedy,
     no_folder,
     obstacle,
+    quoted,
+    state_dir,
     write_private,
 )
 from zonedrive.translation import marked
@@ -316,6 +319,20 @@ def unless_policy(name: str, remedy: str) -> str:
     if name in organization(DEFAULT_ACCOUNT).policy:
         return marked(f"ask the administrator of this computer to correct the policy {name}")
     return remedy
+
+
+def on_this_machine() -> str:
+    """Return the remedy for a state folder whose file system does not support locks or databases.
+
+    The accounts in the folder, which may have pending changes, are moved with it.
+    """
+    remedy = marked("set XDG_STATE_HOME to a folder on a disk of this machine")
+    if has_accounts():
+        remedy = marked(
+            f"move {quoted(state_dir())} to a folder on a disk of this machine, and set"
+            " XDG_STATE_HOME to that folder"
+        )
+    return unless_policy("state_dir", remedy)
 
 
 def _of_organization(

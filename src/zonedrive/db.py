@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from zonedrive.config import unless_policy
+from zonedrive.config import on_this_machine
 from zonedrive.errors import StoreError
 from zonedrive.paths import given_runtime_dir, require_room
 
@@ -118,9 +118,7 @@ class Database:
             if mode != "wal":
                 raise StoreError(
                     f"{path} cannot be opened: its file system has no shared memory for SQLite",
-                    remedy=unless_policy(
-                        "state_dir", "set XDG_STATE_HOME to a folder on a disk of this machine"
-                    ),
+                    remedy=on_this_machine(),
                 )
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")

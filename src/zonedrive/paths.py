@@ -53,6 +53,18 @@ def state_dir() -> Path:
     return _by_policy("state_dir") or _base("XDG_STATE_HOME", ".local/state")
 
 
+def has_accounts() -> bool:
+    """Return True if the state folder has the data of an account, or cannot be read.
+
+    Data in another state folder would then be missing, with pending changes perhaps.
+    """
+    folder = state_dir()
+    try:
+        return any(_may_exist(each / "account.json") for each in folder.iterdir())
+    except OSError:
+        return os.path.exists(folder)  # noqa: PTH110 - False if a folder above cannot be entered
+
+
 def cache_dir() -> Path:
     """Return the folder for data that can be fetched again, with one folder for each account."""
     return _by_policy("cache_dir") or _base("XDG_CACHE_HOME", ".cache")
@@ -419,7 +431,8 @@ def _foreign(folder: Path) -> ForeignFolder:
         if own_home.parent != own_home and folder.is_relative_to(own_home):
             return ForeignFolder(
                 f"{folder} belongs to another user",
-                remedy=f"run 'sudo chown -R USER FOLDER' if the files in it are yours, or {way}",
+                remedy=f"run 'sudo chown -R USER FOLDER' if the files in it are yours;"
+                f" otherwise {way}",
             )
     return ForeignFolder(
         f"{folder} belongs to another user, as 'su' or 'sudo -E' leave it",

@@ -254,10 +254,12 @@ def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
     person.give(folder)
     nfs = {"LD_PRELOAD": str(library)}
     said = refused(person, "mount", folder, environment=nfs)
-    assert "cannot be locked (No locks available); set XDG_STATE_HOME to a folder on a" in said
+    state = machine.folders["STATE_HOME"] / "zonedrive"
+    assert f"cannot be locked (No locks available); move {state} to a folder on a disk" in said
     assert f" {folder} " not in Path("/proc/self/mounts").read_text("utf-8", "replace")
     shown = person.run("doctor", environment=nfs).stdout
     assert "BAD  state folder: files there cannot be locked (No locks available)" in shown
+    assert f"move {state} to a folder on a disk of this machine" in shown
     assert "BAD  runtime folder: no socket can be created there" in shown
     for command in ("zones", "users list"):  # operations that need neither succeed
         done(person, *command.split(), environment=nfs)

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from zonedrive import __version__, paths
-from zonedrive.config import unless_policy
+from zonedrive.config import on_this_machine, unless_policy
 from zonedrive.errors import (
     LIMITS,
     REPORT,
@@ -38,15 +38,12 @@ _REMEDIES = {
     **dict.fromkeys(
         paths.NO_ROOM, "make room on the disk of your home folder, or where XDG_STATE_HOME is"
     ),
-    **dict.fromkeys(
-        (errno.ENOLCK, errno.EOPNOTSUPP),
-        "set XDG_STATE_HOME to a folder on a disk of this machine",
-    ),
     errno.EFBIG: "remove the limit of file sizes ('ulimit -f')",
     **LIMITS,
 }
 """Remedies for errors of the operating system, by errno."""
 
+_WRITABLE = "make it writable"
 _OWN_FOLDERS = (
     "make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR to folders"
     " that you own"
@@ -103,12 +100,15 @@ def _refused(wrong: OSError) -> tuple[str, str]:
     if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):
         if found := paths.obstacle(Path(os.fsdecode(wrong.filename))):
             return parts(paths.no_folder(found))
-    elif is_ours and wrong.errno == errno.EROFS and [*paths.state_dir().glob("*/account.json")]:
+    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+        remedy = on_this_machine()
+    elif is_ours and wrong.errno == errno.EROFS and paths.has_accounts():
         from zonedrive.daemon.local_data import READ_ONLY
 
         return f"{wrong.filename}: {READ_ONLY}", ""
     elif is_ours and wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        remedy = _OWN_FOLDERS
+        # In another state folder, the accounts with their pending changes would be missing.
+        remedy = _WRITABLE if paths.has_accounts() else _OWN_FOLDERS
         for name, folder in paths.policy_folders().items():
             if Path(os.fsdecode(wrong.filename)).is_relative_to(folder):
                 remedy = unless_policy(name, remedy)

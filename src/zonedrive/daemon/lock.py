@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zonedrive.config import unless_policy
+from zonedrive.config import on_this_machine
 from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
@@ -121,9 +121,7 @@ class Lock:
             except OSError as wrong:  # for example a network file system without lock support
                 raise MountError(
                     f"{self._path} cannot be locked ({wrong.strerror})",
-                    remedy=unless_policy(
-                        "state_dir", "set XDG_STATE_HOME to a folder on a disk of this machine"
-                    ),
+                    remedy=on_this_machine(),
                 ) from wrong
             time.sleep(POLL_SECONDS)
 

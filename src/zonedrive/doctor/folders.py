@@ -39,6 +39,7 @@ from zonedrive.paths import (
     runtime_dir,
 )
 from zonedrive.state.repair import REPAIR
+from zonedrive.translation import marked
 
 FIT = 256 << 20  # bytes that should be free for files that the user saves
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
@@ -46,6 +47,10 @@ REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone"
 LOCAL = (
     "set XDG_STATE_HOME to a folder on a disk of this machine, or ask the administrator for the"
     " policy state_dir"
+)
+MOVE = (
+    "move FOLDER to a folder on a disk of this machine, and set XDG_STATE_HOME to that folder, or"
+    " ask the administrator for the policy state_dir"
 )
 
 
@@ -88,11 +93,10 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
-        return bad(
-            f"it is on a network file system ({kind}), where databases are not safe", _local()
-        )
-    if wrong := _locks(folder):
-        return wrong
+        detail = f"it is on a network file system ({kind}), where databases are not safe"
+        return _elsewhere(facts, detail)
+    if detail := _lock_problem(folder):
+        return _elsewhere(facts, detail)
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
         return bad(
@@ -101,8 +105,11 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         )
     free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
     if free < FIT:
+        there = f"there is room for {amount(max(free, 0))} of what you save"
+        if folder == facts.paths.state:  # has the logon, and perhaps pending changes
+            return bad(there, "make room on the disk of the state folder")
         return bad(
-            f"there is room for {amount(max(free, 0))} of what you save",
+            there,
             "make room on the disk of the state folder, or set XDG_STATE_HOME to a folder on"
             " another one",
         )
@@ -112,8 +119,14 @@ def state(facts: DoctorFacts) -> CheckResult | None:
     return good(f"private{where}; there is room for {amount(free)} of what you save")
 
 
-def _local() -> str:
-    return config.unless_policy("state_dir", LOCAL)
+def _elsewhere(facts: DoctorFacts, detail: str) -> CheckResult:
+    """Return a failed result for a state folder that must be on another file system.
+
+    An existing folder has the logon, and perhaps pending changes, so that it must be moved.
+    """
+    folder = facts.paths.state
+    remedy = MOVE if nearest_existing(folder) == folder else LOCAL
+    return bad(detail, config.unless_policy("state_dir", remedy), FOLDER=quoted(folder.parent))
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
@@ -130,8 +143,8 @@ def _blocked(folder: Path, variable: str) -> CheckResult | None:
     )
 
 
-def _locks(folder: Path) -> CheckResult | None:
-    """Return a failed result if files in the folder cannot be locked, else None.
+def _lock_problem(folder: Path) -> str:
+    """Return the reason why files in the folder cannot be locked, or "" if they can.
 
     Without locks, two daemons could serve one account.
     """
@@ -141,9 +154,9 @@ def _locks(folder: Path) -> CheckResult | None:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as wrong:
         if wrong.errno in NO_ROOM:
-            return None  # another check reports this
-        return bad(f"files there cannot be locked ({wrong.strerror})", _local())
-    return None
+            return ""  # another check reports this
+        return marked(f"files there cannot be locked ({wrong.strerror})")
+    return ""
 
 
 def runtime(facts: DoctorFacts) -> CheckResult:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -345,6 +346,36 @@ def test_an_unforeseen_error_without_room_for_its_details(monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "mkstemp", full)
     said = error_messages.line(RuntimeError("s3cret"))
     assert said == f"an internal error in zonedrive (RuntimeError); {errors.REPORT}"
+
+
+@pytest.mark.parametrize("state", ["missing", "an account", "unreadable"])
+@pytest.mark.parametrize(
+    ("number", "here", "elsewhere"),
+    [
+        (errno.EACCES, "make it writable", "make it writable, or set XDG_STATE_HOME, XDG_CACHE_"),
+        (errno.ENOLCK, "move {} to a folder on a disk", "set XDG_STATE_HOME to a folder on a disk"),
+    ],
+)
+def test_no_remedy_leaves_an_account_behind(
+    home: Path, monkeypatch: pytest.MonkeyPatch, state: str, number: int, here: str, elsewhere: str
+) -> None:
+    """Another state folder is a remedy only before the first logon."""
+    folder, iterdir = paths.state_dir(), Path.iterdir
+
+    def closed(path: Path) -> Iterator[Path]:
+        if path == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return iterdir(path)
+
+    if state == "an account":
+        log_on("work")
+    elif state == "unreadable":
+        folder.mkdir(parents=True)
+        monkeypatch.setattr(Path, "iterdir", closed)
+    _, remedy = error_messages.parts(OSError(number, os.strerror(number), str(folder / "work")))
+    expected = elsewhere if state == "missing" else here.format(folder)
+    assert remedy.startswith(expected)
+    assert state == "missing" or number != errno.EACCES or remedy == here
 
 
 def test_a_folder_of_a_policy_is_corrected_by_the_administrator(

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import sqlite3
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from zonedrive import __version__, config, doctor, paths
 from zonedrive.cipher import Clear
+from zonedrive.cli.doctor import doctor as doctor_command
 from zonedrive.config import Settings
 from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Holder
@@ -26,6 +28,7 @@ from zonedrive.errors import (
     StoreError,
     TimedOut,
     Unreachable,
+    ZonedriveError,
 )
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account_data import Backlog
@@ -123,6 +126,39 @@ def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
     found = folders.state(home), folders.cache(home)
     assert [each is not None and each.ok for each in found] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("problem", "new", "existing"),
+    [
+        ("full", "make room on the disk of the state folder, or set XDG_STATE_HOME to a folder on",
+         "make room on the disk of the state folder"),
+        ("nfs4", "set XDG_STATE_HOME to a folder on a disk", "move FOLDER to a folder on a disk"),
+        ("locks", "set XDG_STATE_HOME to a folder on a disk", "move FOLDER to a folder on a disk"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_new", [True, False])
+def test_no_remedy_leaves_the_data_of_an_account_behind(
+    home: Any, monkeypatch: pytest.MonkeyPatch, problem: str, new: str, existing: str, is_new: bool
+) -> None:
+    """In another state folder, the account would not be logged on, nor its changes be uploaded."""
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    if problem == "full":
+        monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
+    elif problem == "locks":
+        monkeypatch.setattr("fcntl.flock", flock)
+    else:
+        around = mountpoint.Mount(home.paths.state.parent, problem, "server:/home")
+        monkeypatch.setattr(mountpoint, "mounts", lambda: [around])
+    if is_new:
+        home.paths.state.rmdir()
+    found = folders.state(home)
+    assert found is not None and not found.ok
+    assert found.remedy.startswith(new if is_new else existing)
+    assert is_new or not found.remedy.endswith("on another one")
 
 
 def test_a_disk_with_an_error(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -525,6 +561,26 @@ def test_a_folder_that_another_user_created_is_reported_without_names(
     written = report.text(DoctorFacts(AccountPaths("nobody"), dict), [])
     assert "running: unknown" in written
     assert str(tmp_path) not in written
+
+
+def test_a_report_that_cannot_be_written_leaves_the_former_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk or a limit of file sizes does not empty the file."""
+    monkeypatch.setattr(doctor, "examine", lambda facts: [])
+    monkeypatch.setattr(report, "text", lambda *_: "x" * 100_000)
+    file = tmp_path / "report.txt"
+    file.write_text("the former report")
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, former[1]))
+    try:
+        with pytest.raises(ZonedriveError, match=f"{file} cannot be written: File too large"):
+            doctor_command.main(["--report", str(file)], standalone_mode=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    assert [(each, each.read_text()) for each in tmp_path.iterdir()] == [
+        (file, "the former report")
+    ]
 
 
 def test_a_profile_with_the_name_of_a_packaged_one_is_reported(

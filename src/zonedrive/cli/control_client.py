@@ -311,6 +311,25 @@ def serving(folder: Path) -> AccountPaths | None:
     return found[0][1] if found else None
 
 
+def located(path: Path) -> tuple[Mount | None, AccountPaths | None, Path]:
+    """Return the mount that contains `path`, the account that serves it, and the path in its mount.
+
+    A bind mount of a folder of the zones, or of all zones, is another place of the same files. The
+    returned path is then the one in the daemon's mount. `path` is absolute and without symbolic
+    links. Mount and account are None if they are unknown.
+    """
+    mount = mountpoint.holding(path)
+    if mount is None:
+        return None, None, path
+    if paths := serving(mount.path):
+        return mount, paths, path
+    for who, paths in _daemons():
+        if who.identity == mount.identity and who.is_mounted:
+            below = Path(mount.root.lstrip("/"), path.relative_to(mount.path))
+            return mount, paths, who.mountpoint / below
+    return mount, None, path
+
+
 def require_logon(account: str | None) -> None:
     """Raise NotLoggedOn if `account` is not logged on.
 
@@ -322,17 +341,16 @@ def require_logon(account: str | None) -> None:
 
 
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
-    """Return the account whose mount contains all paths in `given`, and the absolute paths.
+    """Return the account whose mount contains all paths in `given`, and the paths in that mount.
 
     If `given` is empty, the account is `account` or the default account. Raises ZonedriveError if a
     path is in no mount or in the mount of an account other than `account`, if the daemon of its
     mount died, or if the paths are in the mounts of several accounts.
     """
-    absolute = [mountpoint.absolute(path) for path in given]
+    below = list[str]()
     found: AccountPaths | None = AccountPaths(account) if account else None
-    for path in absolute:
-        mount = mountpoint.holding(path)
-        paths = serving(mount.path) if mount else None
+    for path in map(mountpoint.absolute, given):
+        mount, paths, there = located(path)
         if paths is None:
             _require_no_death(path)
             if mount is not None and mount.user == os.geteuid():
@@ -346,11 +364,17 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         if found is not None and paths.account != found.account:
             raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
         found = paths
-    return found or AccountPaths(DEFAULT_ACCOUNT), [os.fspath(path) for path in absolute]
+        below.append(os.fspath(there))
+    return found or AccountPaths(DEFAULT_ACCOUNT), below
 
 
 def unknown_daemon(mount: Mount) -> MountError:
     """Return the error for a mount of this user without an account whose daemon serves it."""
+    if mount.root != "/" or any(who.identity == mount.identity for who, _ in _daemons()):
+        return MountError(
+            f"{mount.path} is a bind mount of zones, not their own mount",
+            remedy=f"run 'sudo umount {quoted(mount.path)}' to detach the bind mount",
+        )
     return MountError(
         f"the daemon of {mount.path} is unknown: its state folder was moved or removed, or cannot"
         " be read",

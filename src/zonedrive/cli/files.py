@@ -143,12 +143,11 @@ def require_replaceable(path: str, *, is_copied: bool = False) -> None:
     open for writing. Any other path is accepted.
     """
     target = mountpoint.absolute(path)
-    mount = mountpoint.holding(target)
-    paths = control_client.serving(mount.path) if mount else None
+    _, paths, there = control_client.located(target)
     if paths is None or not target.is_file():
         return
     try:
-        place = control_client.ask(paths, {"command": "place", "path": os.fspath(target)})
+        place = control_client.ask(paths, {"command": "place", "path": os.fspath(there)})
     except control_client.EarlierDaemon:
         return
     # A daemon of an earlier version does not send `only_here` and `written`.

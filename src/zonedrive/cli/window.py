@@ -1,6 +1,7 @@
 """Command `ui`: open the web interface ("the window" in messages) in the user's browser."""
 
 import importlib
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import click
@@ -56,7 +57,7 @@ def _address(page: str, path: str | None, account: str | None) -> str:
     """
     if path is not None:
         paths, (whole,) = control_client.resolve((path,), account)
-        mount = mountpoint.holding(mountpoint.absolute(path))
+        mount = mountpoint.holding(Path(whole))
         inside = whole.removeprefix(str(mount.path) if mount else "").strip("/")
         return f"/a/{paths.account}/{page}?path={quote(inside)}"
     if page == "overview":

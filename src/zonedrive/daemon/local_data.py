@@ -374,15 +374,15 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """Return the status object of an unmounted account; its connection state is "offline".
 
     `most` limits the number of uploads in the object. If `most` is not None, `local` in the object
-    describes the local-only files. Raises NotLoggedOn if there is no logon, StoreError if the state
+    describes the local-only files. Invalid settings are a notice; the limit of the cache is then
+    the default. Raises NotLoggedOn if there is no logon, StoreError if the state
     cannot be read, and AlreadyRunning if a daemon is running, starting or ending.
     """
     account = Account.load(paths)
-    settings = config.load(config_file(), paths.account)
     try:
         with _stores(paths) as stores:
             died = last_run.recorded(paths)
-            found = _stored_status(paths, settings, stores, most)
+            found = _stored_status(paths, stores, most)
     except StoreError as wrong:
         left = Backlog()
         with suppress(StoreError):  # pending changes can be counted without the key to their names
@@ -426,10 +426,13 @@ def _stores(paths: AccountPaths) -> Iterator[Stores]:
         yield state.stores(box)
 
 
-def _stored_status(
-    paths: AccountPaths, settings: Settings, found: Stores, most: int | None
-) -> dict[str, Any]:
+def _stored_status(paths: AccountPaths, found: Stores, most: int | None) -> dict[str, Any]:
     number, policy = only_here(paths).lost, forbidden(paths)
+    settings, wrong = Settings(), ""
+    try:
+        settings = config.load(config_file(), paths.account)
+    except ConfigError as wrong_settings:  # only the limit of the cache depends on them
+        wrong = wrong_settings.line()
     return Status(found).answer(
         found.intents.pending(),
         most,
@@ -437,6 +440,7 @@ def _stored_status(
         cache=_cache(paths, settings),
         notices=(
             policy.line() if policy else "",
+            wrong,
             damage_notice(paths.database, number),
             disk_problem(paths),
         ),

@@ -1,6 +1,8 @@
 """`status`, `sync`, `zones` and the history of files, as people and programs see them."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ from tests.unit.cli.stand_in import DONE, STATUS, URL, ZONES, StandIn, daemon, l
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive import errors
 from zonedrive.cipher import Clear
+from zonedrive.cli import control_client, window
+from zonedrive.cli.control_client import resolve
 from zonedrive.cli.files import require_replaceable
 from zonedrive.db import Database
+from zonedrive.fuse import mountpoint
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths
@@ -55,6 +60,21 @@ def test_status_without_a_daemon_is_the_same_object() -> None:
     }  # fmt: skip
     assert found["base_url"] == URL
     assert "not mounted" in run("status").stdout
+
+
+def test_status_without_a_daemon_and_with_wrong_settings(home: Path) -> None:
+    """Only the limit of the cache depends on the settings; one line names the mistake."""
+    paths = log_on()
+    (home / "config_home/zonedrive").mkdir(parents=True)
+    (home / "config_home/zonedrive/config.toml").write_text("settle = 1\nclose = 5\n")
+    found = _answered("status", "--json")
+    assert set(found) == {*STATUS, "notice"}
+    assert "config.toml:2: close" in found["notice"] and "\n" not in found["notice"]
+    shown = run("status")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith("everything is on the service\n")
+    assert "config.toml:2: close" in shown.stdout
+    assert paths.account in shown.stdout
 
 
 REFUSED = [{"path": "Z/a", "error": "refused"}]
@@ -246,6 +266,44 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
             assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
         finally:
             served.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a bind mount")
+@pytest.mark.parametrize("inside", ["", "Zone"])
+def test_a_path_in_a_bind_mount_is_the_one_in_the_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    """`status` and `sync` work, and `versions` overwrites no change, in a bind mount of a folder of
+    the zones; `unmount` says what it is."""
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "my bind").mkdir()
+    paths, bound = log_on(), tmp_path / "my bind"
+    served = MemoryMount(tmp_path / "mnt")
+    try:
+        (served.path / "Zone").mkdir()
+        (served.path / "Zone/a").touch()
+        subprocess.run(["mount", "--bind", served.path / inside, bound], check=True)
+        file = bound / ("a" if inside else "Zone/a")
+        refused = run("sync", file)
+        expected = "is a bind mount of zones" if inside else "is unknown: its state folder"
+        assert expected in refused.stderr
+        with daemon(paths, served.path) as running:
+            whole = mountpoint.at(served.path)
+            assert whole is not None
+            running.lock.announce(paths.control, whole.identity)
+            assert resolve((str(file),), None) == (paths, [str(served.path / "Zone/a")])
+            assert window._address("log", str(file), None) == "/a/default/log?path=Zone/a"
+            place = {str(served.path / "Zone/a"): {"only_here": True}}
+            monkeypatch.setattr(control_client, "ask", lambda _, asked: place[asked["path"]])
+            with pytest.raises(errors.ZonedriveError, match="only on this computer"):
+                require_replaceable(str(file))
+            refused = run("unmount", bound)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert "is a bind mount of zones" in refused.stderr
+            assert f"run 'sudo umount '{bound}''" in refused.stderr
+    finally:
+        subprocess.run(["umount", bound], check=False)
+        served.stop()
 
 
 def test_a_daemon_of_an_earlier_version_prevents_no_version(tmp_path: Path) -> None:

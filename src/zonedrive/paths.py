@@ -56,7 +56,7 @@ def state_dir() -> Path:
 def has_accounts() -> bool:
     """Return True if the state folder has the data of an account, or cannot be read.
 
-    Data in another state folder would then be missing, with pending changes perhaps.
+    With another state folder, this data and its pending changes would be out of reach.
     """
     folder = state_dir()
     try:

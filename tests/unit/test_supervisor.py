@@ -23,6 +23,7 @@ WHERE = (
 WAITED_FOR = {
     ("daemon/handlers.py", "self._say_progress"): "in a request",
     ("daemon/handlers.py", "self._give_up_offline"): "in a request",
+    ("daemon/handlers.py", "self._give_up_without_logon"): "in a request",
     ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/service_commands.py", "read"): "in a command",
     ("daemon/service_commands.py", "wait"): "in a command",

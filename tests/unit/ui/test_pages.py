@@ -97,10 +97,10 @@ async def test_a_mount_point_that_is_not_utf_8_is_shown(monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("work")
 async def test_the_help_shows_a_problem_without_a_button(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page opens although the settings cannot be read, and says so."""
+    """The page opens although the status cannot be read, and says so."""
     monkeypatch.setattr(commands, "listed", lambda *words: {"checks": []})
-    config_file().parent.mkdir(parents=True)
-    config_file().write_text("settle = 'soon'\n")
+    view = replace(accounts.view("work"), failure=errors.ConfigError("a setting is wrong"))
+    monkeypatch.setattr(accounts, "view", lambda name: view)
     response = await answered(pages.Window(nullcontext), "/a/work/help")
     assert response.status_code == 200
     assert "What was entered or set cannot be used." in response.text

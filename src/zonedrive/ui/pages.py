@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import contextlib
+import mimetypes
 import os
 import re
 import secrets
@@ -20,13 +21,13 @@ from urllib.parse import quote, urlencode
 
 import anyio
 from cachetools import FIFOCache
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from starlette.applications import Starlette
 from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
@@ -70,6 +71,15 @@ LONGEST_SUFFIX = 20  # characters; a longer one is shortened like the rest of th
 TEMPORARY = ".goutputstream-"  # prefix of names that match the default of `local_only`
 
 
+def _read(folder: str) -> dict[str, bytes]:
+    """Return the files of a folder of this package by name.
+
+    They are read once, because an upgrade or a removal may replace or delete them while a page is
+    open, and a page of another version needs other values.
+    """
+    return {path.name: path.read_bytes() for path in (HERE / folder).iterdir() if path.is_file()}
+
+
 class Window:
     """Web application with the pages of the web interface, and their state."""
 
@@ -80,8 +90,9 @@ class Window:
         self._at_login: set[str] = set()  # accounts that are mounted at login, at the last overview
         self._said: FIFOCache[str, str | Problem] = FIFOCache(MOST_MESSAGES)  # shown once
         self._streams: list[object] = []  # one object for each open stream of events
+        self._static_files = _read("static")
         self._environment = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
+            loader=DictLoader({name: text.decode() for name, text in _read("templates").items()}),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
@@ -131,7 +142,7 @@ class Window:
                 Route(f"{of}/report", self._report),
                 Route(f"{of}/logoff", self._logoff),
                 _form_route(f"{of}/logoff", self._log_off),
-                Mount("/static", StaticFiles(directory=HERE / "static")),
+                Route("/static/{file}", self._static),
             ],
             exception_handlers={
                 ZonedriveError: self._wrong,
@@ -190,6 +201,12 @@ class Window:
             request, "wrong.html", problem.status, problem=problem,
             again=again if request.method == "GET" else "",
         )  # fmt: skip
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["file"]
+        if name not in self._static_files:
+            raise HTTPException(404)
+        return Response(self._static_files[name], media_type=mimetypes.guess_type(name)[0])
 
     # ---- overview ----
 

@@ -95,6 +95,27 @@ async def test_a_mount_point_that_is_not_utf_8_is_shown(monkeypatch: pytest.Monk
     assert "/home/me/caf?" in window._live()
 
 
+@pytest.mark.parametrize("what", ["upgrade", "removal"])
+@pytest.mark.usefixtures("work")
+async def test_an_open_window_outlives_its_package(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pages that were never shown need values of this version, and files that may be gone."""
+    here = tmp_path / "ui"
+    for name in ("templates", "static"):
+        shutil.copytree(pages.HERE / name, here / name)
+    monkeypatch.setattr(pages, "HERE", here)
+    window = pages.Window(nullcontext)
+    if what == "upgrade":
+        for page in (here / "templates").iterdir():
+            page.write_text("{{ value_of_the_next_version }}")
+    else:
+        shutil.rmtree(here)
+    for path in ("/logon", "/static/style.css", "/static/live.js", "/static/zonedrive.svg"):
+        assert (await answered(window, path)).status_code == 200, path
+    assert (await answered(window, "/static/nothing.css")).status_code == 404
+
+
 @pytest.mark.usefixtures("work")
 async def test_the_help_shows_a_problem_without_a_button(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page opens although the status cannot be read, and says so."""

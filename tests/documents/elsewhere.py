@@ -60,7 +60,7 @@ ROWS = (
     Row(r"packaging/pipx-test", NETWORK, ("tests/unit/test_packages.py",)),
     Row(r"packaging/translate", "writes in the checkout", ("tests/unit/test_translation.py",)),
     Row(r"packaging/lock", NETWORK, ("tests/unit/test_packages.py",)),
-    Row(r"sudo apt install \./dist/zonedrive_\*\.deb", MACHINE, ("packaging/deb-tour",)),
+    Row(r"sudo apt install \./dist/zonedrive_\*~deb13_\*\.deb", MACHINE, ("packaging/deb-tour",)),
     Row(r"sudo apt install (--reinstall )?fuse3", MACHINE, ("packaging/setup",)),
     Row(r"sudo modprobe fuse", MACHINE, ("packaging/setup",)),
     Row(

@@ -19,6 +19,7 @@ import ctypes
 import io
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 
@@ -102,6 +103,17 @@ def output_failure() -> OSError | None:
     """Write the buffered output, and return the error of standard output; None if there is none."""
     sys.stdout.flush()
     return failures[0] if failures else None
+
+
+def receive_signals() -> None:
+    """Unblock all signals, and do not ignore SIGCHLD.
+
+    A child process inherits both from its parent. While SIGTERM is blocked, it does not end the
+    daemon. While SIGCHLD is ignored, the kernel keeps no exit status, and Python returns 0, also
+    for a fusermount3 that refused to unmount.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def forbid_dumps() -> None:

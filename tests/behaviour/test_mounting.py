@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.deployment import Deployment
+from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.waiting import eventually
 
@@ -91,6 +91,32 @@ def test_a_signal_unmounts(mounted: Mounted, number: signal.Signals) -> None:
     pid = mounted.pid
     os.kill(pid, number)
     eventually(lambda: has_ended(pid), what="the daemon has ended")
+    assert not mounted.is_mounted()
+
+
+def mount_by(mounted: Mounted, option: str) -> None:
+    """Mount again as a child of env(1) with this option."""
+    mounted.unmount()
+    command: list[str | Path] = ["env", option, COMMAND, "mount", mounted.path]
+    subprocess.run(command, env=mounted.machine.environment, check=True)
+
+
+def test_a_signal_that_the_parent_blocks_unmounts(mounted: Mounted) -> None:
+    """A blocked SIGTERM would wait for ever, and a shutdown would kill the daemon."""
+    mount_by(mounted, "--block-signal=TERM")
+    pid = mounted.pid
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: has_ended(pid), what="the daemon has ended")
+    assert not mounted.is_mounted()
+
+
+def test_a_mount_in_use_is_unmounted_if_the_parent_ignores_its_children(mounted: Mounted) -> None:
+    """Some window managers pass on that SIGCHLD is ignored; `unmount` left a dead mount."""
+    mount_by(mounted, "--ignore-signal=CHLD")
+    with subprocess.Popen(["sleep", "60"], cwd=mounted.root) as inside:
+        ended = mounted.machine.run("unmount", mounted.path, "--timeout", "1")
+        inside.kill()
+    assert (ended.returncode, f"sleep ({inside.pid})" in ended.stderr) == (0, True)
     assert not mounted.is_mounted()
 
 

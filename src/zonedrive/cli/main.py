@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             os.chdir(folder)
     process_setup.open_closed_streams()
     if arguments is None:
+        process_setup.receive_signals()
         process_setup.replace_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
     # fusermount3 and stat are in defpath; an empty entry would mean the working directory.

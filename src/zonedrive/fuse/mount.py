@@ -56,6 +56,7 @@ class Session:
         """
         self._folder = folder
         self.identity = ""  # of the mount, see `Mount.identity`; "": no mount
+        self._is_aborted = False  # True if the connection was aborted, but the mount exists
         self._operations = Operations(files)
         self._invalidations = files.invalidations
         self._source = source
@@ -140,12 +141,13 @@ class Session:
         error or unmount a later mount on the same folder.
         """
         mount = self._mount() if unmount else None
-        is_moved = mount is not None and mount.path != self._folder
+        # libfuse knows only the first path, and leaves a mount whose connection was aborted.
+        by_libfuse = mount is not None and mount.path == self._folder and not self._is_aborted
         try:
-            if mount is not None and is_moved:  # libfuse knows only the first path
+            if mount is not None and not by_libfuse:
                 mountpoint.detach(mount.path, lazy=True)
         finally:
-            pyfuse3.close(unmount=mount is not None and not is_moved)
+            pyfuse3.close(unmount=by_libfuse)
         if unmount:
             self.identity = ""
 
@@ -159,10 +161,23 @@ class Session:
             except OSError as wrong:
                 if wrong.errno not in (errno.ENODEV, errno.ECONNABORTED):  # unmounted or aborted
                     raise
-            if not self._invalidating.cancel_called:  # the kernel may use the number again
-                self.identity = ""
+            if not self._invalidating.cancel_called:
+                self._is_aborted = await trio.to_thread.run_sync(self._is_dead)
+                if not self._is_aborted:  # the kernel may use the number again
+                    self.identity = ""
         finally:
             self._invalidating.cancel()
+
+    def _is_dead(self) -> bool:
+        """Return True if the mount exists without a connection.
+
+        For example, `umount -f` aborts the connection of a mount in use, and does not unmount it.
+        """
+        mount = self._mount()
+        try:
+            return mount is not None and mountpoint.dead(mount.path)
+        except MountError:  # another mount, which has the number now
+            return False
 
     async def _invalidate_until_stopped(self) -> None:
         with self._invalidating:

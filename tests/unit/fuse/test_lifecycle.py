@@ -129,6 +129,30 @@ def test_an_abort_ends_a_killed_daemon_that_waits_for_a_program(
     assert os.listdir(other.path) == []
 
 
+@pytest.mark.parametrize("way", ["fusectl", "umount"])
+def test_an_aborted_mount_in_use_is_removed(
+    mount: Mount,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    way: str,
+) -> None:
+    """`umount -f` aborts the connection of a mount in use, and leaves the mount, where each access
+    would fail."""
+    if way == "fusectl":
+        request.getfixturevalue("connections")
+    else:
+        monkeypatch.setattr(mountpoint, "CONNECTIONS", tmp_path / "missing")
+    served = mount()
+    found = mountpoint.at(served.path)
+    assert found is not None
+    with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
+        mountpoint.abort(found)
+        assert served.wait() == ("ended\n", "")
+        assert mountpoint.at(served.path) is None
+        user.kill()
+
+
 def test_a_second_unmount_has_no_effect(mount: Mount) -> None:
     """The end after a lazy unmount is silent, and does not affect a new mount."""
     served = mount()

@@ -19,6 +19,7 @@ import logging.handlers
 import os
 import select
 import stat
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -33,6 +34,7 @@ from zonedrive.paths import private_dir
 MAX_BYTES = 4 << 20
 ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
+ACCEPT_SECONDS = 60.0  # minimum interval between two records about a failed accept(2)
 HIDDEN = "…"
 # Values that identify nobody and may therefore appear in the anonymized log.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
@@ -101,6 +103,22 @@ def _is_relevant(record: logging.LogRecord) -> bool:
     """
     nobody = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
     return nobody not in record.getMessage()
+
+
+class _FailedAccepts(logging.Filter):
+    """Filter that passes one record per ACCEPT_SECONDS, without the traceback.
+
+    While no file descriptor is free, trio logs ten failures of accept(2) per second.
+    """
+
+    _next = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next, record.exc_info = now + ACCEPT_SECONDS, None
+        return True
 
 
 def opened(path: Path) -> int:
@@ -241,5 +259,6 @@ def _install(handler: logging.Handler, formatter: logging.Formatter, debug: bool
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.getLogger("pyfuse3").addFilter(_is_relevant)
+    logging.getLogger("trio.serve_listeners").addFilter(_FailedAccepts())
     logging.captureWarnings(True)
     faulthandler.enable(2)  # a crash in C code writes its stack to the log

@@ -1,13 +1,17 @@
 """Content of the daemon's log files."""
 
 import ast
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import trio
+import trio.testing
 
 from zonedrive.daemon import logs
 
@@ -17,13 +21,16 @@ SOURCES = Path(logs.__file__).parents[1]
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
     """Yield the root logger; restore it afterwards."""
-    root, chatty = logging.getLogger(), logging.getLogger("pyfuse3")
-    handlers, level, filters = root.handlers[:], root.level, chatty.filters[:]
+    root = logging.getLogger()
+    filtered = [logging.getLogger(name) for name in ("pyfuse3", "trio.serve_listeners")]
+    handlers, level, filters = root.handlers[:], root.level, [each.filters[:] for each in filtered]
     yield root
     logging.captureWarnings(False)
     for added in set(root.handlers) - set(handlers):
         added.close()
-    root.handlers[:], chatty.filters[:] = handlers, filters
+    root.handlers[:] = handlers
+    for logger, former in zip(filtered, filters, strict=True):
+        logger.filters[:] = former
     root.setLevel(level)
 
 
@@ -36,6 +43,38 @@ def test_a_reply_that_the_kernel_discards_is_not_logged(capfd: pytest.CaptureFix
     logging.getLogger("pyfuse3").error(f"fuse_read(): {said}", "Invalid argument")
     (line,) = capfd.readouterr().err.splitlines()
     assert line.endswith("fuse_read(): fuse_reply_* failed with Invalid argument")
+
+
+class Exhausted(trio.abc.Listener[trio.abc.Stream]):
+    """Listener that gets no file descriptor for a client."""
+
+    async def accept(self) -> trio.abc.Stream:
+        """Fail."""
+        await trio.lowlevel.checkpoint()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.usefixtures("root")
+async def test_exhausted_descriptors_do_not_fill_the_log(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The log has one line per minute, and keeps what happened before."""
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=trio.current_time))
+    logs.to_stderr({})
+
+    async def ignored(_: trio.abc.Stream) -> None:
+        """Serve nobody."""
+
+    with trio.move_on_after(150):
+        await trio.serve_listeners(ignored, [Exhausted()])
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all("EMFILE" in line for line in lines)
 
 
 @pytest.mark.usefixtures("root")

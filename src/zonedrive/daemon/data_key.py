@@ -55,6 +55,8 @@ class DataKey:
         self._paths, self._master, self._open_store = paths, master, store
         self._database = paths.database.stat() if master is not None else None
         self.problem: StoreError | None = None  # set while the store does not have the key
+        # A process that is stopped while it holds the account's lock must block only one thread.
+        self._limiter = trio.CapacityLimiter(1)
 
     async def keep(self) -> None:
         """Store the key if the store does not have it; update `problem`.
@@ -64,7 +66,9 @@ class DataKey:
         contain the key.
         """
         with trio.move_on_after(SECONDS):
-            problem = await trio.to_thread.run_sync(self._restored, abandon_on_cancel=True)
+            problem = await trio.to_thread.run_sync(
+                self._restored, abandon_on_cancel=True, limiter=self._limiter
+            )
             if problem is not None and self.problem is None:
                 log.error("the data key is not stored: %s", described(problem))
             self.problem = problem

@@ -1,6 +1,7 @@
 """Data key of a mount, when the secret store has lost it."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import trio.testing
 
 from tests.unit.logon.test_bearer_auth import Memory
 from tests.unit.logon.test_secrets import Ring
+from zonedrive.daemon import data_key
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.errors import StoreError
 from zonedrive.logon.account_lock import locked
@@ -130,3 +132,20 @@ async def test_an_emptied_keyring(paths: AccountPaths) -> None:
     ring.kept.clear()
     await key.keep()
     assert ring.kept == kept
+
+
+async def test_a_stopped_process_with_the_lock_blocks_only_one_thread(
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The threads that sync and upload files stay free, however long the process is stopped."""
+    key, usual = DataKey(paths, KEY), trio.to_thread.current_default_thread_limiter()
+    with monkeypatch.context() as patch, locked(paths):
+        patch.setattr(data_key, "SECONDS", 0.01)
+        await key.keep()
+        before = threading.active_count()
+        for _ in range(3):
+            await key.keep()
+        assert threading.active_count() <= before
+        assert usual.borrowed_tokens == 0
+    await key.keep()
+    assert kept_key(FileStore(paths.secrets_file)) == KEY

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.harness.machine import Mounted
+from tests.harness.machine import Mounted, has_ended
 from tests.harness.waiting import eventually
 
 QUICK_SECONDS = 40.0
@@ -81,6 +81,22 @@ def test_mounting_again_at_once_works(mounted: Mounted) -> None:
         mounted.mount()
     mounted.sync()
     assert mounted.zone.read("2.txt") == b"x"
+
+
+def test_the_end_of_a_login_session_keeps_the_bytes_of_open_files(mounted: Mounted) -> None:
+    """systemd sends three signals at once; a new file that a program has open is uploaded later."""
+    descriptor = os.open(mounted.root / "open.txt", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, b"half a sentence")
+    pid = mounted.pid
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
+        os.kill(pid, number)
+    eventually(lambda: has_ended(pid), what="the daemon has ended")
+    assert not mounted.is_mounted()
+    with pytest.raises(OSError, match="not connected"):
+        os.close(descriptor)
+    mounted.mount()
+    mounted.sync()
+    assert mounted.zone.read("open.txt") == b"half a sentence"
 
 
 def test_bytes_of_a_file_that_is_still_open_are_kept(mounted: Mounted) -> None:

@@ -157,7 +157,7 @@ class Daemon:
     def __post_init__(self) -> None:
         paths, parts, report = self._start.paths, self._parts, self._parts.files.report
         link, supervisor = parts.service.link, parts.state.supervisor
-        self._is_ending = False  # True after the first termination signal
+        self._received: set[int] = set()  # termination signals
         self._over = trio.Event()
         self._notifier = Notifier()
         self._session = Session(parts.files, self._folder, parts.account.base_url, supervisor)
@@ -187,7 +187,11 @@ class Daemon:
                       if signal.getsignal(one) is not signal.SIG_IGN]  # fmt: skip
             with trio.open_signal_receiver(signal.SIGTERM, *ending, LISTEN) as signals:
                 self._session.attach(self._options)
-                self._announce_in_lock()
+                try:
+                    self._announce_in_lock()
+                except BaseException:  # for example, the disk is full
+                    self._session.close()
+                    raise
                 await self._serve(signals)
         finally:
             self._server.hide()
@@ -276,7 +280,11 @@ class Daemon:
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
-        """Unmount on the first termination signal; exit at once on the second one.
+        """Unmount on a termination signal; exit at once on the second SIGTERM or SIGINT.
+
+        Only a repeated signal counts as the second one: at the end of a login session, systemd
+        sends SIGTERM together with SIGHUP. SIGHUP never counts: when a terminal closes, its shell
+        and the kernel send one each.
 
         On the signal LISTEN, recreate the control socket if it is missing.
         """
@@ -284,12 +292,12 @@ class Daemon:
             name = signal.Signals(number).name
             if number == LISTEN:
                 self._restore_socket()
-            elif self._is_ending:
+            elif number in self._received and number != signal.SIGHUP:
                 why = marked(f"a second signal ({name}) ended it before it was unmounted")
                 self._record.died(why)
                 os._exit(128 + number)
             else:
-                self._is_ending = True
+                self._received.add(number)
                 log.info("%s: unmounting", name)
                 self._session.stop()
 

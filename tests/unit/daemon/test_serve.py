@@ -1,5 +1,6 @@
 """Start of a daemon without a mount."""
 
+import errno
 import fcntl
 import os
 import signal
@@ -52,6 +53,55 @@ async def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
     """A mount that nohup(1) started survives the end of its terminal, but not SIGTERM."""
     assert not await told(signal.SIGHUP, signal.SIG_IGN)
     assert await told(signal.SIGTERM, signal.SIG_IGN) == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([signal.SIGTERM, signal.SIGHUP], None),
+        ([signal.SIGHUP, signal.SIGTERM], None),
+        ([signal.SIGHUP, signal.SIGHUP], None),
+        ([signal.SIGINT, signal.SIGINT], 128 + signal.SIGINT),
+        ([signal.SIGTERM, signal.SIGHUP, signal.SIGTERM], 128 + signal.SIGTERM),
+    ],
+)
+async def test_only_a_repeated_sigterm_or_sigint_ends_an_unmount(
+    monkeypatch: pytest.MonkeyPatch, numbers: list[signal.Signals], code: int | None
+) -> None:
+    """The end of a login session sends SIGTERM and SIGHUP, the end of a terminal two SIGHUPs; an
+    exit at once would lose what open files contain."""
+    daemon, codes, stops, died = cast(Any, Daemon.__new__(Daemon)), list[int](), [], list[str]()
+    daemon._received = set()
+    daemon._session = SimpleNamespace(stop=lambda: stops.append(1))
+    daemon._record = SimpleNamespace(died=died.append)
+    monkeypatch.setattr(os, "_exit", codes.append)
+
+    async def signals() -> AsyncIterator[int]:
+        for number in numbers:
+            yield number
+
+    await daemon._watch_signals(signals())
+    assert stops
+    assert codes == ([] if code is None else [code])
+    assert len(died) == len(codes)
+
+
+async def test_a_full_disk_during_the_start_leaves_no_dead_mount() -> None:
+    """The daemon ends, and every access to the folder would fail."""
+    daemon, mounts = cast(Any, Daemon.__new__(Daemon)), set[str]()
+    daemon._options, daemon._server = None, SimpleNamespace(listen=lambda: None, hide=lambda: None)
+    daemon._session = SimpleNamespace(
+        attach=lambda options: mounts.add("mount"), close=mounts.clear, identity="mount"
+    )
+
+    def announce(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    daemon._lock = SimpleNamespace(announce=announce)
+    daemon._server.path = None
+    with pytest.raises(OSError, match="No space"):
+        await daemon.main()
+    assert not mounts
 
 
 async def test_a_logon_at_the_same_time_does_not_overwrite_the_new_key(

@@ -7,6 +7,7 @@ sends no request to the service, so that a mount can also start offline.
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,8 +60,16 @@ class Parts:
     data_key: DataKey
 
 
-def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
+def build(
+    account: Account,
+    settings: Settings,
+    paths: AccountPaths,
+    before_recovery: Callable[[], None] = lambda: None,
+) -> Parts:
     """Create the components of the account's daemon.
+
+    Call `before_recovery` when the user has answered all prompts; the recovery of the local state
+    can then take long.
 
     Raises KeyringLocked if the keyring has to be unlocked, StoreError if local data cannot be read,
     and ConfigError if the profile or a setting is invalid.
@@ -83,6 +92,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         secrets.get(NAME)  # may prompt the user, unlike the next line
         auth.find()  # while the keyring is open: it may be locked later
+    before_recovery()
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)
     data_key = DataKey(paths, master)

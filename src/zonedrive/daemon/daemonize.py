@@ -1,7 +1,8 @@
 """Start of a daemon in the background, with a report of success or failure to its parent process.
 
 The report is one line on a pipe: `{"ok": true}` or the result of `protocol.refusal`. A pipe that
-closes without a line means that the daemon died.
+closes without a report means that the daemon died. Before the report, a line `{"seconds": 5}` lets
+the parent process wait five seconds from then on.
 """
 
 import gc
@@ -29,24 +30,31 @@ MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
 END_SECONDS = 10.0  # maximum wait for the exit of a daemon whose mount has failed
 LOOK_SECONDS = 0.02
 START_SECONDS = 120.0  # maximum duration of a start: a keyring may ask the user for its password
+# Maximum duration from the recovery on: the repair of a large database on a slow disk takes long,
+# and would begin again at each start.
+RECOVERY_SECONDS = 1800.0
 
 
 class Pipe:
-    """Daemon's end of the pipe to the parent process, for one message."""
+    """Daemon's end of the pipe to the parent process, for one report."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """Set the file descriptor of the pipe; None if no process waits for the message."""
+        """Set the file descriptor of the pipe; None if no process waits for the report."""
         self._descriptor = descriptor
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
 
+    def extend(self, seconds: float) -> None:
+        """Extend the start timeout to `seconds` from now."""
+        self._write({"seconds": seconds})
+
     def ok(self) -> None:
         """Report that the mount is ready."""
-        self._say({"ok": True})
+        self._report({"ok": True})
 
     def failed(self, error: Exception) -> None:
         """Report the error that made the start fail; do nothing after an earlier report."""
-        self._say(protocol.refusal(error))
+        self._report(protocol.refusal(error))
 
     def close_others(self) -> None:
         """Close all file descriptors except the pipe and the standard streams."""
@@ -54,16 +62,19 @@ class Pipe:
         os.closerange(3, self._descriptor)
         os.closerange(self._descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
-    def _say(self, message: protocol.Message) -> None:
-        if self._descriptor is None:
-            return
+    def _report(self, message: protocol.Message) -> None:
         try:
-            os.write(self._descriptor, protocol.encode(message))
-        except BrokenPipeError:
-            pass  # the parent process was interrupted; the mount stays
+            self._write(message)
         finally:
-            os.close(self._descriptor)
-            self._descriptor = None
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def _write(self, message: protocol.Message) -> None:
+        # If the pipe is broken, the parent process was interrupted; the mount stays.
+        with suppress(BrokenPipeError):
+            if self._descriptor is not None:
+                os.write(self._descriptor, protocol.encode(message))
 
 
 def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
@@ -71,7 +82,7 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
 
     The daemon gets its own session, and uses the modules that are already imported. `serve` gets
     the pipe for the report, and returns the exit status. Raises the error that the daemon reported,
-    or MountError if the daemon died or did not report within START_SECONDS.
+    or MountError if the daemon died or did not report in time.
     """
     reading, writing = os.pipe()
     log = logs.opened(paths.log)
@@ -150,13 +161,22 @@ def load() -> None:
 
 
 def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    line = b""
-    while not line.endswith(b"\n"):
+    start_seconds = START_SECONDS
+    end = time.monotonic() + start_seconds
+    received = b""
+    while True:
+        line, line_end, rest = received.partition(b"\n")
+        if line_end:
+            message = protocol.decode(line)
+            if "seconds" not in message:
+                break
+            start_seconds, received = message["seconds"], rest
+            end = time.monotonic() + start_seconds
+            continue
         left = max(0.0, end - time.monotonic())
         if not select.select([reading], [], [], left)[0]:
             raise MountError(
-                f"the daemon did not answer within {START_SECONDS:.0f} s",
+                f"the daemon did not answer within {start_seconds:.0f} s",
                 remedy=f"see {paths.log}",
             )
         chunk = os.read(reading, 65536)
@@ -166,8 +186,7 @@ def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> No
             said = f"the daemon {ended} before it was ready"
             logs.append(paths.log, f"{folder}: {said}")
             raise MountError(said, remedy=f"see {paths.log}")
-        line += chunk
-    message = protocol.decode(line)
+        received += chunk
     if "error" in message:
         exit_code(pid, END_SECONDS)
         raise protocol.raised(message)

@@ -24,7 +24,7 @@ from zonedrive.daemon import last_run, logs
 from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
-from zonedrive.daemon.daemonize import Pipe
+from zonedrive.daemon.daemonize import RECOVERY_SECONDS, Pipe
 from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
@@ -96,10 +96,14 @@ def run(start: Start, ready: Pipe) -> None:
             kernel = (*(each for each in options.kernel if each != "rw"), "ro")
             options = dataclasses.replace(options, kernel=kernel)
 
+        def before_recovery() -> None:
+            Notifier().extend_start("opening the local data", RECOVERY_SECONDS)
+            ready.extend(RECOVERY_SECONDS)
+
         def make(account: Account) -> Parts:
             if policy := forbidden(start.paths):
                 raise policy
-            return build(account, settings, start.paths)
+            return build(account, settings, start.paths, before_recovery)
 
         folder, parts = _opened(start, lock, make)
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
@@ -228,6 +232,7 @@ class Daemon:
                     nursery.start_soon(keep, Task.SHUTDOWN_LOCK, self._inhibitor.run)
                     if not self._session.is_stopped:
                         self._announce()
+                        await self._notifier.ready(self._status_line.line())
                     await self._session.ended.wait()
                 finally:
                     self._server.end(ENDING)
@@ -276,7 +281,6 @@ class Daemon:
             log.info("%s", pause.line)
         self._record.begin(self._session.folder)
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
-        self._notifier.ready(self._status_line.line())
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:

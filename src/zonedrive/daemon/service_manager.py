@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less time
 PROGRESS_SECONDS = 2.0  # interval between updates during uploads
 POLL_SECONDS = 5.0  # interval between checks of a locked keyring
+READY_SECONDS = 10.0  # maximum time to report the start to a busy service manager
+RETRY_SECONDS = 0.1  # interval between attempts
 
 
 class Notifier:
@@ -49,8 +51,15 @@ class Notifier:
     def has_manager(self) -> bool:
         return bool(self._address)
 
-    def ready(self, status: str) -> None:
-        self._send("READY=1", f"STATUS={status}")
+    async def ready(self, status: str) -> None:
+        """Report that the mount is ready.
+
+        While the manager's queue is full, try again for READY_SECONDS: without this message, the
+        manager ends the daemon after the start timeout.
+        """
+        with trio.move_on_after(READY_SECONDS):
+            while not self._send("READY=1", f"STATUS={status}"):  # noqa: ASYNC110
+                await trio.sleep(RETRY_SECONDS)
 
     def extend_start(self, status: str, seconds: float) -> None:
         """Report the status, and extend the start timeout to `seconds` from now."""
@@ -73,20 +82,25 @@ class Notifier:
             self._send("WATCHDOG=1")
             await trio.sleep(self.watchdog_seconds / 3)
 
-    def _send(self, *assignments: str) -> None:
+    def _send(self, *assignments: str) -> bool:
         """Send the assignments in one datagram, one per line; ignore an OSError.
 
-        `plain` removes line breaks, so that a status text cannot add an assignment.
+        Return False if the manager's queue is full. `plain` removes line breaks, so that a status
+        text cannot add an assignment.
         """
         if not self._address:
-            return
+            return True
         # If the manager is gone or busy, or no descriptor is free, the mount must not be affected.
         with (
             suppress(OSError),
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line,
         ):
             line.setblocking(False)
-            line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
+            try:
+                line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
+            except BlockingIOError:
+                return False
+        return True
 
 
 @dataclass(eq=False)

@@ -3,22 +3,27 @@
 import errno
 import json
 import os
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from tests.harness.waiting import eventually
-from zonedrive.daemon import daemonize, logs
-from zonedrive.daemon.service_manager import Notifier
+from zonedrive.daemon import compose, daemonize, logs
+from zonedrive.daemon.service_manager import READY_SECONDS, Notifier
 from zonedrive.errors import MountError, NotLoggedOn
+from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
 
 
@@ -31,10 +36,10 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
         yield listening
 
 
-def test_ready_and_stopping_are_reported(manager: socket.socket) -> None:
+async def test_ready_and_stopping_are_reported(manager: socket.socket) -> None:
     """Type=notify works: ready when the mount answers, stopping at the end."""
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
-    notifier.ready("/z is mounted")
+    await notifier.ready("/z is mounted")
     notifier.status("syncing")
     notifier.stopping()
     assert manager.recv(1000) == b"READY=1\nSTATUS=/z is mounted"
@@ -42,12 +47,51 @@ def test_ready_and_stopping_are_reported(manager: socket.socket) -> None:
     assert manager.recv(1000).startswith(b"STOPPING=1\n")
 
 
-def test_an_abstract_socket_address(tmp_path: Path) -> None:
+def fill(manager: socket.socket) -> None:
+    """Fill the queue of the service manager."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, suppress(BlockingIOError):
+        other.setblocking(False)
+        while other.sendto(b"STATUS=x", manager.getsockname()):
+            pass
+
+
+def received(manager: socket.socket) -> list[bytes]:
+    """Return the messages in the queue of the service manager."""
+    found = []
+    manager.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            found.append(manager.recv(1000))
+    return found
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_a_busy_manager_learns_that_the_mount_is_ready(manager: socket.socket) -> None:
+    """Without the message, systemd would end a working mount after the start timeout."""
+    fill(manager)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Notifier({"NOTIFY_SOCKET": manager.getsockname()}).ready, "online")
+        await trio.sleep(READY_SECONDS / 2)
+        assert set(received(manager)) == {b"STATUS=x"}
+    assert received(manager) == [b"READY=1\nSTATUS=online"]
+
+
+async def test_a_manager_that_hangs_does_not_stop_the_mount(
+    manager: socket.socket, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Files can be read meanwhile, and an unmount is possible after a few seconds."""
+    fill(manager)
+    began = trio.current_time()
+    await Notifier({"NOTIFY_SOCKET": manager.getsockname()}).ready("online")
+    assert trio.current_time() - began == pytest.approx(READY_SECONDS)
+
+
+async def test_an_abstract_socket_address(tmp_path: Path) -> None:
     """In containers the address begins with @."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0zonedrive-test-{os.getpid()}")
         listening.settimeout(60)
-        Notifier({"NOTIFY_SOCKET": f"@zonedrive-test-{os.getpid()}"}).ready("x")
+        await Notifier({"NOTIFY_SOCKET": f"@zonedrive-test-{os.getpid()}"}).ready("x")
         assert listening.recv(1000).startswith(b"READY=1")
 
 
@@ -66,13 +110,13 @@ async def test_without_a_service_manager_nothing_is_sent(tmp_path: Path) -> None
     """Nothing is sent without a service manager, or after its end."""
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
         notifier = Notifier(environment)
-        notifier.ready("x")
+        await notifier.ready("x")
         await notifier.watchdog()
     other = Notifier({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
     assert other.watchdog_seconds is None
 
 
-def test_a_daemon_without_free_descriptors_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_daemon_without_free_descriptors_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that cannot be sent must not prevent the orderly end of the mount."""
 
     def too_many(*_arguments: object) -> socket.socket:
@@ -80,7 +124,7 @@ def test_a_daemon_without_free_descriptors_goes_on(monkeypatch: pytest.MonkeyPat
 
     notifier = Notifier({"NOTIFY_SOCKET": "/run/nobody"})
     monkeypatch.setattr("zonedrive.daemon.service_manager.socket.socket", too_many)
-    notifier.ready("x")
+    await notifier.ready("x")
     notifier.stopping()
 
 
@@ -236,6 +280,39 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
         daemonize.start(AccountPaths("nobody-at-all"), tmp_path, hang)
     pid = int(number.read_text())
     eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 60, what="the daemon has ended")
+
+
+def test_a_recovery_may_take_longer_than_other_starts(
+    manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If each start were ended during the repair of a large database, no mount would succeed."""
+    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
+    paths, folder, is_waiting = AccountPaths("work"), tmp_path / "Zones", tmp_path / "waiting"
+    folder.mkdir()
+    Account(name="work", base_url="https://zones.example", username="alice").save(paths)
+    waits, address = list[float](), manager.getsockname()
+
+    def recover(*_: object) -> None:
+        eventually(is_waiting.exists, 60)
+        raise MountError("recovered")
+
+    def look(files: list[int], _: object, __: object, seconds: float) -> object:
+        waits.append(seconds)
+        if seconds > daemonize.START_SECONDS:
+            is_waiting.touch()
+        return select.select(files, [], [], 60)
+
+    def serve(pipe: daemonize.Pipe) -> int:
+        monkeypatch.setattr(compose, "open_state", recover)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        return daemonize.run(paths, os.fspath(folder), (), pipe)
+
+    monkeypatch.setattr(daemonize, "select", SimpleNamespace(select=look))
+    with pytest.raises(MountError, match="recovered"):
+        daemonize.start(paths, folder, serve)
+    assert waits[0] <= daemonize.START_SECONDS < waits[1] <= daemonize.RECOVERY_SECONDS
+    extended = f"EXTEND_TIMEOUT_USEC={daemonize.RECOVERY_SECONDS * 1e6:.0f}\n"
+    assert manager.recv(1000).startswith(extended.encode())
 
 
 def test_the_exit_code_if_sigchld_is_ignored() -> None:

@@ -1,18 +1,29 @@
 """The account in the side bar of programs that use libcloudproviders."""
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
+
+from jeepney import DBusAddress, new_method_call
 
 from tests.desktop.extensions import install_side_bar
 from tests.desktop.session import Session
+from tests.harness.bus import connected
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from zonedrive.desktop.client import ANSWER_SECONDS
 
+EXPORTER = DBusAddress(
+    "/org/zonedrive/Desktop",
+    bus_name="org.zonedrive.Desktop",
+    interface="org.freedesktop.DBus.ObjectManager",
+)
 SYSTEM_PYTHON = "/usr/bin/python3"
 PROGRAM = Path(__file__).with_name("cloud_accounts.py")
 
@@ -80,6 +91,25 @@ def test_the_account_shows_its_state(mounted: Mounted) -> None:
         side_bar.until("idle")
         mounted.kill()
         eventually(lambda: not side_bar.accounts, what="the account goes with its daemon")
+
+
+def test_the_first_look_shows_name_and_state(mounted: Mounted) -> None:
+    """A program whose look for accounts starts the exporter gets each account with all values, also
+    if a daemon answers late. The program could miss values that follow while it is busy, and would
+    show an account without a name."""
+    goes_on = Timer(ANSWER_SECONDS / 3, os.kill, (mounted.pid, signal.SIGCONT))
+    with Session(install_side_bar(mounted.machine)) as session:
+        os.kill(mounted.pid, signal.SIGSTOP)
+        goes_on.start()
+        with connected(session.environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
+            call = new_method_call(EXPORTER, "GetManagedObjects")
+            (objects,) = connection.send_and_get_reply(call).body
+        goes_on.join()
+        kind = "org.freedesktop.CloudProviders.Account"
+        (account,) = [each[kind] for each in objects.values() if kind in each]
+        found = {name: value for name, (_, value) in account.items()}
+        assert (found["Name"], found["Path"]) == ("Acme", str(mounted.path))
+        assert found["StatusDetails"] == "Everything is on the service."
 
 
 def test_uploads_are_paused_from_the_side_bar(mounted: Mounted) -> None:

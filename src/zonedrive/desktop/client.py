@@ -273,6 +273,11 @@ class Client:
         """Return the connected daemons that have reported their mount points."""
         return [each for each in self._daemons.values() if each.mount]
 
+    @property
+    def is_complete(self) -> bool:
+        """True if each connected daemon has reported its mount point."""
+        return all(each.mount for each in self._daemons.values())
+
     def request(
         self, daemon: Daemon, request: dict[str, object], answered: Callable[[dict[str, Any]], None]
     ) -> None:
@@ -339,6 +344,8 @@ class Client:
         gone = self._below(daemon)
         for path in gone:
             del self._entries[path]
+        if daemon.mount:  # only now and then silent; mounts of other users make the pause long
+            self._retry = FIRST_RETRY_SECONDS
         self._cancel_retry()
         self._cancel_retry = self._loop.later(self._retry, self.look)
         self._on_change([*gone, *([daemon.mount] if daemon.mount else [])])

@@ -51,13 +51,21 @@ class SideBar:
     """D-Bus object that lists the mounted accounts for file managers' sidebars."""
 
     def __init__(
-        self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]
+        self,
+        library: Any,
+        gio: Any,
+        bus: Any,
+        loop: Any,
+        start: Callable[[str, list[str]], None],
+        complete: Callable[[], None],
     ) -> None:
         """Export the accounts on the session bus `bus`.
 
         `library` and `gio` are the libraries CloudProviders and Gio. `start` starts an action for
-        paths.
+        paths. `complete` is called once, when each connected daemon has reported its account, or
+        has not answered in time.
         """
+        self._complete: Callable[[], None] | None = complete
         self._library, self._gio, self._start = library, gio, start
         self._icon = gio.ThemedIcon.new("zonedrive")
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)
@@ -65,6 +73,7 @@ class SideBar:
         self._accounts: dict[str, Any] = {}  # by mount point
         self._menus: dict[str, tuple[Any, bool]] = {}  # menu and the pause state that it shows
         self._client = Client(loop, self._update)
+        self._update([])
 
     def _update(self, _paths: list[str]) -> None:
         daemons = {daemon.mount: daemon for daemon in self._client.daemons()}
@@ -79,6 +88,9 @@ class SideBar:
             account.set_status(getattr(self._library.AccountStatus, state))
             account.set_status_details(text)
             self._show_menu(daemon)
+        if self._complete is not None and self._client.is_complete:
+            self._complete()
+            self._complete = None
 
     def _exported(self, daemon: Daemon) -> Any:
         path = daemon.account.replace("-", "_")  # D-Bus allows no hyphen in an object path
@@ -122,11 +134,20 @@ def main(_arguments: list[str]) -> int:
 
     loop = GLib.MainLoop()
     bus = Gio.bus_get_sync(Gio.BusType.SESSION, None)
-    side_bar = SideBar(CloudProviders, Gio, bus, GLibLoop(), start)
-    owner = Gio.bus_own_name_on_connection(
-        bus, BUS_NAME, Gio.BusNameOwnerFlags.NONE, None, lambda *_: loop.quit()
-    )
+    owners: list[int] = []
+
+    def own() -> None:
+        # The library announces a new account before the account has a name and a state. A program
+        # that reads the accounts meanwhile may handle this announcement last, and then shows an
+        # account without a name. A program reads the accounts when the bus name has an owner.
+        flags = Gio.BusNameOwnerFlags.NONE
+        owners.append(
+            Gio.bus_own_name_on_connection(bus, BUS_NAME, flags, None, lambda *_: loop.quit())
+        )
+
+    side_bar = SideBar(CloudProviders, Gio, bus, GLibLoop(), start, own)
     loop.run()
-    Gio.bus_unown_name(owner)
+    for owner in owners:
+        Gio.bus_unown_name(owner)
     del side_bar
     return 0

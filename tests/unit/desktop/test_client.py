@@ -313,3 +313,20 @@ def test_a_request_is_answered_once(desk: Desk) -> None:
     assert answers[1:] == [{}, {}]
     desk.client.request(daemon, {"command": "link", "path": FILE}, answers.append)
     assert answers[1:] == [{}, {}, {}]
+
+
+def test_a_mount_of_another_user_does_not_delay_the_next_connection(desk: Desk) -> None:
+    """The emblems are back soon after a daemon was silent for some seconds, although no daemon of
+    this user has the other mount."""
+    other = "97 31 0:59 / /home/you/Zones rw - fuse.zonedrive https://s.example rw\n"
+    mounts.MOUNTINFO.write_text(TABLE + other)
+    desk.client.look()
+    for _ in range(10):
+        desk.settle(client_module.LONGEST_RETRY_SECONDS)
+    desk.daemon.answers = False
+    desk.ask(FILE)
+    desk.settle(client_module.ANSWER_SECONDS)
+    assert not desk.client.daemons()
+    desk.daemon.answers = True
+    desk.settle(client_module.FIRST_RETRY_SECONDS)
+    assert desk.client.daemons()

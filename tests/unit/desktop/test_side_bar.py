@@ -1,8 +1,14 @@
-"""State of an account in the side bar."""
+"""State of an account in the side bar, and the time at which accounts are announced."""
+
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
-from zonedrive.desktop.side_bar import described
+from tests.unit.desktop.fake_daemon import FakeDaemon, StepLoop
+from zonedrive.desktop import client as client_module
+from zonedrive.desktop import mounts
+from zonedrive.desktop.side_bar import SideBar, described
 
 
 @pytest.mark.parametrize(
@@ -48,3 +54,46 @@ def test_a_pause_is_shown(counts: dict[str, int], text: str) -> None:
     assert described("online", counts, paused=True) == ("IDLE", text)
     assert described("online", {**counts, "failed": 1}, paused=True)[0] == "ERROR"
     assert described("offline", counts, paused=True)[0] == "ERROR"
+
+
+@pytest.mark.parametrize(
+    ("answers", "seconds"),
+    [([], 0), ([True, True], 0), ([True, False], client_module.ANSWER_SECONDS)],
+)
+def test_accounts_are_announced_with_their_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[bool], seconds: float
+) -> None:
+    """The exporter gets its bus name when each account has a state. A daemon that does not answer
+    delays the other accounts for some seconds only."""
+    (tmp_path / "zonedrive").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(mounts, "MOUNTINFO", tmp_path / "mountinfo")
+    daemons = list[FakeDaemon]()
+    table = ""
+    for number, each in enumerate(answers):
+        daemons.append(FakeDaemon(tmp_path / "zonedrive" / f"{number}.sock", f"/home/me/{number}"))
+        daemons[-1].answers = each
+        table += f"9{number} 31 0:52 / /home/me/{number} rw - fuse.zonedrive z rw\n"
+    mounts.MOUNTINFO.write_text(table)
+    loop, library, announced = StepLoop(), MagicMock(), list[int]()
+    states = library.AccountExporter.new.return_value.set_status_details
+    bar = SideBar(
+        library, MagicMock(), None, loop, MagicMock(),
+        lambda: announced.append(states.call_count),
+    )  # fmt: skip
+    assert announced == [0] * (not answers)
+
+    def settle() -> None:
+        while loop.step() | any(each.step() for each in daemons):
+            pass
+
+    settle()
+    assert bool(announced) == (seconds == 0)
+    loop.now += seconds
+    settle()
+    assert len(announced) == 1
+    assert announced[0] >= sum(answers)
+    assert library.AccountExporter.new.call_count == sum(answers)
+    bar._client.close()
+    for daemon in daemons:
+        daemon.die()

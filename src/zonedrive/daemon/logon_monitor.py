@@ -4,7 +4,8 @@ This module knows nothing about how a logon is renewed or how a notification is 
 
 INVARIANT: each notification has a button for the logon, or shows the complete logon command.
 INVARIANT: a notification about an ended logon is shown at most every RESAY_SECONDS, unless the user
-has logged on since. A reminder is shown once for each bearer token.
+has logged on since. A reminder is shown once for each bearer token, and once more if a notification
+about an ended logon has replaced the reminder.
 """
 
 import contextlib
@@ -74,8 +75,9 @@ class LogonMonitor:
                 if pause == CALM_SECONDS:
                     log.info("the logon has ended: run %s", logon_command(self._parts))
                 pause = await self._notify_logged_out()
-            if state == "online":
+            if state == "online" and self._is_shown:
                 self._is_shown = False
+                self._is_reminder_due = True  # this notification may have replaced the reminder
                 await self._notification.withdraw()
 
     async def _notify_logged_out(self) -> float:
@@ -121,7 +123,13 @@ class LogonMonitor:
         if auth.last is None:
             with contextlib.suppress(ZonedriveError):  # the first request reports the error
                 bearer = await trio.to_thread.run_sync(auth.find, abandon_on_cancel=True)
-        if bearer is None or not bearer.expires_ns:
+        if bearer is None:
+            return LOOK_SECONDS
+        if self._reminded_of not in ("", _identity(bearer)):  # the user has logged on since
+            self._reminded_of = ""
+            if not self._is_shown:
+                await self._notification.withdraw()
+        if not bearer.expires_ns:
             return LOOK_SECONDS
         possible = await trio.to_thread.run_sync(renewal.is_possible)
         until_end = bearer.expires_ns + AGREED_NS - auth.clock.now_ns()
@@ -163,12 +171,11 @@ class LogonMonitor:
         `refused` is the error of a rejected renewal. If the bearer token is a session id, which is
         short-lived, notify the user only if `refused` is given.
         """
-        ends = f"{bearer.kind} {bearer.expires_ns}"
         if bearer.kind == "session" and refused is None:
             return
         command = logon_command(self._parts)
-        if self._reminded_of != ends:
-            self._reminded_of, self._is_reminder_due = ends, True
+        if self._reminded_of != _identity(bearer):
+            self._reminded_of, self._is_reminder_due = _identity(bearer), True
             log.info("the logon ends on %s: run %s", bearer.until, command)
         if not self._is_reminder_due:
             return
@@ -193,6 +200,11 @@ def logon_command(parts: Parts) -> str:
     session_only = bearer is not None and bearer.kind == "session"
     command = Account.logon_again(parts.paths, session_only)
     return command or parts.account.logon_command(session_only=session_only)
+
+
+def _identity(bearer: Bearer) -> str:
+    """Return the kind and the expiry of the bearer token, which no other logon has."""
+    return f"{bearer.kind} {bearer.expires_ns}"
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:

@@ -360,3 +360,51 @@ async def test_notifications_wait_for_a_desktop(
         await trio.sleep(10)
         assert not watched.desktop.open
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("days", [100, 0])
+async def test_a_reminder_stays_until_the_next_logon(
+    clock: trio.testing.MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """A lost connection that comes back does not withdraw the reminder. A logon withdraws the
+    reminder, also if the end of the new logon is not known (0 days)."""
+    monkeypatch.setattr("zonedrive.daemon.logon_monitor.LOOK_SECONDS", DAY / 2)
+    watched = Watched(paths, "token", 20, Renewing())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watched.vigil.watch_state)
+        nursery.start_soon(watched.vigil.watch_clock)
+        await trio.sleep(17 * DAY)
+        assert watched.desktop.open
+        watched.link.note_failure(Unreachable("the network is away"))
+        await trio.sleep(60)
+        watched.link.note_answer()
+        await trio.sleep(DAY)
+        assert watched.desktop.open
+        end = int((BEGAN + days * DAY) * 1e9) if days else 0
+        watched.auth.renewed(Bearer("two", "token", end, began_ns=watched.auth.clock.now_ns()))
+        watched.vigil.look()
+        await trio.sleep(60)
+        assert not watched.desktop.open
+        assert len(watched.desktop.said) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_reminder_that_another_notification_replaced_is_shown_again(
+    clock: trio.testing.MockClock, paths: AccountPaths
+) -> None:
+    """The service rejects the logon for a minute. Afterwards, the user would not notice that the
+    logon still ends soon."""
+    watched = Watched(paths, "token", 20, Renewing())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watched.vigil.watch_state)
+        nursery.start_soon(watched.vigil.watch_clock)
+        await trio.sleep(17 * DAY)
+        watched.link.note_failure(NotLoggedOn("it has ended"))
+        await trio.sleep(60)
+        watched.link.note_answer()
+        await trio.sleep(DAY)
+        assert watched.desktop.open
+        titles = [text.partition(":")[0] for _, text in watched.desktop.said]
+        reminder = "Your logon to zones.example ends soon"
+        assert titles == [reminder, "Log on to zones.example again", reminder]
+        nursery.cancel_scope.cancel()

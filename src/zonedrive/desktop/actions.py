@@ -16,6 +16,7 @@ from .mounts import MOUNTINFO, mount_points
 SILENCE_SECONDS = 60.0  # longest time between two lines of a daemon's answer
 SEND_SECONDS = 60.0  # longest wait for an upload; then the daemon's notifications report its end
 CALL_MILLISECONDS = 5000
+ERROR_IS_SHOWN = "ZONEDRIVE_ERROR_IS_SHOWN"  # tells `zonedrive ui` to show no notification
 COMMAND = os.environ.get("ZONEDRIVE_COMMAND", "zonedrive")
 
 
@@ -50,8 +51,9 @@ def show(page: str) -> Callable[[list[str]], None]:
         words = [] if page == "overview" else ["--page", page, paths[0]]
         try:
             ended = subprocess.run(  # noqa: S603 - the user's own command
-                [COMMAND, "ui", *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
-            )
+                [COMMAND, "ui", *words], stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                env={**os.environ, ERROR_IS_SHOWN: "1"},
+            )  # fmt: skip
         except OSError as wrong:
             raise Failed(_("The command zonedrive is not installed.")) from wrong
         if ended.returncode:

@@ -32,6 +32,8 @@ from zonedrive.translation import translated
 from zonedrive.ui.access import Guard, Keys, OwnProtocol
 from zonedrive.ui.pages import Window
 
+RETRY_SECONDS = 0.2
+START_SECONDS = 5.0  # another process starts or ends within this time
 FIRST_SECONDS = 120.0  # until the first page is open
 CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
 QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not report that it is open
@@ -41,6 +43,8 @@ SOCKET = "ui.socket"
 Desktop extensions connect to each socket with the suffix `.sock`, as these belong to daemons.
 """
 REQUEST = 64 * 1024  # bytes; a URL has up to three for each byte of a path
+ERROR_IS_SHOWN = "ZONEDRIVE_ERROR_IS_SHOWN"
+"""Environment variable that a menu of a file manager sets, because the menu shows the error."""
 
 
 def run(page: str, *, browser: bool) -> str:
@@ -50,13 +54,16 @@ def run(page: str, *, browser: bool) -> str:
     of this user already serves the web interface, open a page of that process, and return a message
     for the user. Raises ZonedriveError if that process does not answer, or if other users of this
     machine could not be kept out, and OSError. An error is also shown as a notification, unless
-    `browser` is False.
+    `browser` is False or the environment has ERROR_IS_SHOWN.
     """
+    is_shown = os.environ.pop(ERROR_IS_SHOWN, "")  # not for the daemons that the window starts
     try:
         return _run(page, browser)
     except (ZonedriveError, OSError) as wrong:
         if browser:  # the desktop's menu shows no output of this process
             text, _ = in_window(*error_messages.parts(wrong))
+            if is_shown:  # in the same words
+                raise ZonedriveError(text) from wrong
             _notify(f"{text[:1].upper()}{text[1:].removesuffix('.')}.")
         raise
 
@@ -64,15 +71,23 @@ def run(page: str, *, browser: bool) -> str:
 def _run(page: str, browser: bool) -> str:
     folder = runtime_dir()
     private_dir(folder)
-    with lock_file(folder / "ui.lock", wait=False) as first:
-        if first:
-            require_owners(
-                remedy="restart the computer if its kernel was upgraded; otherwise use the commands"
-                " instead of the window"
-            )
-            _serve(folder / SOCKET, page, browser)
-            return ""
-    address = _asked(folder / SOCKET, page)
+    end = time.monotonic() + START_SECONDS
+    while True:
+        with lock_file(folder / "ui.lock", wait=False) as first:
+            if first:
+                require_owners(
+                    remedy="restart the computer if its kernel was upgraded; otherwise use the"
+                    " commands instead of the window"
+                )
+                _serve(folder / SOCKET, page, browser)
+                return ""
+        try:
+            address = _asked(folder / SOCKET, page)
+            break
+        except ZonedriveError:  # the other process has the lock a little longer than the socket
+            if time.monotonic() > end:
+                raise
+            time.sleep(RETRY_SECONDS)
     _open(address, browser, threading.Event(), wait=5.0)
     return "the window is open already"
 

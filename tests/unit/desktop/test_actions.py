@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.deployment import COMMAND
 from tests.unit.desktop.fake_daemon import FakeDaemon
 from zonedrive.desktop import actions
 
@@ -163,6 +164,27 @@ def test_a_page_that_does_not_open(
     monkeypatch.setattr(actions, "COMMAND", str(tmp_path / "none"))
     assert served.run("versions", "a.txt") == 1
     assert "not installed" in served.shown[1][1]
+
+
+def test_a_window_that_does_not_open_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The menu shows the error of the command, which shows no notification of its own."""
+    programs, runtime = tmp_path / "bin", tmp_path / "runtime"
+    programs.mkdir()
+    runtime.mkdir(0o700)
+    (runtime / "zonedrive").touch()  # not a folder, so no window opens
+    notify = programs / "notify-send"
+    notify.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/given\n')
+    notify.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
+    monkeypatch.setattr(actions, "COMMAND", COMMAND)
+    assert actions.main(["overview", "/home/me/Zones"]) == 1
+    (shown,) = (tmp_path / "given").read_text().splitlines()
+    assert "That did not work: Zones" in shown and str(runtime / "zonedrive") in shown
 
 
 def test_a_text_is_no_markup_without_a_bus(

@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -100,12 +102,52 @@ def test_a_window_that_is_being_closed_is_not_silent(
     """A click on the entry of the menu, which shows no output, has a notification."""
     notified: list[str] = []
     monkeypatch.setattr(serve, "_notify", notified.append)
+    monkeypatch.setattr(serve, "START_SECONDS", 0.0)
     with lock_file(path.with_name("ui.lock"), wait=False):
         for browser in (True, False):
             with pytest.raises(ZonedriveError, match="does not answer"):
                 serve.run("/", browser=browser)
     assert len(notified) == 1
     assert notified[0].endswith("; close it, wait some seconds and try again.")
+
+
+def test_a_window_that_is_being_opened_is_waited_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two clicks on the entry of the menu open two pages of one window, without an error."""
+    address, threads = "http://127.0.0.1:1/start/x", list[threading.Thread]()
+    other = socket.socket(socket.AF_UNIX)
+
+    def answer() -> None:
+        connection, _ = other.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(f"{address}\n".encode())
+
+    def open_other(_seconds: float) -> None:
+        other.bind(str(path))
+        other.listen()
+        threads.append(threading.Thread(target=answer, daemon=True))
+        threads[0].start()
+
+    monkeypatch.setattr("zonedrive.ui.serve.time.sleep", open_other)
+    with other, lock_file(path.with_name("ui.lock"), wait=False):
+        assert "open already" in serve.run("/", browser=False)
+        threads[0].join(60)
+    assert address in capsys.readouterr().out
+
+
+def test_a_window_that_is_being_closed_is_replaced(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A click soon after the last page was closed opens another window."""
+    served = list[str]()
+    monkeypatch.setattr(serve, "_serve", lambda path, page, browser: served.append(page))
+    with ExitStack() as closing:
+        monkeypatch.setattr("zonedrive.ui.serve.time.sleep", lambda _seconds: closing.close())
+        closing.enter_context(lock_file(path.with_name("ui.lock"), wait=False))
+        assert serve.run("/a/work/trash", browser=False) == ""
+    assert served == ["/a/work/trash"]
 
 
 def test_a_notification_shows_markup_as_text(

@@ -431,6 +431,23 @@ def test_an_address_may_be_opened_on_this_machine_by_hand(
     desk.end(0)
 
 
+def begin(window: Window, free: Deployment, field: str, name: str) -> None:
+    """Begin a logon in the window, and open the provider's page in another tab."""
+    chromium = window.chromium
+    chromium.go(window.start)
+    chromium.until("Address of the service")
+    chromium.fill("url", free.base_url)
+    chromium.click("summary")
+    chromium.fill(field, name)
+    chromium.fill("profile", "sandbox")
+    chromium.choose_file("certificates", free.ca_file)
+    chromium.click("form button")
+    chromium.until(f"Sign on with {name}")
+    chromium.click("#sign-on")
+    chromium.tab(1)
+    eventually(lambda: chromium.address.startswith(free.base_url), what="the provider's page")
+
+
 @pytest.mark.parametrize(("field", "name"), [("idp", "corp"), ("personal_id", "eid")])
 def test_a_sign_on_from_the_window(
     machine: Machine, free: Deployment, chromium: Chromium, field: str, name: str
@@ -439,18 +456,7 @@ def test_a_sign_on_from_the_window(
     window = Window(machine, chromium)
     folder = machine.folder / "Zones" / "Acme"
     try:
-        chromium.go(window.start)
-        chromium.until("Address of the service")
-        chromium.fill("url", free.base_url)
-        chromium.click("summary")
-        chromium.fill(field, name)
-        chromium.fill("profile", "sandbox")
-        chromium.choose_file("certificates", free.ca_file)
-        chromium.click("form button")
-        chromium.until(f"Sign on with {name}")
-        chromium.click("#sign-on")
-        chromium.tab(1)
-        eventually(lambda: chromium.address.startswith(free.base_url), what="the provider's page")
+        begin(window, free, field, name)
         sign_on(chromium)
         assert "You can close this page." in chromium.until(f"Signed on as {ALICE}")
         chromium.close_tab()
@@ -460,4 +466,23 @@ def test_a_sign_on_from_the_window(
         assert is_logged_on(machine)
     finally:
         machine.run("unmount", folder, "--now")
+        window.close()
+
+
+def test_a_sign_on_that_was_cancelled_in_the_window(
+    machine: Machine, free: Deployment, chromium: Chromium
+) -> None:
+    """After "Cancel" in the window, the sign-on that is still open in the other tab logs nobody
+    on."""
+    window = Window(machine, chromium)
+    try:
+        begin(window, free, "idp", "corp")
+        chromium.tab(0)
+        assert "Address of the service" in chromium.submit("button[name=cancel]")
+        chromium.tab(1)
+        sign_on(chromium)
+        assert "cancelled" in chromium.until("Not signed on")
+        chromium.close_tab()
+        assert not machine.state.exists()
+    finally:
         window.close()

@@ -89,6 +89,10 @@ class CredentialPrompt(Protocol):
         """Return a one-time code of `kind` that was given before the logon, or None."""
         return None
 
+    def require_wanted(self) -> None:
+        """Raise CredentialsRefused if the user has cancelled the logon."""
+        return
+
 
 class PasswordChange(NamedTuple):
     """Operation and callbacks for a password change that the service requires during a logon."""
@@ -252,6 +256,7 @@ class Flow:
         return await browser.sign_on(self._access, self._needs, where, logon)
 
     async def _by_answer(self, browser: Browser, fields: Fields) -> Outcome:
+        self._ask.require_wanted()  # the service creates no session, and the browser shows why
         try:
             outcome = await self._access.logon_by(fields)
         except (NotLoggedOn, Forbidden, Rejected) as refused:

@@ -206,6 +206,7 @@ class Logon:
                     try:
                         # Until here, a renewal may store another bearer token.
                         held.enter_context(locked(self._paths))
+                        self._ask.require_wanted()
                         with suppress(StoreError):
                             stored = bearer_auth.load_bearer(store)
                         replaced = stored if stored and stored.secret != bearer.secret else None

@@ -84,6 +84,7 @@ class Dialogue(CredentialPrompt, Person):
     done: str = ""
     shown: bool = False  # the user has seen `done`
     notes: list[str] = field(default_factory=list)
+    _is_cancelled: bool = False
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
 
@@ -109,6 +110,12 @@ class Dialogue(CredentialPrompt, Person):
             if self.question is not None and self.question.id == fields.get("question"):
                 self.question = None
                 self._answers.put(dict(fields))
+
+    def cancel(self) -> None:
+        """End the logon: no answer counts any more, and no credential is stored."""
+        with self._changed:
+            self._is_cancelled, self.question = True, None
+            self._answers.put({})  # wake `_ask`
 
     def _work(self) -> None:
         try:
@@ -155,17 +162,24 @@ class Dialogue(CredentialPrompt, Person):
     def _ask(self, question: Question) -> Mapping[str, str]:
         """Show a question on the page and return the fields of the user's answer.
 
-        Raises CredentialsRefused if the user does not answer within ANSWER_SECONDS seconds.
+        Raises CredentialsRefused if the user does not answer within ANSWER_SECONDS seconds, or
+        cancels the logon.
         """
         with self._changed:
             self.question = question
             self._changed.notify_all()
         try:
-            return self._answers.get(timeout=ANSWER_SECONDS)
+            answer = self._answers.get(timeout=ANSWER_SECONDS)
         except queue.Empty:
             raise CredentialsRefused("nobody answered", remedy="log on again") from None
+        self.require_wanted()
+        return answer
 
     # ---- CredentialPrompt ----
+
+    def require_wanted(self) -> None:
+        if self._is_cancelled:
+            raise CredentialsRefused("the logon was cancelled", remedy="log on again")
 
     def password(self) -> Secret:
         return Secret(self._ask(Question("password", _("Password"))).get("password", ""))

@@ -424,10 +424,16 @@ class Window:
         return Response(status_code=204)
 
     def _answer(self, request: Request, form: FormData) -> Response:
-        dialogue = self._logons.get(request.path_params["key"])
+        key = request.path_params["key"]
+        dialogue = self._logons.get(key)
+        if "cancel" in form and not (dialogue and dialogue.done):  # a finished logon is shown
+            if dialogue is not None:
+                dialogue.cancel()
+                self._logons.pop(key, None)
+            return self._to("/")
         if dialogue is not None:
-            dialogue.answer({key: _text(form, key, strip=False) for key in form})
-        return self._to(f"/logon/{request.path_params['key']}")
+            dialogue.answer({name: _text(form, name, strip=False) for name in form})
+        return self._to(f"/logon/{key}")
 
     def _logoff(self, request: Request) -> Response:
         return self._page(request, "logoff.html", account=self._view(request), refused=None)

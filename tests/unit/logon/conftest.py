@@ -102,6 +102,7 @@ class Person:
     def __init__(self, password: str = PASSWORD, code: str = "", given: str = "") -> None:
         self._password, self._code, self._given = password, code, given
         self.wanted: list[str] = []
+        self.has_cancelled = False
 
     def password(self) -> Secret:
         """Return the typed password."""
@@ -118,6 +119,11 @@ class Person:
     def given_code(self, kind: str) -> Secret | None:
         """Return the code from the command line."""
         return Secret(self._given) if self._given else None
+
+    def require_wanted(self) -> None:
+        """Raise CredentialsRefused if the user has cancelled the logon."""
+        if self.has_cancelled:
+            raise CredentialsRefused("it was cancelled")
 
 
 @pytest.fixture

@@ -184,6 +184,24 @@ async def test_a_logon_that_is_cancelled_while_it_waits_for_the_lock_leaves_no_t
     assert ended(office)[-1] == (REVOKE, TOKEN)
 
 
+async def test_a_logon_that_the_user_cancelled_meanwhile_leaves_no_token(office: Office) -> None:
+    """The user clicks "Cancel" while the service creates the token: the former logon stays, and the
+    new token is revoked."""
+    await office.log_on(profile="sandbox")
+    before = office.bearer()
+
+    def create() -> httpx.Response:
+        office.person.has_cancelled = True
+        return say(201, {"id": "t2", "token": "new", "expiry": 0})
+
+    office.desk.answer("POST /api/tokens", create)
+    office.desk.answer("DELETE /api/sandbox/tokens/t2", say(204))
+    with pytest.raises(errors.CredentialsRefused, match="cancelled"):
+        await office.log_on(profile="sandbox")
+    assert ended(office)[-1] == ("DELETE /api/sandbox/tokens/t2", "new")
+    assert office.bearer() == before
+
+
 async def test_the_same_token_stays_stored_if_the_account_cannot_be_saved(office: Office) -> None:
     """The token still works at the service, so the former logon remains usable."""
     await office.log_on()

@@ -241,6 +241,31 @@ def test_a_page_answers_only_its_own_question() -> None:
     assert [each.reveal() for each in given] == ["secret", "1"]
 
 
+async def test_a_cancelled_logon_takes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After "Cancel", a page of the logon that is still open does not continue it."""
+    given = list[Secret]()
+
+    def log_on(dialogue: Dialogue) -> str:
+        given.append(dialogue.password())
+        return "logged on"
+
+    monkeypatch.setattr(Dialogue, "_log_on", log_on)
+    window = pages.Window(nullcontext)
+    response = await answered(window, "/logon", {"url": "https://service.example"})
+    place = response.headers["location"]
+    (dialogue,) = window._logons.values()
+    dialogue.wait(60)
+    question = re.search(r'name="question" value="([^"]+)"', (await answered(window, place)).text)
+    assert question is not None
+    response = await answered(window, place, {"question": question[1], "cancel": "1"})
+    assert response.headers["location"] == "/"
+    await answered(window, place, {"question": question[1], "password": "secret"})
+    dialogue.wait(60)
+    assert dialogue.error is not None and not given
+    response = await answered(window, place)
+    assert "This logon is over" in (await answered(window, response.headers["location"])).text
+
+
 def test_an_error_has_its_remedy_once() -> None:
     """The page's own remedy comes first, else that of the error; the message is a detail."""
     found = problems.of(errors.Rejected("uploading: a bad name", remedy="rename it here"))

@@ -225,6 +225,18 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     ]  # fmt: skip
 
 
+async def test_a_sign_on_after_the_logon_was_cancelled(desk: Desk) -> None:
+    """A sign-on that is completed in the browser after "Cancel" logs nobody on."""
+    prompt, person = BrowserPrompt(CORP), Credentials()
+    prepared(desk, prompt)
+    person.has_cancelled = True
+    needs = Requirements(organization="Acme", offers=(CORP,))
+    browser = Browser("mine", WAY, prompt)
+    with pytest.raises(errors.CredentialsRefused, match="cancelled"):
+        await Flow(desk.access(), "", needs, person, browser).run()
+    assert f"POST {LOGON}" not in desk.routes()
+
+
 async def test_a_code_may_follow(desk: Desk) -> None:
     """The service may request a code after the sign-on."""
     prompt = BrowserPrompt(CORP)

@@ -229,7 +229,7 @@ def help_page(checks: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) ->
     found = [{"name": "user", "ok": False, "detail": one, "remedy": two} for one, two in checks]
     monkeypatch.setattr(accounts, "view", lambda name: view)
     monkeypatch.setattr(accounts, "names", lambda: ["default"])
-    monkeypatch.setattr(commands, "listed", lambda *words: {"checks": found})
+    monkeypatch.setattr(commands, "listed", lambda *words, **_: {"checks": found})
 
     async def ask() -> str:
         transport = httpx.ASGITransport(app=pages.Window(contextlib.nullcontext).app)

@@ -18,6 +18,7 @@ from zonedrive.translation import translated
 
 READ_SECONDS = 30.0  # for lists
 CHANGE_SECONDS = 120.0
+CHECK_SECONDS = 120.0  # for all checks; several wait for a daemon or service without an answer
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ def run(*words: str, seconds: float | None = CHANGE_SECONDS, given: str = "") ->
     return Outcome(done.returncode, output, "\n".join(said), error)
 
 
-def listed(*words: str) -> Any:
-    """Return the decoded JSON output of `zonedrive WORDS --json`.
+def listed(*words: str, seconds: float = READ_SECONDS) -> Any:
+    """Return the decoded JSON output of `zonedrive WORDS --json`, which may take up to `seconds`.
 
     Raises the error of the command if the output is not JSON.
     """
-    done = run(words[0], "--json", *words[1:], seconds=READ_SECONDS)
+    done = run(words[0], "--json", *words[1:], seconds=seconds)
     try:
         return json.loads(done.output)
     except json.JSONDecodeError:

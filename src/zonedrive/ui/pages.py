@@ -12,6 +12,7 @@ import tempfile
 import time
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -240,8 +241,9 @@ class Window:
                     text = await anyio.to_thread.run_sync(live, abandon_on_cancel=True)
                 if text != former:
                     former = text
-                    # A browser ignores an event without a line of data.
-                    lines = "".join(f"data: {line}\n" for line in text.splitlines() or [""])
+                    # A browser ignores an event without a line of data. It knows only these line
+                    # ends; `splitlines` knows others, which a name may contain.
+                    lines = "".join(f"data: {line}\n" for line in re.split("\r\n|\r|\n", text))
                     yield f"event: live\n{lines}\n"
                 else:
                     yield ":\n\n"  # a comment, whose sending detects a closed connection
@@ -645,11 +647,13 @@ class Window:
         )  # fmt: skip
 
     def _live_offline(self, name: str) -> str:
-        account = accounts.view(name)
-        account.require_mount()
-        values = {"account": account, "pins": accounts.pins(account)}
-        room = accounts.room(account)
-        return self._rendered("pins.html", values | {"room": room})
+        try:
+            account = accounts.view(name)
+            account.require_mount()
+            values = {"account": account, "pins": accounts.pins(account)}
+            return self._rendered("pins.html", values | {"room": accounts.room(account)})
+        except (ZonedriveError, OSError) as wrong:  # the old progress would look current
+            return self._rendered("trouble.html", {"problem": problems.of(wrong), "place": name})
 
     def _keep_offline(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
@@ -717,7 +721,8 @@ class Window:
 
     def _help(self, request: Request) -> Response:
         account = self._view(request)
-        checks = commands.listed("doctor", "--account", account.name)["checks"]
+        words = ("doctor", "--account", account.name)
+        checks = commands.listed(*words, seconds=commands.CHECK_SECONDS)["checks"]
         bad = [
             (problems.check_name(check["name"]), problems.of_check(check))
             for check in checks
@@ -751,11 +756,30 @@ class Window:
 
 
 def _form_route(path: str, respond: Callable[[Request, FormData], Response]) -> Route:
-    """Return the POST route of `path`; `respond` is called in a thread, with the posted form."""
+    """Return the POST route of `path`; `respond` is called in a thread, with the posted form.
+
+    If an equal form is posted before the response, both requests get this response. A browser shows
+    only the response to the last click. Without this, that would be an error, because the action of
+    the first click is in progress.
+    """
+    running: dict[object, tuple[anyio.Event, Future[Response]]] = {}  # by address and fields
 
     async def endpoint(request: Request) -> Response:
         form = await request.form()
-        return await anyio.to_thread.run_sync(respond, request, form)
+        key = str(request.url), tuple(form.multi_items())
+        if key in running:
+            ended, outcome = running[key]
+            await ended.wait()
+            return outcome.result(0)
+        ended, outcome = running[key] = anyio.Event(), Future()
+        try:
+            outcome.set_result(await anyio.to_thread.run_sync(respond, request, form))
+        except Exception as wrong:
+            outcome.set_exception(wrong)
+        finally:
+            del running[key]
+            ended.set()
+        return outcome.result(0)
 
     return Route(path, endpoint, methods=["POST"])
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +68,43 @@ async def test_an_account_without_a_mount_unmounts_nothing() -> None:
 
 
 @pytest.mark.usefixtures("work")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_form_that_is_posted_again_meanwhile_has_the_same_response(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The second of two clicks, whose response the browser shows, does nothing twice. Another form
+    and a later click run as usual."""
+    ran, go_on = list[str](), threading.Event()
+
+    def run(*words: str) -> commands.Outcome:
+        ran.append(words[0])
+        assert go_on.wait(60)
+        if fails and len(ran) == 2:
+            raise ZonedriveError(f"{words[0]} failed")
+        return commands.Outcome(0, "", "")
+
+    monkeypatch.setattr(commands, "run", run)
+    window, responses = pages.Window(nullcontext), list[httpx.Response]()
+
+    async def post(what: str) -> None:
+        responses.append(await answered(window, f"/a/work/do/{what}", {}))
+
+    async with anyio.create_task_group() as group:
+        for what in ("pause", "resume", "pause", "resume"):
+            group.start_soon(post, what)
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
+    assert sorted(ran) == ["pause", "resume"]
+    assert sorted(each.status_code for each in responses) == [
+        303,
+        303,
+        *[500 if fails else 303] * 2,
+    ]
+    await post("pause")
+    assert sorted(ran) == ["pause", "pause", "resume"]
+
+
+@pytest.mark.usefixtures("work")
 async def test_a_mount_that_died_has_its_reason() -> None:
     """The overview says when the daemon ended, and why."""
     paths = AccountPaths("work")
@@ -119,12 +156,30 @@ async def test_an_open_window_outlives_its_package(
 @pytest.mark.usefixtures("work")
 async def test_the_help_shows_a_problem_without_a_button(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page opens although the status cannot be read, and says so."""
-    monkeypatch.setattr(commands, "listed", lambda *words: {"checks": []})
+    monkeypatch.setattr(commands, "listed", lambda *words, **_: {"checks": []})
     view = replace(accounts.view("work"), failure=errors.ConfigError("a setting is wrong"))
     monkeypatch.setattr(accounts, "view", lambda name: view)
     response = await answered(pages.Window(nullcontext), "/a/work/help")
     assert response.status_code == 200
     assert "What was entered or set cannot be used." in response.text
+
+
+@pytest.mark.usefixtures("work")
+async def test_the_help_waits_for_slow_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks take a minute if neither the daemon nor the service answers, when Help is needed."""
+
+    def check(
+        words: Sequence[str], *, timeout: float, **_: object
+    ) -> subprocess.CompletedProcess[bytes]:
+        if timeout < 60:
+            raise subprocess.TimeoutExpired(words, timeout)
+        found = [{"name": "daemon", "ok": False, "detail": "it is silent", "remedy": "wait"}]
+        return subprocess.CompletedProcess(words, 1, json.dumps({"checks": found}).encode(), b"")
+
+    monkeypatch.setattr(subprocess, "run", check)
+    response = await answered(pages.Window(nullcontext), "/a/work/help")
+    assert response.status_code == 200
+    assert "it is silent" in response.text
 
 
 @pytest.mark.usefixtures("work")
@@ -168,6 +223,26 @@ def test_folders_whose_files_are_unknown_are_named() -> None:
     shown = template.render(account=view, pins=pins, room=9)
     assert shown.count("2 files available offline") == 3
     assert shown.count("3 folders are missing with their files") == 1
+
+
+@pytest.mark.usefixtures("work")
+def test_the_progress_of_a_silent_daemon_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open page of what is kept offline replaces its former numbers with the error."""
+    view = replace(accounts.view("work"), failure=None)
+    view.status.update(mountpoint="/home/me/Zones", cache={"bytes": 2, "limit": 9})
+    monkeypatch.setattr(accounts, "view", lambda name: view)
+    monkeypatch.setattr(accounts, "pins", lambda account: [])
+    window = pages.Window(nullcontext)
+    assert "Nothing is kept offline." in window._live_offline("work")
+
+    def silent(account: AccountView) -> None:
+        raise control_client.NotResponding(AccountPaths("work"))
+
+    monkeypatch.setattr(accounts, "pins", silent)
+    shown = window._live_offline("work")
+    assert "zonedrive does not answer for this account." in shown
+    assert 'action="/a/work/do/restart"' in shown
+    assert "Nothing is kept offline." not in shown
 
 
 @pytest.mark.parametrize(
@@ -641,6 +716,21 @@ def test_a_command_passes_the_class_of_its_error_on(
     wrong = commands.run("zones", "--nonsense")
     assert type(wrong.failure) is ZonedriveError and "--nonsense" in wrong.failure.message
     assert commands.run("--version").failure.message.startswith("zonedrive ")
+
+
+def test_an_update_shows_names_with_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name may contain characters that end a line elsewhere. The page sends the name back when
+    the user clicks the button next to it."""
+    monkeypatch.setattr(pages, "EVENT_SECONDS", 0.0)
+    text = "<b>a\u2028b\x85c\x0bd</b>\n\n<p>"
+
+    async def first() -> str:
+        request = Request({"type": "http"}, cast(Any, anyio.sleep_forever))
+        return await anext(pages.Window(nullcontext)._stream(request, lambda: text, 0.0))
+
+    lines = re.split("\r\n|\r|\n", asyncio.run(first()))  # as a browser splits the event
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert "\n".join(data) == text
 
 
 def test_open_pages_leave_connections_for_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,14 @@ class Files:
             keep = False
         opened = self._attach(inode, flags, keep_cache=keep, pid=pid)
         handle = self._handles[opened.handle]
+        if flags & os.O_TRUNC and not writable:
+            handle.file.known_size = 0  # the kernel assumes this after the reply
         try:
             if flags & os.O_TRUNC and writable:
                 handle.emptied = True
                 await self._session(handle, truncate=True)
                 self.sessions.cut(handle.file, 0)
-                handle.file.known_size = 0  # the kernel assumes this after the reply
+                handle.file.known_size = 0  # see above
                 return Opened(opened.handle)
             if inode.remote_id is not None and handle.file.content == inode.revision:
                 # From now on this version stays readable, also after a rename or removal.

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import itertools
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -82,6 +83,7 @@ class Namespace:
             READ, lambda kept: len(kept[1])
         )
         self._handles = itertools.count(1)
+        self._renaming: Counter[int] = Counter()  # number of running renames, by inode number
 
     # ---- finding ----
 
@@ -395,6 +397,7 @@ class Namespace:
             if target is not None:
                 await self._require_replaceable(inode, target)
             had_bytes = inode.generation != 0
+            self._renaming[inode.ino] += 1
             try:
                 await bring_bytes(state, self._service, inode, former)
                 await self._files.save_new(inode)
@@ -407,9 +410,12 @@ class Namespace:
                 if not names.is_current:
                     raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             except BaseException:  # also the end of the time that a rename may take
-                if not had_bytes:
+                if not had_bytes and self._renaming[inode.ino] == 1:  # no other rename needs it
                     state.revert_to_remote(inode)  # deletes the copy that `bring_bytes` made
                 raise
+            finally:
+                self._renaming[inode.ino] -= 1
+                self._renaming += Counter()  # drops the zeros
             self._leave_lost_upload(inode, new_folder, wanted)
             local_operations.rename(state, inode, new_folder, wanted, target)
 

@@ -123,6 +123,44 @@ async def test_a_rename_that_takes_too_long_leaves_no_copy(
         assert account.state.spool.stored() == []
 
 
+async def test_a_rename_keeps_the_copy_of_one_that_failed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second rename needs the bytes for a version of the file that it replaces."""
+    account = Account(tmp_path, refresh="600")
+    for name in ("new", "first", "second"):
+        account.bob.write(name, b"text of " + name.encode())
+    async with account.running():
+        dispatcher, folders = cast(Dispatcher, None), account.folders
+        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+        names = Namespace(account.state, account.service, folders, files, dispatcher)
+        reader = await files.open(account.at("new"), os.O_RDONLY)
+        assert await files.read(reader.handle, 0, 100) == b"text of new"
+        waiting, go = list[str](), trio.Event()
+
+        async def wait(self: Files, inode: Inode) -> None:
+            waiting.append(inode.name)
+            await (trio.Event() if inode.name == "first" else go).wait()
+
+        monkeypatch.setattr(Files, "keep_readable", wait)
+        limit, replaced = trio.CancelScope(), account.at("second").remote_id
+
+        async def rename(target: str, scope: trio.CancelScope) -> None:
+            with scope:
+                await names.rename(account.zone.ino, b"new", account.zone.ino, target.encode(), 0)
+
+        async with trio.open_nursery() as nursery:
+            for target, scope in (("first", limit), ("second", trio.CancelScope())):
+                nursery.start_soon(rename, target, scope)
+                while target not in waiting:
+                    await trio.lowlevel.checkpoint()
+            limit.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            go.set()
+        assert account.at("second").remote_id == replaced
+        assert account.bytes_of("second") == b"text of new"
+
+
 @pytest.mark.parametrize(
     ("call", "wrong"),
     [

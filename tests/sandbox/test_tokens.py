@@ -1,6 +1,7 @@
 """Tokens and scopes."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -168,6 +169,40 @@ def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> No
     assert [token["valid"] for token in erin.get("/api/tokens").json()] == [False]
     back = {"password": list(new), "newPassword": list(old)}
     assert erin.post("/api/sandbox/password", json=back).status_code == 204
+
+
+def test_no_token_outlives_a_change_of_the_password(service: Service) -> None:
+    """A token that is requested during the change with the old password ends with the change."""
+    people = [service.person("erin") for _ in range(8)]
+    old, new = PASSWORDS[people[0].id], "blue ledger"
+    ways = [(old, new), (new, old)] * 3
+    for before, after in ways:
+        body = {"password": list(before), "newPassword": list(after)}
+        with ThreadPoolExecutor(len(people)) as pool:
+            change = pool.submit(people[0].post, "/api/sandbox/password", json=body)
+            asked = list(pool.map(lambda one, p=before: create(one, password=list(p)), people[1:]))
+        assert change.result().status_code == 204
+        made = [answer.json()["token"] for answer in asked if answer.status_code == 201]
+        used = [bearer(service, token).get("/api/zones") for token in made]
+        assert {answer.status_code for answer in used} <= {401}
+
+
+def test_two_changes_of_a_password_at_once_are_one(service: Service) -> None:
+    """The later change is refused, because the old password is not valid any more."""
+    people = [service.person("erin") for _ in range(2)]
+    old = PASSWORDS[people[0].id]
+
+    def change(person: Person, before: str, after: str) -> Any:
+        body = {"password": list(before), "newPassword": list(after)}
+        return person.post("/api/sandbox/password", json=body)
+
+    for _ in range(3):
+        wanted = ["blue ledger", "red ledger"]
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(change, people, [old, old], wanted))
+        assert sorted(answer.status_code for answer in answers) == [204, 403]
+        (new,) = [after for after, one in zip(wanted, answers, strict=True) if one.is_success]
+        assert change(people[0], new, old).status_code == 204
 
 
 def test_a_revoked_token_has_expired(service: Service, alice: Person, bob: Person) -> None:

@@ -44,7 +44,8 @@ class Verification:
         stored = _NOBODY if user is None else user.password
         fits = await run_in_threadpool(passwords.matches, password, stored)
         self.refuse_blocked(name)
-        if user is None or not fits:
+        # Another request may have changed the password while the thread checked the old one.
+        if user is None or not fits or self._users.find(name) != user:
             self._attempts.failed(name)
             return None
         if not self._codes.required():

@@ -24,7 +24,7 @@ def test_a_folder_is_made_once(zone: Zone, folder: str) -> None:
     assert refusal(taken) == (409, "ALREADY_EXISTS")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "nul\0"])
+@pytest.mark.parametrize("name", ["", "a/b", "nul\0", "n" * 65_537, "ü" * 32_769])
 def test_a_folder_needs_a_possible_name(zone: Zone, folder: str, name: str) -> None:
     """The names of new and renamed folders are checked like those of files."""
     answer = zone.person.post(f"{zone.own}/folders", json={"parentId": folder, "name": name})

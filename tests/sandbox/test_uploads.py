@@ -111,6 +111,15 @@ def test_bare_bytes_have_their_name_in_the_query(zone: Zone, folder: str) -> Non
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
 
 
+@pytest.mark.parametrize("name", ["%FF", "a%FE", "%ED%A0%80"])
+def test_a_name_in_the_query_is_utf8(zone: Zone, folder: str, name: str) -> None:
+    """Other bytes are refused, because their replacement would be the same for different names."""
+    path = f"{zone.url}/files/{folder}?fileName={name}"
+    kind = {"Content-Type": "application/octet-stream"}
+    assert refusal(zone.person.post(path, content=b"", headers=kind)) == (400, "ILLEGAL_ARGUMENT")
+    assert zone.names(folder) == []
+
+
 def test_a_known_name_gets_a_new_version(zone: Zone, folder: str, bob: Person) -> None:
     """The file keeps its id; the old versions never change."""
     first = zone.file("plan", b"one", folder)
@@ -177,6 +186,18 @@ def test_a_full_disk_is_reported(start: Callable[..., Service]) -> None:
     assert zone.names() == []
     assert list((service.data / "incoming").iterdir()) == []
     assert zone.upload("small", bytes(1000)).status_code == 200
+
+
+def test_a_file_that_cannot_be_created_is_reported(start: Callable[..., Service]) -> None:
+    """An upload whose file cannot be created is refused with IO_EXCEPTION; the next one works."""
+    service = start(world())
+    zone = service.person().zone()
+    incoming = service.data / "incoming"
+    incoming.rmdir()
+    assert refusal(zone.upload("a")) == (500, "IO_EXCEPTION")
+    incoming.mkdir()
+    assert zone.upload("a").status_code == 200
+    assert zone.names() == ["a"]
 
 
 def test_a_full_disk_fails_a_logon_and_a_command(start: Callable[..., Service]) -> None:

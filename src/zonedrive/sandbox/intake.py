@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from zonedrive.sandbox.errors import ApiError, bad_argument
 
 LARGEST_BODY = 1 << 20
+LONGEST_NAME = 64 * 1024  # bytes of UTF-8
 LARGEST_PAGE = 10**9  # of a page's number and size, so that their product fits into SQLite
 
 T = TypeVar("T")
@@ -58,11 +60,17 @@ async def no_body(request: Request) -> None:
 
 
 def text(request: Request, name: str) -> str:
-    """Return a required query parameter; raise ApiError 400 if it is missing or empty."""
-    value = request.query_params.get(name)
-    if not value:
+    """Return a required query parameter; raise ApiError 400 if it is missing, empty or not UTF-8.
+
+    `request.query_params` replaces bytes that are not UTF-8, and different names become equal.
+    """
+    try:
+        given = dict(parse_qsl(request.url.query, errors="strict"))
+    except UnicodeDecodeError:
+        raise bad_argument("The query is not UTF-8") from None
+    if name not in given:
         raise bad_argument(f"The query parameter {name} is missing")
-    return value
+    return given[name]
 
 
 def since(request: Request) -> int:
@@ -127,11 +135,14 @@ def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
 def entry_name(name: str) -> str:
     """Return a valid entry name unchanged; raise ApiError 400 ILLEGAL_NAME otherwise.
 
-    Empty names, '/' and NUL are rejected. Other names, such as '..' or names with control
-    characters, are accepted, because real services may accept them and clients must handle them.
+    Empty names, names longer than LONGEST_NAME, '/' and NUL are rejected. Other names, such as '..'
+    or names with control characters, are accepted, because real services may accept them and
+    clients must handle them.
     """
     if not name or "/" in name or "\0" in name:
         raise ApiError(400, "ILLEGAL_NAME", "A name must not be empty nor contain '/' or NUL")
+    if len(name.encode()) > LONGEST_NAME:
+        raise ApiError(400, "ILLEGAL_NAME", f"A name has at most {LONGEST_NAME} bytes")
     return name
 
 

@@ -8,8 +8,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from zonedrive.sandbox.errors import ApiError
+from zonedrive.sandbox.intake import LONGEST_NAME
 
-LONGEST_NAME = 64 * 1024
 LONGEST_HEADERS = 16 * 1024
 
 

@@ -27,6 +27,16 @@ async def upload(request: Request, caller: Caller) -> Response:
     """
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     folder_id = service.entries.folder(zone_id, request.path_params["file_id"])["id"]
+    try:
+        entry_id = await _store(request, caller, zone_id, folder_id)
+    except OSError as wrong:
+        raise ApiError(500, "IO_EXCEPTION", f"It cannot be kept: {wrong.strerror}") from wrong
+    return json_response(entries.wire(service.entries.find(zone_id, entry_id)))
+
+
+async def _store(request: Request, caller: Caller, zone_id: str, folder_id: str) -> str:
+    """Receive the body and publish its content; return the entry's id."""
+    service = deployment(request)
     content_type = request.headers.get("content-type", "")
     kind = content_type.split(";")[0].strip().lower()
     incoming = Incoming(service.entries.blobs.incoming())
@@ -45,12 +55,9 @@ async def upload(request: Request, caller: Caller) -> Response:
         await incoming.finish()
         # Permissions and names may have changed during the upload.
         enter(request, caller, Level.ADD)
-        entry_id = _publish(service, caller, zone_id, folder_id, name, incoming)
-    except OSError as wrong:
-        raise ApiError(500, "IO_EXCEPTION", f"It cannot be kept: {wrong.strerror}") from wrong
+        return _publish(service, caller, zone_id, folder_id, name, incoming)
     finally:
         await incoming.discard()
-    return json_response(entries.wire(service.entries.find(zone_id, entry_id)))
 
 
 async def _receive_form(request: Request, form: UploadForm, incoming: Incoming) -> str:

@@ -96,7 +96,7 @@ class Node:
     flags: dict[str, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.flags["hidden"] = self.name.startswith(".")  # a later rename does not change it
+        self.flags["hidden"] = self.name.startswith(".")
 
     def wire(self) -> dict[str, Any]:
         """Return the entry as the API describes it."""
@@ -335,6 +335,8 @@ class World:
                 raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", node.id)
             above = self.nodes.get(above.parent_id)
         self._require_free(parent_id, name, but=node)
+        if name.startswith(".") != node.name.startswith("."):
+            node.flags["hidden"] = name.startswith(".")
         node.parent_id, node.name = parent_id, self.stored(name)
         if node.folder:
             node.modified_us, node.modified_by = self.now_us(), user

@@ -54,6 +54,19 @@ def test_a_file_is_renamed_and_moved(zone: Zone, folder: str) -> None:
     assert zone.person.put(url, json={"name": "a.txt"}).json() == file
 
 
+def test_a_leading_dot_hides_an_entry(zone: Zone, folder: str) -> None:
+    """A renaming that adds or removes the dot changes `hidden`; others keep what a user has set."""
+    url = entry_url(zone, zone.file("a", b"", folder)["id"])
+
+    def hidden_as(name: str) -> bool:
+        answer = zone.person.put(url, json={"name": name})
+        return bool(answer.json()["attributes"]["hidden"])
+
+    assert [hidden_as(name) for name in (".a", ".b", "b", "c")] == [True, True, False, False]
+    zone.person.put(url + "/attributes", json={"hidden": True})
+    assert hidden_as("d")
+
+
 def test_a_taken_name_stops_a_move(zone: Zone, folder: str) -> None:
     """Renaming replaces no other entry."""
     first, second = zone.file("1", b"", folder), zone.file("2", b"", folder)

@@ -272,17 +272,23 @@ class Entries:
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
         """Move an entry to the folder `parent_id` with the name `name`.
 
-        A file keeps its `lastModified`, which is the time of its newest version. Raises ApiError
-        409 if another entry of that folder has the name, 400 if a folder would move into itself.
+        A file keeps its `lastModified`, which is the time of its newest version. A new name with a
+        leading dot hides the entry; a new name without the leading dot shows it again. Raises
+        ApiError 409 if another entry of that folder has the name, 400 if a folder would move into
+        itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
         self.refuse_taken(parent_id, name, but=row["id"])
+        hidden = row["hidden"]
+        if name.startswith(".") != row["name"].startswith("."):
+            hidden = name.startswith(".")
         with self._database.transaction():
             self._database.run(
-                "UPDATE entries SET parent_id = ?, name = ? WHERE id = ?",
+                "UPDATE entries SET parent_id = ?, name = ?, hidden = ? WHERE id = ?",
                 parent_id,
                 name,
+                hidden,
                 row["id"],
             )
             if row["folder"]:

@@ -109,6 +109,14 @@ def test_a_cookie_is_set_on_request_and_works(service: Service) -> None:
     assert client.get("/api/zones").status_code == 200
 
 
+@pytest.mark.parametrize(("life", "seconds"), [(1, "1"), (900, "1"), (1001, "2"), (5000, "5")])
+def test_a_cookie_lives_as_long_as_its_session(service: Service, life: int, seconds: str) -> None:
+    """The cookie's lifetime is the session's in whole seconds, rounded up: zero would delete it."""
+    answer = logon(service.client(), ALICE, PASSWORDS[ALICE], setCookie=True, timeout=life)
+    cookie = SimpleCookie(answer.headers["set-cookie"])["auth_token"]
+    assert cookie["max-age"] == seconds
+
+
 def test_a_logoff_expires_the_cookie(service: Service) -> None:
     """After a logoff the cookie is deleted, and the session has ended."""
     client = service.client()

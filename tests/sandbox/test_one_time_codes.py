@@ -112,6 +112,16 @@ def test_a_failed_step_ends_the_flow(start: Callable[..., Service]) -> None:
     assert refusal(flow(service, ALICE, "wrong")) == (401, "AUTHORIZATION_FAILED")
 
 
+@pytest.mark.parametrize("length", [900, 1001])
+@pytest.mark.parametrize("name", ["username", "verificationCode", "scope"])
+def test_a_flow_keeps_no_long_text(service: Service, name: str, length: int) -> None:
+    """A client without a password cannot fill the memory with unfinished logons."""
+    text = "x" * length
+    body = {"username": ALICE, name: {"description": text} if name == "scope" else text}
+    answer = service.client().post("/api/access/logon", json={**body, "acceptSessions": True})
+    assert answer.status_code == (202 if length <= 1000 else 400)
+
+
 def test_a_flow_continues_once(start: Callable[..., Service]) -> None:
     """One of several simultaneous requests that continue a flow succeeds, and the code counts
     once."""

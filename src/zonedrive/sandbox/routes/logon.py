@@ -6,7 +6,8 @@ until a code is received. INVARIANT: a failed request ends its flow. The propert
 properties that are not set yet.
 """
 
-from typing import Any
+import math
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -24,16 +25,21 @@ from zonedrive.sandbox.signons import Visit
 from zonedrive.sandbox.users import User
 from zonedrive.sandbox.verification import Blocked
 
+# Limit of user names, codes and scopes, which stay in memory before a password is checked. Without
+# the limit, a client that knows no password could fill the memory.
+LONGEST_KEPT = 1000
+Kept = Annotated[str, msgspec.Meta(max_length=LONGEST_KEPT)]
+
 SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
 class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
     """Body of a logon request; fields that the sandbox does not use are only type-checked."""
 
-    username: str | None = None
+    username: Kept | None = None
     password: list[str] | None = None
     password_as_string: str | None = None
-    verification_code: str | None = None
+    verification_code: Kept | None = None
     set_cookie: bool | None = None
     same_site_policy: str | None = None
     scope: Scope | None = None
@@ -224,8 +230,9 @@ class Attempt:
             self._service.flows.succeed(self._flow_id)
         headers = {}
         if options.set_cookie:
+            seconds = math.ceil(life / 1000)  # Max-Age=0 would delete the cookie
             headers["Set-Cookie"] = (
-                f"{COOKIE}={session_id}; Path=/; HttpOnly; Secure; Max-Age=" + str(life // 1000)
+                f"{COOKIE}={session_id}; Path=/; HttpOnly; Secure; Max-Age={seconds}"
             )
             if options.same_site_policy is not None:
                 headers["Set-Cookie"] += f"; SameSite={SAME_SITE[options.same_site_policy.lower()]}"
@@ -239,7 +246,12 @@ class Attempt:
         return json_response(answer, headers=headers)
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
-        """Start or continue the flow; return a 202 response with the new `state`."""
+        """Start or continue the flow; return a 202 response with the new `state`.
+
+        Raises ApiError 400 if the flow's scope is too long.
+        """
+        if len(msgspec.json.encode(self._options.scope)) > LONGEST_KEPT:
+            raise bad_argument(f"The scope of a flow has at most {LONGEST_KEPT} bytes")
         flow_id = self._service.flows.begin(username, state, self._options, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

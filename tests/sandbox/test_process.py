@@ -127,6 +127,22 @@ def test_a_link_as_the_ready_file_stays(place: Path, stale: bool) -> None:
     assert link.is_symlink() and not target.exists()
 
 
+def test_the_ready_file_may_be_in_the_new_folder(place: Path) -> None:
+    """The first start creates the folder of --data before it writes the ready file into it."""
+    ready = place / "data" / "ready"
+    process = started(place, ready)
+
+    def said() -> bool:
+        assert process.poll() is None, (place / "log").read_text()
+        return ready.exists()
+
+    try:
+        eventually(said, "the sandbox answers")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(DEADLINE_SECONDS)
+
+
 def test_data_is_private(service: Service) -> None:
     """Other users cannot read the files below --data."""
     for path in (service.data, service.data / "sandbox.db", service.data / "ca.key"):

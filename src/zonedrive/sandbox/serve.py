@@ -44,14 +44,15 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
     data = data.absolute()
     if not 0 <= port <= 65535:
         raise SandboxError(f"there is no port {port}")
-    if ready_file is not None and not ready_file.resolve().parent.is_dir():
-        raise SandboxError(f"the folder of the ready file {ready_file} does not exist")
     try:
         str(data).encode()
     except UnicodeEncodeError:  # the ready file names the folder
         raise SandboxError(f"{str(data)!r} is not UTF-8: use another folder for --data") from None
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The ready file may be in the new folder.
+        if ready_file is not None and not ready_file.resolve().parent.is_dir():
+            raise SandboxError(f"the folder of the ready file {ready_file} does not exist")
         with _alone(data), _ready(ready_file) as write_ready:
             deployment = _open(data, world_file)
             try:

@@ -36,6 +36,7 @@ def test_content_is_what_was_uploaded(zone: Zone, file_id: str) -> None:
         ("bytes=0-0", 0, 0), ("bytes=10-19", 10, 19), ("bytes=1000-", 1000, 1023),
         ("bytes=1020-5000", 1020, 1023), ("bytes=-4", 1020, 1023), ("bytes=-5000", 0, 1023),
         ("bytes=0-", 0, 1023), ("Bytes = 5-6", 5, 6),
+        ("bytes=0-99999999999999999999", 0, 1023), ("bytes=-99999999999999999999", 0, 1023),
     ],
 )  # fmt: skip
 def test_a_range_is_that_part(zone: Zone, file_id: str, wanted: str, first: int, last: int) -> None:
@@ -46,7 +47,9 @@ def test_a_range_is_that_part(zone: Zone, file_id: str, wanted: str, first: int,
     assert answer.content == TEXT[first : last + 1]
 
 
-@pytest.mark.parametrize("wanted", ["bytes=1024-", "bytes=5000-6000", "bytes=-0"])
+@pytest.mark.parametrize(
+    "wanted", ["bytes=1024-", "bytes=5000-6000", "bytes=-0", "bytes=99999999999999999999-"]
+)
 def test_a_range_outside_is_416(zone: Zone, file_id: str, wanted: str) -> None:
     """The answer has the size, so that the client can correct its request."""
     answer = zone.content(file_id, Range=wanted)

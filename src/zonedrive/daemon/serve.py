@@ -24,7 +24,7 @@ from zonedrive.daemon import last_run, logs
 from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
-from zonedrive.daemon.daemonize import RECOVERY_SECONDS, Pipe
+from zonedrive.daemon.daemonize import RECOVERY_SECONDS, START_SECONDS, Pipe
 from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
@@ -106,6 +106,7 @@ def run(start: Start, ready: Pipe) -> None:
             return build(account, settings, start.paths, before_recovery)
 
         folder, parts = _opened(start, lock, make)
+        ready.extend(START_SECONDS)
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:
         error = first_of(raised)

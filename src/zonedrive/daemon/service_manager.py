@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less time
 PROGRESS_SECONDS = 2.0  # interval between updates during uploads
 POLL_SECONDS = 5.0  # interval between checks of a locked keyring
-READY_SECONDS = 10.0  # maximum time to report the start to a busy service manager
+READY_SECONDS = 10.0  # maximum time for a report about the start to a busy service manager
 RETRY_SECONDS = 0.1  # interval between attempts
 
 
@@ -62,8 +62,15 @@ class Notifier:
                 await trio.sleep(RETRY_SECONDS)
 
     def extend_start(self, status: str, seconds: float) -> None:
-        """Report the status, and extend the start timeout to `seconds` from now."""
-        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
+        """Report the status, and extend the start timeout to `seconds` from now.
+
+        While the manager's queue is full, block and try again for READY_SECONDS. Call this before
+        the event loop runs.
+        """
+        end = time.monotonic() + READY_SECONDS
+        message = (f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
+        while not self._send(*message) and time.monotonic() < end:
+            time.sleep(RETRY_SECONDS)
 
     def status(self, status: str) -> None:
         self._send(f"STATUS={status}")

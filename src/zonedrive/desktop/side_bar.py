@@ -47,6 +47,10 @@ def _still_waiting(count: int) -> str:
     return f" {waiting}" if count else ""
 
 
+def _is_utf_8(path: str) -> bool:
+    return path.encode("utf-8", "replace").decode() == path
+
+
 class SideBar:
     """D-Bus object that lists the mounted accounts for file managers' sidebars."""
 
@@ -76,7 +80,8 @@ class SideBar:
         self._update([])
 
     def _update(self, _paths: list[str]) -> None:
-        daemons = {daemon.mount: daemon for daemon in self._client.daemons()}
+        # D-Bus has no text for a path that is not UTF-8; such an account must not hide the others.
+        daemons = {each.mount: each for each in self._client.daemons() if _is_utf_8(each.mount)}
         for mount in self._accounts.keys() - daemons.keys():
             self._provider.remove_account(self._accounts.pop(mount))
             del self._menus[mount]

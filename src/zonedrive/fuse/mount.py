@@ -141,6 +141,8 @@ class Session:
         error or unmount a later mount on the same folder.
         """
         mount = self._mount() if unmount else None
+        if self._is_aborted and not self._is_dead():
+            mount = None  # it was detached meanwhile, and another mount may have its number
         # libfuse knows only the first path, and leaves a mount whose connection was aborted.
         by_libfuse = mount is not None and mount.path == self._folder and not self._is_aborted
         try:

@@ -89,8 +89,11 @@ class CredentialPrompt(Protocol):
         """Return a one-time code of `kind` that was given before the logon, or None."""
         return None
 
-    def require_wanted(self) -> None:
-        """Raise CredentialsRefused if the user has cancelled the logon."""
+    def require_wanted(self, *, is_last: bool = False) -> None:
+        """Raise CredentialsRefused if the user has cancelled the logon.
+
+        `is_last` means that the credentials will be stored, and a later cancellation is too late.
+        """
         return
 
 

@@ -189,11 +189,12 @@ class Logon:
                 keeps_password=self._request.save_password and needs.can_save,
             )
             try:
+                self._ask.require_wanted()  # not every profile can revoke a token
                 if before.is_of(account):
                     before.require_key(store)
                 else:
                     before.refuse_takeover()
-            except (ConfigError, StoreError):
+            except (ConfigError, StoreError, CredentialsRefused):
                 if self._token is None:
                     await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
                 raise
@@ -206,7 +207,7 @@ class Logon:
                     try:
                         # Until here, a renewal may store another bearer token.
                         held.enter_context(locked(self._paths))
-                        self._ask.require_wanted()
+                        self._ask.require_wanted(is_last=True)
                         with suppress(StoreError):
                             stored = bearer_auth.load_bearer(store)
                         replaced = stored if stored and stored.secret != bearer.secret else None

@@ -85,6 +85,7 @@ class Dialogue(CredentialPrompt, Person):
     shown: bool = False  # the user has seen `done`
     notes: list[str] = field(default_factory=list)
     _is_cancelled: bool = False
+    _is_decided: bool = False  # the credentials are being stored, or are stored
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
 
@@ -111,11 +112,17 @@ class Dialogue(CredentialPrompt, Person):
                 self.question = None
                 self._answers.put(dict(fields))
 
-    def cancel(self) -> None:
-        """End the logon: no answer counts any more, and no credential is stored."""
+    def cancel(self) -> bool:
+        """End the logon: no answer counts any more, and no credential is stored.
+
+        Return False and do nothing if it is too late, because the credentials are being stored.
+        """
         with self._changed:
+            if self._is_decided:
+                return False
             self._is_cancelled, self.question = True, None
             self._answers.put({})  # wake `_ask`
+            return True
 
     def _work(self) -> None:
         try:
@@ -177,9 +184,11 @@ class Dialogue(CredentialPrompt, Person):
 
     # ---- CredentialPrompt ----
 
-    def require_wanted(self) -> None:
-        if self._is_cancelled:
-            raise CredentialsRefused("the logon was cancelled", remedy="log on again")
+    def require_wanted(self, *, is_last: bool = False) -> None:
+        with self._changed:
+            if self._is_cancelled:
+                raise CredentialsRefused("the logon was cancelled", remedy="log on again")
+            self._is_decided = is_last
 
     def password(self) -> Secret:
         return Secret(self._ask(Question("password", _("Password"))).get("password", ""))

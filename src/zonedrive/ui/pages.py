@@ -428,10 +428,8 @@ class Window:
     def _answer(self, request: Request, form: FormData) -> Response:
         key = request.path_params["key"]
         dialogue = self._logons.get(key)
-        if "cancel" in form and not (dialogue and dialogue.done):  # a finished logon is shown
-            if dialogue is not None:
-                dialogue.cancel()
-                self._logons.pop(key, None)
+        if "cancel" in form and (dialogue is None or dialogue.cancel()):
+            self._logons.pop(key, None)
             return self._to("/")
         if dialogue is not None:
             dialogue.answer({name: _text(form, name, strip=False) for name in form})

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -74,6 +75,17 @@ async def test_a_busy_manager_learns_that_the_mount_is_ready(manager: socket.soc
         await trio.sleep(READY_SECONDS / 2)
         assert set(received(manager)) == {b"STATUS=x"}
     assert received(manager) == [b"READY=1\nSTATUS=online"]
+
+
+def test_a_busy_manager_learns_that_a_start_takes_longer(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the message, systemd would end a long recovery, and begin it again."""
+    fill(manager)
+    pauses = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: received(manager))
+    monkeypatch.setattr("zonedrive.daemon.service_manager.time", pauses)
+    Notifier({"NOTIFY_SOCKET": manager.getsockname()}).extend_start("opening", 60)
+    assert received(manager) == [b"EXTEND_TIMEOUT_USEC=60000000\nSTATUS=opening"]
 
 
 async def test_a_manager_that_hangs_does_not_stop_the_mount(

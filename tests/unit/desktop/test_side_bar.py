@@ -97,3 +97,34 @@ def test_accounts_are_announced_with_their_states(
     bar._client.close()
     for daemon in daemons:
         daemon.die()
+
+
+def test_a_folder_that_is_not_utf_8_hides_no_other_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library cannot name such a folder; the other accounts are announced."""
+    (tmp_path / "zonedrive").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(mounts, "MOUNTINFO", tmp_path / "mountinfo")
+    folders = ["/home/me/caf\udce9", "/home/me/Zones"]
+    daemons = [
+        FakeDaemon(tmp_path / "zonedrive" / f"{number}.sock", folder)
+        for number, folder in enumerate(folders)
+    ]
+    lines = [
+        f"9{number} 31 0:52 / {folder} rw - fuse.zonedrive z rw\n".encode(
+            "utf-8", "surrogateescape"
+        )
+        for number, folder in enumerate(folders)
+    ]
+    mounts.MOUNTINFO.write_bytes(b"".join(lines))
+    loop, library, announced = StepLoop(), MagicMock(), list[bool]()
+    bar = SideBar(library, MagicMock(), None, loop, MagicMock(), lambda: announced.append(True))
+    while loop.step() | any(each.step() for each in daemons):
+        pass
+    named = library.AccountExporter.new.return_value.set_path
+    assert [call.args for call in named.call_args_list] == [("/home/me/Zones",)]
+    assert announced == [True]
+    bar._client.close()
+    for daemon in daemons:
+        daemon.die()

@@ -153,6 +153,23 @@ def test_an_aborted_mount_in_use_is_removed(
         user.kill()
 
 
+def test_the_end_of_an_aborted_mount_detaches_no_later_one(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may give the number of the aborted mount to the next one, of another account."""
+    served = mount()
+    late = Session(
+        cast(Any, SimpleNamespace(invalidations=None)), served.path, "https://x", Supervisor()
+    )
+    found = mountpoint.at(served.path)
+    assert found is not None
+    late.identity, late._is_aborted = found.identity, True
+    monkeypatch.setattr("zonedrive.fuse.mount.pyfuse3.close", lambda unmount: None)
+    late.close()
+    assert os.listdir(served.path) == []
+    assert mountpoint.at(served.path) is not None
+
+
 def test_a_second_unmount_has_no_effect(mount: Mount) -> None:
     """The end after a lazy unmount is silent, and does not affect a new mount."""
     served = mount()

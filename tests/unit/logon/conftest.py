@@ -120,7 +120,7 @@ class Person:
         """Return the code from the command line."""
         return Secret(self._given) if self._given else None
 
-    def require_wanted(self) -> None:
+    def require_wanted(self, *, is_last: bool = False) -> None:
         """Raise CredentialsRefused if the user has cancelled the logon."""
         if self.has_cancelled:
             raise CredentialsRefused("it was cancelled")

@@ -202,6 +202,23 @@ async def test_a_logon_that_the_user_cancelled_meanwhile_leaves_no_token(office:
     assert office.bearer() == before
 
 
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+async def test_a_logon_that_the_user_cancelled_creates_no_token(
+    office: Office, profile: str
+) -> None:
+    """With the published profile, nobody could revoke the token."""
+
+    def log_on() -> httpx.Response:
+        office.person.has_cancelled = True
+        return say(200, GOOD)
+
+    office.desk.answer("POST /api/access/logon", log_on)
+    with pytest.raises(errors.CredentialsRefused, match="cancelled"):
+        await office.log_on(profile=profile)
+    assert not [path for _, path, *_ in office.desk.asked if path == "/api/tokens"]
+    assert ended(office) == [("GET /api/access/logoff", SESSION)]
+
+
 async def test_the_same_token_stays_stored_if_the_account_cannot_be_saved(office: Office) -> None:
     """The token still works at the service, so the former logon remains usable."""
     await office.log_on()

@@ -341,6 +341,31 @@ async def test_a_cancelled_logon_takes_no_answer(monkeypatch: pytest.MonkeyPatch
     assert "This logon is over" in (await answered(window, response.headers["location"])).text
 
 
+async def test_a_logon_that_is_being_stored_is_not_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The page of the logon shows its result then, instead of nothing."""
+    stored, go_on = threading.Event(), threading.Event()
+
+    def log_on(dialogue: Dialogue) -> str:
+        dialogue.require_wanted(is_last=True)
+        stored.set()
+        go_on.wait(60)
+        return "logged on"
+
+    monkeypatch.setattr(Dialogue, "_log_on", log_on)
+    window = pages.Window(nullcontext)
+    response = await answered(window, "/logon", {"url": "https://service.example"})
+    place = response.headers["location"]
+    (dialogue,) = window._logons.values()
+    assert stored.wait(60)
+    response = await answered(window, place, {"cancel": "1"})
+    assert response.headers["location"] == place
+    go_on.set()
+    dialogue.wait(60)
+    assert dialogue.done == "logged on"
+
+
 def test_an_error_has_its_remedy_once() -> None:
     """The page's own remedy comes first, else that of the error; the message is a detail."""
     found = problems.of(errors.Rejected("uploading: a bad name", remedy="rename it here"))

@@ -58,7 +58,10 @@ def has_accounts() -> bool:
 
     With another state folder, this data and its pending changes would be out of reach.
     """
-    folder = state_dir()
+    try:
+        folder = state_dir()
+    except NoHomeDirectory:
+        return False
     try:
         return any(_may_exist(each / "account.json") for each in folder.iterdir())
     except OSError:

@@ -53,7 +53,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             raise ZonedriveError(f"nothing can be destroyed: {said}")
     account_data.require_deletable(paths)  # before anything ends
     try:
-        left, why, remedy = _wait(paths, timeout)
+        left, why, remedy = _wait(paths, timeout, gives_up=not discard)
     except StoreError:
         if not discard:
             raise
@@ -141,14 +141,14 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     return marked(f"; dropped {' and '.join(dropped)}") if dropped else ""
 
 
-def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
+def _wait(paths: AccountPaths, timeout: float, *, gives_up: bool) -> tuple[Backlog, str, str]:
     """Wait up to `timeout` seconds for uploads; return the pending changes, a reason and a remedy.
 
-    Does not wait for a logon that only the user can do. The reason says why changes are pending.
-    Reason and remedy are "" unless the uploads are paused or the logon has ended. If no daemon is
-    running, returns at once, because nothing is uploaded.
+    With `gives_up`, does not wait for a logon that only the user can do. The reason says why
+    changes are pending. Reason and remedy are "" unless the uploads are paused or the logon has
+    ended. If no daemon is running, returns at once, because nothing is uploaded.
     """
-    request = {"command": "sync", "paths": [], "timeout": timeout, "give_up": True}
+    request = {"command": "sync", "paths": [], "timeout": timeout, "give_up": gives_up}
     try:
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:

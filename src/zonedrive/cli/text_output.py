@@ -308,10 +308,11 @@ def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     unchanged. A device or pipe is written directly. Raises ZonedriveError if the file cannot be
     written.
     """
-    target = Path(name).resolve()
+    given = Path(name)
+    target = given.resolve()
     try:
-        if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
-            with target.open("wb") as file:
+        if given.exists() and not given.is_file():  # a device or pipe; a folder is an error
+            with given.open("wb") as file:
                 yield file
             return
         # In a mount, a file that a killed process leaves is not uploaded: see `config.LOCAL_ONLY`.

@@ -42,6 +42,7 @@ from zonedrive.views.status_report import NOT_YET, Place
 log = logging.getLogger(__name__)
 
 SAY_SECONDS = 0.5  # interval between progress reports of a waiting command
+GIVE_UP_SECONDS = 10.0  # see `_give_up_without_logon`; a rejection is checked again sooner
 AWAY_SECONDS = 60.0  # seconds that `sync` without a timeout waits for an unreachable service
 # A service is silent if no response arrives during a `sync` that waits for at least this time.
 SILENT_SECONDS = 1.0
@@ -483,14 +484,21 @@ class Commands:
             await link.wait_other("online")
 
     async def _give_up_without_logon(self, waiting: trio.CancelScope) -> None:
-        """Cancel the scope `waiting` when a logon is required that only the user can do."""
+        """Cancel the scope `waiting` when a logon is required that only the user can do.
+
+        Wait GIVE_UP_SECONDS first, because a rejection may be temporary, and the user may have
+        logged on just now.
+        """
         link, renewal = self._parts.service.link, self._parts.renewal
+        link.recheck()
         while True:
-            if link.state == "logon-required" and not await trio.to_thread.run_sync(
-                renewal.may_succeed
-            ):
+            if link.state != "logon-required":
+                await link.wait_other(link.state)
+                continue
+            with trio.move_on_after(GIVE_UP_SECONDS) as patience:
+                await link.wait_other("logon-required")
+            if patience.cancelled_caught and not await trio.to_thread.run_sync(renewal.may_succeed):
                 waiting.cancel()
-            await trio.sleep(SAY_SECONDS)
 
     async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait for uploads and for programs that use the mount, then unmount.

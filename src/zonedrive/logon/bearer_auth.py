@@ -305,8 +305,13 @@ class BearerAuth(httpx.Auth):
                 self._refused, self._wait, self._known = None, 0.0, bearer
                 self._shown = False
             return True
-        if request.extensions.get("password") or request.extensions.get("of_profile"):
-            return True  # the response may concern the password or the endpoint
+        if request.extensions.get("password"):
+            return True  # the response may concern the password
+        if request.extensions.get("of_profile"):  # the response may concern the endpoint
+            if self._shown and self._is_refused(bearer):
+                # The check of the logon, which follows, may send the bearer token again at once.
+                self._shown, self._again_at = False, self._monotonic()
+            return True
         request.extensions.pop(SENT, None)  # a rejected request had no effect
         now = self._monotonic()
         if not self._is_refused(bearer):

@@ -10,6 +10,7 @@ which shows that it had no effect.
 """
 
 import contextlib
+import copy
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -109,7 +110,8 @@ class Requests:
         self._budget = budget
         self._paginations: dict[str, Pagination] = {}
         self._check_turn = trio.Lock()
-        self._checks = self._last_valid = 0  # numbers of the last check of the logon
+        self._checks = self._last_check = 0  # number of begun checks of the logon; last ended one
+        self._check_error: RemoteError | None = None  # of the last check that ended
 
     @property
     def places(self) -> int:
@@ -255,16 +257,22 @@ class Requests:
     async def _check_logon(self, doing: str) -> None:
         """Raise NotLoggedOn if the logon has ended and cannot be renewed.
 
-        Callers at the same time share one check, which begins after the call.
+        Callers at the same time share one check, which begins after the call, and its error.
         """
         needed = self._checks + 1
         async with self._check_turn:
-            if self._last_valid >= needed:
-                return
-            self._checks += 1
-            with contextlib.suppress(Forbidden):  # the response to a limited but valid logon
-                await self.read(Request("GET", ZONES), doing=doing, published=True)
-            self._last_valid = self._checks
+            if self._last_check < needed:
+                self._checks += 1
+                self._check_error = None
+                try:
+                    await self.read(Request("GET", ZONES), doing=doing, published=True)
+                except Forbidden:  # the response to a limited but valid logon
+                    pass
+                except RemoteError as wrong:
+                    self._check_error = wrong
+                self._last_check = self._checks
+            if self._check_error is not None:
+                raise copy.copy(self._check_error)
 
     async def change_with_password(self, request: Request, *, doing: str) -> bytes:
         """Send a request like `change`; its body contains the password of the logged-on user.

@@ -378,6 +378,18 @@ def test_no_remedy_leaves_an_account_behind(
     assert state == "missing" or number != errno.EACCES or remedy == here
 
 
+def test_an_error_without_a_home_folder_has_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may have a user without a home folder."""
+
+    def home() -> Path:
+        raise errors.NoHomeDirectory("there is none")
+
+    monkeypatch.setattr(paths, "home", home)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    text, _ = error_messages.parts(OSError(errno.EOPNOTSUPP, "not supported", "/mnt/a"))
+    assert text
+
+
 def test_a_folder_of_a_policy_is_corrected_by_the_administrator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,16 @@ def test_a_written_file_is_private_from_its_start(
     assert target.stat().st_mode & 0o777 == (before or 0o600)
 
 
+def test_a_pipe_of_the_shell_is_written_directly() -> None:
+    """A shell's `>(command)` and `/dev/stdout` in a pipeline name a descriptor."""
+    reader, writer = os.pipe()
+    with text_output.replaced(f"/dev/fd/{writer}") as file:
+        file.write(b"report")
+    os.close(writer)
+    assert os.read(reader, 100) == b"report"
+    os.close(reader)
+
+
 def test_files_written_at_the_same_time_are_independent(home: Path) -> None:
     """Commands in two containers may write into one folder, and have the same process number."""
     other = home / f".zonedrive-{os.getpid()}~"

@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from zonedrive.cli import sync
+from zonedrive.daemon import handlers
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
@@ -54,6 +55,9 @@ class Connectivity:
         self.state, self.last_error = state, error
         self._changed.set()
         self._changed = trio.Event()
+
+    def recheck(self) -> None:
+        """Simulate `Connectivity.recheck`, without a probe."""
 
     async def wait_other(self, state: str) -> str:
         while self.state == state:
@@ -477,15 +481,34 @@ async def test_sync_without_a_logon_ends_at_once(
 
 @pytest.mark.parametrize("answers", [[False], [True, False]])
 async def test_a_logoff_does_not_wait_for_a_logon_that_cannot_be_renewed(
-    daemon: Daemon, answers: list[bool]
+    daemon: Daemon, answers: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is sent before the user logs on. A renewal may still be refused during the wait."""
+    monkeypatch.setattr(handlers, "GIVE_UP_SECONDS", 0.0)
     daemon.report.uploads = [_upload("pending")]
     daemon.parts.renewal.may_succeed = lambda: answers.pop(0)
     daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
     with trio.fail_after(60):
         answer = await daemon.ask("sync", timeout=3600, give_up=True)
     assert (answer["exit"], answer["left"]["bytes"], answers) == (3, 5, [])
+
+
+async def test_a_logoff_waits_for_a_logon_that_was_rejected_for_a_moment(
+    daemon: Daemon, autojump_clock: trio.testing.MockClock
+) -> None:
+    """With --discard, changes would be deleted that can be uploaded a moment later."""
+    daemon.report.uploads = [_upload("pending")]
+    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+
+    async def accept() -> None:
+        await trio.sleep(handlers.GIVE_UP_SECONDS / 2)
+        daemon.service.link.become("online")
+        daemon.report.uploads = []
+        daemon.report.done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        assert (await daemon.ask("sync", timeout=3600, give_up=True))["exit"] == 0
 
 
 async def test_a_logoff_waits_for_a_logon_that_may_be_renewed(

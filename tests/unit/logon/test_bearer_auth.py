@@ -1,5 +1,6 @@
 """Bearer token or session in each request."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -404,11 +405,14 @@ class ProfileService:
     """
 
     def __init__(self, store: Memory, renew: Callable[[Bearer | None], Bearer | None]) -> None:
+        self.now = 0.0  # monotonic seconds
         self.good = {"first"}
         self.closed = "/levels"
         self.zones = 0  # requests for the list of the zones
         client = LoopClient(
-            "https://zones.example", LoopHandler(self._answer), BearerAuth(store, renew)
+            "https://zones.example",
+            LoopHandler(self._answer),
+            BearerAuth(store, renew, lambda: self.now),
         )
         self.link = Connectivity()
         requests = Requests(client, self.link)
@@ -476,6 +480,25 @@ async def test_the_end_of_a_logon_is_checked_once_for_many_operations() -> None:
         for number in range(8):
             nursery.start_soon(delete, number)
     assert (deployment.zones, deployment.link.state) == (1, "logon-required")
+
+
+async def test_an_ended_logon_is_checked_ever_more_rarely_for_operations() -> None:
+    """A file manager may ask for the levels each second, and the logon may be accepted again."""
+    deployment = ProfileService(Memory(bearer="first"), lambda _refused: None)
+    deployment.good = set()
+    checks = list[float]()
+    for second in range(300):
+        deployment.now, before = float(second), deployment.zones
+        with pytest.raises(NotLoggedOn):
+            await deployment.service.levels()
+        checks += [deployment.now] * (deployment.zones - before)
+    pauses = [after - before for before, after in itertools.pairwise(checks)]
+    assert pauses == [5, 10, 20, 40, 80]
+    deployment.good = {"first"}
+    deployment.now += 300
+    with pytest.raises(Forbidden):
+        await deployment.service.levels()
+    assert deployment.link.state == "online"
 
 
 class RefusingTransport(LoopTransport):

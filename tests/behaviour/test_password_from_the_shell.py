@@ -29,6 +29,8 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
     """A script and then a person change the password; a wrong one changes nothing; none is
     stored."""
     machine.log_on(changing, profile="sandbox", options=["--save-password"])
+    mute = machine.run("password")
+    assert mute.returncode == 2 and "--password-stdin" in mute.stderr
     wrong = machine.run("password", "--password-stdin", text=f"not {OLD}\n{NEW}\n")
     assert (wrong.returncode, wrong.stdout) == (3, "")
     assert wrong.stderr.count("\n") == 1 and "password is wrong" in wrong.stderr
@@ -99,8 +101,7 @@ def test_a_logon_changes_a_password_that_must_be_changed(
 
 def test_without_a_profile_no_password_is_requested(shell: Machine) -> None:
     """An operation that the profile lacks is refused at once, in one line with the remedy."""
-    refused = shell.run("password", "--password-stdin", text="")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.count("\n") == 1 and "--profile" in refused.stderr
-    mute = shell.run("password")
-    assert mute.returncode == 2 and "--password-stdin" in mute.stderr
+    for options in ((), ("--password-stdin",)):
+        refused = shell.run("password", *options, text="")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.count("\n") == 1 and "--profile" in refused.stderr

@@ -41,11 +41,11 @@ def password(account: str, password_stdin: bool) -> None:
     from zonedrive.logon.secrets import PASSWORD, open_store
     from zonedrive.remote.profiles.load import load_profile
 
-    if not password_stdin:
-        text_output.require_terminal("--password-stdin")
     paths = AccountPaths(account)
     about = Account.load(paths)
     load_profile(stored(account).profile).operation("change_password")
+    if not password_stdin:
+        text_output.require_terminal("--password-stdin")
     terminal = Terminal(password_stdin, None)
     old = terminal.password()
     new = terminal.new_password()

@@ -411,8 +411,11 @@ class Commands:
             # An attempt may be running at the timeout; the reason is then the last error.
             reasons = [one[key] for key in ("error", "last_error") for one in waiting]
             reason = next(filter(None, reasons), "")
+            is_uploading = any(one["state"] == "uploading" for one in waiting)
+            if is_uploading and not reason:
+                reason = marked("an upload is still running")
             silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
-            silent = silent and any(one["state"] == "uploading" for one in waiting)
+            silent = silent and is_uploading
             if silent and link.state == "online":  # the link needs longer to detect this
                 code, remedy = 4, AWAY
                 reason = marked("the service gave no answer in that time")

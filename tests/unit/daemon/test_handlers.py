@@ -430,14 +430,16 @@ async def test_exit_code_of_a_sync_that_times_out(
 async def test_sync_reports_a_silent_service(
     daemon: Daemon, autojump_clock: trio.abc.Clock, state: str, sent: int, timeout: float, code: int
 ) -> None:
-    """4 if the service did not answer at all, even if the link still counts as online."""
-    upload = _upload(state) | {"sent": 0}
+    """4 if the service did not answer at all, even if the link still counts as online; a running
+    upload is a reason in any case."""
+    upload = _upload(state) | {"sent": 0, "error": "", "last_error": ""}
     daemon.report.uploads = [upload]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_later, upload, sent)
         answer = await daemon.ask("sync", timeout=timeout)
     assert answer["exit"] == code
     assert ("gave no answer" in answer["reason"]) == (code == 4)
+    assert bool(answer["reason"]) == (state == "uploading")
 
 
 async def _later(upload: dict[str, Any], sent: int) -> None:

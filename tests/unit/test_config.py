@@ -338,7 +338,7 @@ def test_settings_in_a_table_of_no_account_are_an_error(
 @pytest.mark.parametrize("value", ['""', r'"/a\u0000b"'])
 @pytest.mark.parametrize("name", ["ca_file", "profile"])
 def test_a_policy_with_a_value_of_no_use_is_closed(file: Path, name: str, value: str) -> None:
-    """It would forbid the option of a logon without any effect, or crash every command."""
+    """Such a policy would only forbid the option of a logon, or crash every command."""
     (file.parent / "etc").mkdir()
     (file.parent / "etc/config.toml").write_text(f"[policy]\n{name} = {value}\n")
     system = config.organization("default", file.parent / "etc")

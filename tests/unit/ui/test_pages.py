@@ -316,6 +316,13 @@ def test_a_page_answers_only_its_own_question() -> None:
     assert [each.reveal() for each in given] == ["secret", "1"]
 
 
+async def logon_begun(window: pages.Window) -> tuple[str, Dialogue]:
+    """Begin the window's only logon; return the address of its page, and the logon."""
+    response = await answered(window, "/logon", {"url": "https://service.example"})
+    (dialogue,) = window._logons.values()
+    return response.headers["location"], dialogue
+
+
 async def test_a_cancelled_logon_takes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """After "Cancel", a page of the logon that is still open does not continue it."""
     given = list[Secret]()
@@ -326,9 +333,7 @@ async def test_a_cancelled_logon_takes_no_answer(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Dialogue, "_log_on", log_on)
     window = pages.Window(nullcontext)
-    response = await answered(window, "/logon", {"url": "https://service.example"})
-    place = response.headers["location"]
-    (dialogue,) = window._logons.values()
+    place, dialogue = await logon_begun(window)
     dialogue.wait(60)
     question = re.search(r'name="question" value="([^"]+)"', (await answered(window, place)).text)
     assert question is not None
@@ -355,9 +360,7 @@ async def test_a_logon_that_is_being_stored_is_not_cancelled(
 
     monkeypatch.setattr(Dialogue, "_log_on", log_on)
     window = pages.Window(nullcontext)
-    response = await answered(window, "/logon", {"url": "https://service.example"})
-    place = response.headers["location"]
-    (dialogue,) = window._logons.values()
+    place, dialogue = await logon_begun(window)
     assert stored.wait(60)
     response = await answered(window, place, {"cancel": "1"})
     assert response.headers["location"] == place

@@ -95,6 +95,15 @@ async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path
         assert account.left() == {}
 
 
+async def with_cached(account: Account, name: str) -> Namespace:
+    """Return the running account's namespace, after a program has opened and read the file."""
+    dispatcher, folders = cast(Dispatcher, None), account.folders
+    files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+    reader = await files.open(account.at(name), os.O_RDONLY)
+    assert await files.read(reader.handle, 0, 100) == b"text of " + name.encode()
+    return Namespace(account.state, account.service, folders, files, dispatcher)
+
+
 async def test_a_rename_that_takes_too_long_leaves_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,11 +112,7 @@ async def test_a_rename_that_takes_too_long_leaves_no_copy(
     for name in ("new", "old"):
         account.bob.write(name, b"text of " + name.encode())
     async with account.running():
-        dispatcher, folders = cast(Dispatcher, None), account.folders
-        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
-        names = Namespace(account.state, account.service, folders, files, dispatcher)
-        reader = await files.open(account.at("new"), os.O_RDONLY)
-        assert await files.read(reader.handle, 0, 100) == b"text of new"
+        names = await with_cached(account, "new")
         copies = list[bytes | None]()
 
         async def wait(self: Files, inode: Inode) -> None:
@@ -131,11 +136,7 @@ async def test_a_rename_keeps_the_copy_of_one_that_failed_meanwhile(
     for name in ("new", "first", "second"):
         account.bob.write(name, b"text of " + name.encode())
     async with account.running():
-        dispatcher, folders = cast(Dispatcher, None), account.folders
-        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
-        names = Namespace(account.state, account.service, folders, files, dispatcher)
-        reader = await files.open(account.at("new"), os.O_RDONLY)
-        assert await files.read(reader.handle, 0, 100) == b"text of new"
+        names = await with_cached(account, "new")
         waiting, go = list[str](), trio.Event()
 
         async def wait(self: Files, inode: Inode) -> None:

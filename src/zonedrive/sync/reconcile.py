@@ -311,14 +311,28 @@ class Reconciler:
         if found.folder != inode.is_folder:
             return None
         is_own = state.is_own(found.modified_by) or not (found.modified_by or found.folder)
-        if is_own and (inode.is_folder or await self._has_sent(request, found.size, found.id)):
+        if is_own and inode.is_folder:
             return found
+        if is_own:
+            has_sent = await self._has_sent(request, found.size, found.id)
+            if has_sent or (has_sent is None and self._is_waiting_for(inode, request)):
+                return found
         if inode.is_folder or request.remote_id is not None:
             return None
         below = await self.version_below(request, found.id)
         if below is None:
             return None
         return self._as_it_was(request, found, below)
+
+    def _is_waiting_for(self, inode: Inode, request: PendingRequest) -> bool:
+        """Return True if the bytes of the request are those that the inode has to upload.
+
+        If these bytes are damaged, the inode gets the entry of its name, size and user: it is very
+        probably what the request sent, and the bytes cannot be uploaded again.
+        """
+        intent = self._state.intents.get(inode.ino)
+        is_current = intent is not None and intent.generation == request.generation
+        return is_current and inode.parent != NOWHERE
 
     def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
         """Return the entry of a new file as it was when `version` was its newest version."""
@@ -335,21 +349,21 @@ class Reconciler:
 
     async def _has_sent(
         self, request: PendingRequest, size: int, file_id: str, version: str | None = None
-    ) -> bool:
+    ) -> bool | None:
         """Return True if a version on the service has the bytes that the request sent.
 
         `size` is the size of the version in bytes. `version` is by default the current version.
-        Return False if the sent bytes are missing in the spool or damaged.
+        Return None if the size is the same, and the sent bytes are missing in the spool or damaged.
         """
         if size != request.size:
             return False
         try:
             file = self._state.spool.open(request.bytes_ino, request.generation)
         except (FileNotFoundError, Damaged):
-            return False
+            return None
         with closing(file), suppress(Damaged):
             return await self.same_bytes(file, request.size, request.zone, file_id, version)
-        return False
+        return None
 
     async def same_bytes(
         self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None

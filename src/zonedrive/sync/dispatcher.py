@@ -24,6 +24,7 @@ import trio
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import (
     FULL,
+    BadAnswer,
     Changed,
     RemoteError,
     StoreError,
@@ -56,7 +57,7 @@ WAITED_FOR_RETRY_S = 2.0  # longest pause while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # first pause if the user may have to act
 LONGEST_FAILED_RETRY_S = 300.0  # also for temporary errors of a large file
-UNUSABLE = 3  # failed attempts before an upload with an unusable answer counts as failed
+UNUSABLE = 3  # failed attempts before a change with an unusable answer counts as failed
 LONGEST_UNUSABLE_RETRY_S = 86_400.0  # because each attempt may add a version
 BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts, and one call of `fold` for many changes is enough
@@ -546,6 +547,8 @@ class Dispatcher:
         if isinstance(first, UnusableReply) and intent.attempts >= UNUSABLE:
             cause = Cause.UNCLEAR
             first.remedy = SEE_VERSIONS
+        elif isinstance(first, BadAnswer) and intent.attempts < UNUSABLE:
+            cause = Cause.SERVICE  # may be damage on the way, or a moment's fault of the service
         text = line_of(wrong)
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text

@@ -18,7 +18,7 @@ import trio.testing
 from zonedrive.causes import Cause
 from zonedrive.config import Settings
 from zonedrive.db import Database
-from zonedrive.errors import Changed, Forbidden, Unavailable
+from zonedrive.errors import BadAnswer, Changed, Forbidden, Unavailable, UnusableReply
 from zonedrive.state.intents import Intent, IntentTable, add_left, add_told, create_tables
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import PauseSwitch
@@ -313,6 +313,22 @@ async def test_a_short_outage_needs_no_plan_of_all_changes(
         await dispatcher.wait_until(lambda: dispatcher.failure(2) is not None)
         monkeypatch.setattr(Planner, "steps_of", lambda *_: pytest.fail("planned"))
         assert dispatcher.blocking_failures({2}) == {}
+
+
+@pytest.mark.parametrize("error", [BadAnswer("other bytes"), UnusableReply("no version")])
+@pytest.mark.parametrize(("attempts", "is_failure"), [(0, False), (2, False), (3, True)])
+async def test_an_unclear_answer_is_a_failure_only_if_it_repeats(
+    journal: IntentTable, error: Exception, attempts: int, is_failure: bool
+) -> None:
+    """One damaged answer must not end a `sync` with an error that asks the user to act."""
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [error]
+    write(journal, 2)
+    for _ in range(attempts):
+        journal.postpone(journal.all()[0], 0, "failed", Cause.SERVICE)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].attempts > attempts)
+    assert journal.all()[0].failed == is_failure
 
 
 async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable) -> None:

@@ -24,7 +24,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Attributes, Revision
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.names import WANTED, stays
+from zonedrive.state.names import BY_USER, local_only_reason
 
 log = logging.getLogger(__name__)
 
@@ -322,11 +322,11 @@ class InodeTable:
         return found.fetchone() is None
 
     def wanted(self) -> list[int]:
-        """Return the numbers of the local-only files that are WANTED and have local bytes.
+        """Return the numbers of the local-only files that are BY_USER and have local bytes.
 
-        See `names.stays`.
+        See `names.local_only_reason`.
         """
-        return self._inos("generation > 0 AND local = ?", (WANTED,))
+        return self._inos("generation > 0 AND local = ?", (BY_USER,))
 
     # ---- the whole table ----
 
@@ -402,7 +402,7 @@ class InodeTable:
             inode.zone,
             inode.remote_id,
             inode.generation,
-            stays(inode.name) if inode.local else 0,
+            local_only_reason(inode.name) if inode.local else 0,
             inode.listed,
             self._sealed(inode),
             self._mark(inode.parent, inode.name),

@@ -28,7 +28,7 @@ from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import LocalPlace, provisional_id
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import BESIDE, stays
+from zonedrive.state.names import TEMPORARY, local_only_reason
 from zonedrive.state.open_file import OpenFile, Session, content_of
 from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pending_request
 
@@ -569,7 +569,7 @@ def withdraw_local_only(state: LocalState) -> int:
 
     def may_stay(inode: Inode) -> bool:
         is_sent = not inode.is_new or state.requests.get(inode.ino) is not None
-        return not (is_sent or inode.ino in copies or stays(inode.name) == BESIDE)
+        return not (is_sent or inode.ino in copies or local_only_reason(inode.name) == TEMPORARY)
 
     before = len(state.intents)
     for intent in state.intents.pending():

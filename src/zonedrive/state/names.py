@@ -66,17 +66,17 @@ _SPECIAL = frozenset(
     )
 )
 
-_BESIDE = re.compile("|".join(map(fnmatch.translate, LOCAL_ONLY)))
-WANTED, BESIDE = 1, 2
+_TEMPORARY = re.compile("|".join(map(fnmatch.translate, LOCAL_ONLY)))
+BY_USER, TEMPORARY = 1, 2
 
 
-def stays(name: str) -> int:
-    """Return WANTED or BESIDE, the reason why a file with this name is local-only.
+def local_only_reason(name: str) -> int:
+    """Return BY_USER or TEMPORARY, the reason why a file with this name is local-only.
 
-    BESIDE means a program's temporary file, whose name matches a default pattern. WANTED means a
-    user's file, which is local-only because of its folder or another pattern in `local_only`.
+    TEMPORARY means a program's temporary file, whose name matches a default pattern. BY_USER means
+    a user's file, which is local-only because of its folder or another pattern in `local_only`.
     """
-    return BESIDE if _BESIDE.match(name) else WANTED
+    return TEMPORARY if _TEMPORARY.match(name) else BY_USER
 
 
 def safe(name: str) -> str:

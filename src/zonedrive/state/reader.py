@@ -20,7 +20,7 @@ from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inode_table import decoded_name
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
-from zonedrive.state.names import WANTED
+from zonedrive.state.names import BY_USER
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS, whole
 from zonedrive.state.status import Stores
@@ -28,7 +28,7 @@ from zonedrive.state.status import Stores
 _FOLDER = int(Kind.FOLDER)
 _LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
 _LOCAL = f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}"
-_WANTED = f"{_LOCAL} AND local = {WANTED}"
+_BY_USER = f"{_LOCAL} AND local = {BY_USER}"
 
 
 class StateReader:
@@ -121,7 +121,7 @@ class StateReader:
 
         Temporary files of programs, which match a default pattern of `local_only`, do not count.
         """
-        return self._count(_WANTED)
+        return self._count(_BY_USER)
 
     def wanted_path(self, box: Box) -> str:
         """Return the path of one file counted by `wanted_files`.
@@ -131,7 +131,7 @@ class StateReader:
         parts: dict[int, str] = {}
         select = "SELECT ino, parent, sealed FROM inodes WHERE"
         with suppress(Damaged, msgspec.MsgspecError):
-            row = self._database.execute(f"{select} {_WANTED} ORDER BY ino").fetchone()
+            row = self._database.execute(f"{select} {_BY_USER} ORDER BY ino").fetchone()
             while row is not None and row[0] != ROOT:
                 ino, parent, sealed = row
                 if ino in parts:

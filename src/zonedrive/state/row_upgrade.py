@@ -6,12 +6,12 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import unreadable
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import (
-    WANTED,
+    BY_USER,
     fits,
     local_name,
+    local_only_reason,
     may_be_renewed,
     renewed,
-    stays,
     with_mark,
 )
 
@@ -61,12 +61,12 @@ def _show(inodes: Inodes, inode: Inode) -> None:
 
 
 def local_files(inodes: Inodes) -> None:
-    """Mark the local-only temporary files of programs as BESIDE, not WANTED (see `stays`).
+    """Mark local-only temporary files as TEMPORARY instead of BY_USER, see `local_only_reason`.
 
-    Earlier versions marked all local-only files as WANTED, and a logoff refuses to delete WANTED
+    Earlier versions marked all local-only files as BY_USER, and a logoff refuses to delete BY_USER
     files.
     """
     with inodes.transaction():
         for inode in inodes.get_all(inodes.rows.wanted()):
-            if stays(inode.name) != WANTED:
+            if local_only_reason(inode.name) != BY_USER:
                 inodes.rows.write(inode)

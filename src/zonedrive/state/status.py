@@ -18,7 +18,7 @@ from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable
-from zonedrive.state.names import WANTED, stays
+from zonedrive.state.names import BY_USER, local_only_reason
 from zonedrive.state.pause import Pause
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.translation import marked
@@ -296,7 +296,7 @@ def staying(
         inode
         for inode in inodes.get_all(({*inodes.without_origin()} - waiting) | parked)
         if inode.local
-        and (inode.ino in parked or stays(inode.name) == WANTED)
+        and (inode.ino in parked or local_only_reason(inode.name) == BY_USER)
         and inode.kind is Kind.FILE
         and inode.ino not in but
         and _counts(inodes, inode, roots)

@@ -14,7 +14,7 @@ from zonedrive.cli import metrics, text_output
 from zonedrive.cli.metrics import Metrics
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.request_times import BOUNDS, RequestTimes
-from zonedrive.state.names import BESIDE, stays
+from zonedrive.state.names import TEMPORARY, local_only_reason
 
 UNITS = ("_seconds", "_bytes")
 
@@ -173,7 +173,7 @@ def test_an_unfinished_output_stays_on_this_machine(tmp_path: Path) -> None:
     folder.mkdir()
     with text_output.replaced(str(folder / "zonedrive.prom")):
         (unfinished,) = folder.iterdir()
-        assert stays(unfinished.name) == BESIDE
+        assert local_only_reason(unfinished.name) == TEMPORARY
     assert [one.name for one in folder.iterdir()] == ["zonedrive.prom"]
 
 

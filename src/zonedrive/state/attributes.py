@@ -87,7 +87,7 @@ def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float) -> Attr:
     return Attr(
         ino=inode.ino,
         mode=(stat.S_IFDIR if folder else stat.S_IFREG) | permissions(inode, rules),
-        # A folder's link count of 1 tells find(1) and others not to rely on it.
+        # A folder's link count of 1 tells find(1) and others not to rely on the count.
         nlink=0 if inode.parent == NOWHERE else 1,
         size=FOLDER_SIZE if folder else inode.size,
         mtime_ns=inode.mtime_ns,

@@ -109,7 +109,7 @@ def keep_both_versions(state: LocalState, inode: Inode, found: Entry) -> None:
 def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     """Give `inode` a conflict-copy name, because the coworker's entry `found` has the same name.
 
-    The service may also take the names of both for one.
+    The two names may also differ, if the service treats them as equal.
     """
     log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
     parent = inode.parent

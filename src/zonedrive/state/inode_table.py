@@ -139,7 +139,7 @@ def create_table(connection: sqlite3.Connection) -> None:
         "CREATE INDEX inodes_with_bytes ON inodes (generation) WHERE generation > 0",
         "CREATE INDEX inodes_without_origin ON inodes (parent) WHERE remote_id IS NULL",
         "CREATE INDEX inodes_of_folders ON inodes (parent) WHERE kind < 3",
-        # Not used; 0.1.0 needs it.
+        # Not used; 0.1.0 needs this index.
         "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
     ):
         connection.execute(statement)

@@ -32,7 +32,7 @@ REPLY_FIELDS = frozenset(("zone", *IDENTITY))
 REMOTE_PLACE = ("zone", "remote_parent", "remote_name")
 """Fields that describe the last known place of an entry on the service."""
 
-STALE_LISTING_S = 2400  # longer than a listing takes; a slower one would undo a change
+STALE_LISTING_S = 2400  # longer than a listing takes; a slower listing would undo a change
 RECENT = 100_000  # number of remembered changes
 
 

@@ -9,10 +9,11 @@ the other file's entry, because many programs save in this way. A rename over an
 transfers the entry at once. If the other file was removed or renamed before, the upload transfers
 the entry (`sync.planner`).
 
-A temporary file may already have been uploaded before its program renames it. It then becomes a new
-file again: its own entry is deleted, and its bytes become the next version of the other file's
-entry. This is done only if the other file was removed, replaced, or renamed to a local-only name
-such as that of a backup. If the other file got an ordinary name, both files keep their entries.
+A temporary file may already have been uploaded before its program renames it. The temporary file
+then becomes a new file again: its own entry is deleted, and its bytes become the next version of
+the other file's entry. This is done only if the other file was removed, replaced, or renamed to a
+local-only name such as that of a backup. If the other file got an ordinary name, both files keep
+their entries.
 """
 
 import errno
@@ -235,7 +236,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
             state.intents.hold(inode.ino)
         state.intents.set_left(inode.ino, left)
         if intent is not None and not (intent.keeps_base or inode.is_new):
-            state.intents.set_base(inode.ino, inode.revision)  # programs may have read a newer one
+            state.intents.set_base(inode.ino, inode.revision)  # which programs may have read
     if intent is not None and intent.generation and opened is None:
         state.discard_bytes(inode, intent)
         state.inodes.update(inode, generation=0)
@@ -290,7 +291,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
 
 
 def _is_leaving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a local-only file is about to give up its entry, see `_place`."""
+    """Return True if a local-only file is about to lose its entry (see WITHDRAW in `planner`)."""
     intent = state.intents.get(inode.ino)
     return inode.local and intent is not None and intent.place and not intent.parked
 
@@ -331,9 +332,10 @@ def becomes_local(
 
     `inode` is None for a new file, and `target` is the inode that has the name. A file whose name
     matches the setting `local_only` is not local-only if the service has a file with this name,
-    because it continues the history of that file. This includes a file that was removed, renamed or
-    parked, if the service does not know yet. If a policy forbids the upload, a file of the service
-    is parked instead, unless the name is its own.
+    because it continues the history of that file. A file that was removed, renamed or parked here
+    counts as long as the service still has it under this name. If a policy forbids uploads under
+    `name`, a file that is already on the service becomes local-only (it is parked), unless `name`
+    is its name on the service.
     """
     if not state.stays_local(folder, name):
         return False
@@ -379,8 +381,7 @@ def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     """Return the removed or parked file whose remote entry is at `name` in `folder`, or None.
 
-    A parked file has been renamed to a local-only name, while its entry on the service stayed. A
-    removed file whose deletion is under way does not count: its entry may be gone already.
+    For parked files, see `sync.planner`. A removed file whose deletion is under way does not count.
     """
     for inode in state.leaving.at(folder, name):
         running, intent = state.in_flight.get(inode.ino), state.intents.get(inode.ino)
@@ -402,8 +403,8 @@ def _had(inode: Inode, folder: Inode, name: str) -> bool:
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
     """Schedule the deletion of the entries whose place on the service `successor` has taken.
 
-    These entries belong to parked files (see `removed_at`), which keep their content and their
-    local-only names. Called when the successor is removed or renamed.
+    These entries belong to parked files, which keep their content and their local-only names.
+    Called when the successor is removed or renamed.
     """
     folder = state.inodes.get(successor.parent)
     for inode in state.leaving.at(folder, successor.name):
@@ -444,13 +445,13 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
     """Remove the name of `target`; return True if `inode` has taken over the entry of `target`.
 
     If so, the content of `inode` becomes the next version of the entry. `local` tells whether the
-    name is local-only. Then a file that has an entry keeps it.
+    name is local-only. A file that is renamed to a local-only name keeps its own entry, if any.
     """
     files = not inode.is_folder and not target.is_folder
     if files and inode.generation and not (local or inode.is_new or target.is_new):
         detach_and_delete_remote(state, inode, state.due_for_names())
     if not files or not inode.is_new or target.is_new:
-        if files and inode.is_new:  # a save: the file stays a conflict copy
+        if files and inode.is_new:  # a save: the new file is the conflict copy from now on
             state.intents.conflicts.pass_on(target.ino, inode.ino)
         if files and target.is_new:
             state.inodes.replaced.notify(target.ino, inode.ino)
@@ -509,7 +510,7 @@ def _place(
     is_as_noted = _had(inode, former, state.remote_name(inode))
     is_kept, intent = state.is_kept(inode), state.intents.get(inode.ino)
     is_renamed = intent is not None and intent.place
-    state.former_ids.pop(folder.ino, None)  # not the place of all new files in it any more
+    state.former_ids.pop(folder.ino, None)  # a new file in it may now come from elsewhere
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if is_successor or not was_local:
@@ -518,7 +519,7 @@ def _place(
                 # Do not keep the entry under an outdated name.
                 state.intents.place(inode.ino, state.due_for_names())
             elif not is_successor and former.remote_id != inode.remote_parent:
-                # A coworker has deleted or moved its folder, see `Merge._forget_parked_in`.
+                # A coworker has deleted or moved the folder, see `Merge._forget_parked_in`.
                 state.inodes.update(inode, remote_parent=None)
     elif not inode.is_new:
         if was_local:
@@ -526,7 +527,7 @@ def _place(
         if not (is_successor and folder.is_new):
             _note_place(state, inode, folder)
     elif inode.is_folder and not local and not was_local:
-        if not is_kept:  # otherwise created once something in it is sent
+        if not is_kept:  # otherwise the folder is created when a change in it is sent
             _note_place(state, inode, folder)
     elif local and not was_local:
         _withdraw(state, inode)
@@ -560,10 +561,10 @@ def _withdraw(state: LocalState, inode: Inode) -> None:
 def withdraw_local_only(state: LocalState) -> int:
     """Make new entries local-only if the setting `local_only` now matches their names.
 
-    The setting may have changed since the last mount. Return the number of changed files
-    and folders. These are left unchanged: entries that the service may have, conflict copies,
-    temporary files of programs (a logoff would delete them), folders that contain one of these,
-    and names that a policy forbids. The uploads of the latter fail until the policy is corrected.
+    The setting may have changed since the last mount. Return the number of changed files and
+    folders. Leave unchanged: entries that the service may have, conflict copies, temporary files of
+    programs (a logoff would delete them), and folders that contain one of these. Also leave names
+    unchanged that a policy forbids: their uploads fail until the policy is corrected.
     """
     copies = state.intents.conflicts.copies()
 

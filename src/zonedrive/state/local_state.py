@@ -136,9 +136,8 @@ class LocalState(Stores):
     def is_never_uploaded(self, name: str) -> bool:
         """Return True if the organization's policy forbids uploading files with this name.
 
-        A conflict copy is treated like its original. If the name of the original is not known
-        completely, each policy forbids the upload, except for a policy about the end of names,
-        which a conflict copy keeps.
+        A conflict copy is treated like its original. If the original name was shortened, every
+        policy forbids the upload, except a policy about the end of names, which a copy keeps.
         """
         original = name_of_original(name)
         if original is None and not all(map(_END.fullmatch, self.settings.never_uploaded)):
@@ -167,8 +166,7 @@ class LocalState(Stores):
         return inode.is_folder and inode.is_new and not (inode.local or self.local(inode.ino))
 
     def is_unsaved(self, inode: Inode) -> bool:
-        """Return True for a new file without bytes that is not local-only, and that no program has
-        open.
+        """Return True for a new file, not local-only, that has no bytes and is not open.
 
         Its first bytes could not be stored, and the disk was too full to remove the file.
         """
@@ -370,9 +368,8 @@ class LocalState(Stores):
     def inode_for(self, number: int) -> Inode:
         """Return the inode whose current content a kernel inode number refers to.
 
-        The number is that of the current content, or that of a former version if a handle was
-        opened for that version and has moved to the current content (see `supersede`). Raises
-        OSError (ESTALE) for other numbers.
+        The number is that of the current content, or that of a former version whose handle has
+        moved to the current content (see `supersede`). Raises OSError (ESTALE) for other numbers.
         """
         if self._is_followed(number):
             return self.inodes.get(ino_of(number))
@@ -381,10 +378,10 @@ class LocalState(Stores):
     def attr_for(self, number: int, attr: Attr) -> Attr:
         """Return the stat fields to report for a kernel inode number; `attr` has the current ones.
 
-        If the number belongs to an open former version, the fields of this version are returned.
-        If only handles that have moved to the current content use the number (see `supersede`), the
-        current fields are returned with an attribute timeout of 0, because the kernel is not
-        notified of changes under this number.
+        If the number belongs to an open former version, the fields of this version are returned. If
+        only handles that have moved to the current content use the number (see `supersede`), the
+        current fields are returned. Their timeout is then 0, because the kernel is not notified of
+        changes under this number.
         """
         if (former := self.kernel.former.get(number)) is not None:
             return former.told

@@ -83,10 +83,6 @@ class Merged(msgspec.Struct, eq=False):
 
 class Merge:
     """Merge of one listing into one folder.
-
-    A parked file has a local-only name, such as the name of a backup file, while its entry on the
-    service keeps the former name.
-
     INVARIANT: the merge does not unlink an inode that has local changes or whose entry is in the
     listing. Such an inode may be in another folder, because a program may have moved it there.
     """
@@ -352,7 +348,7 @@ class Merge:
         """Yield the entries that got a new name or were moved to this folder on the service.
 
         Skip entries that were moved or removed locally. Also skip edited files that have a
-        temporary name on the service, because another client is exchanging two names: if such a
+        temporary name on the service, because another client is exchanging two names. If such a
         file is deleted now, its edit is sent as a new file, which must not get the temporary name.
         """
         for number, inode, entry in met:
@@ -366,13 +362,10 @@ class Merge:
                 yield number, inode, entry
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
-        """Move inodes into the folder under temporary names; return their former places.
-
-        No entry can have such a temporary name, because it begins with `/`.
-        """
+        """Move inodes into the folder under temporary names; return their former places."""
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
-            self._inodes.move(inode, self._folder.ino, f"/{inode.ino}")
+            self._inodes.move(inode, self._folder.ino, f"/{inode.ino}")  # not a possible name
         return before
 
     def _give_names(
@@ -423,9 +416,9 @@ class Merge:
         """If a folder that is kept for local changes has the display name `name`, free the name.
 
         An entry on the service needs the name; `to_folder` tells whether this entry is a folder. If
-        it is not, rename the kept folder to a conflict-copy name. Otherwise schedule the creation
-        of the kept folder, if the service can create folders: the service rejects the creation,
-        because the name is taken, and then the two folders are united.
+        it is a file, rename the kept folder to a conflict-copy name. Otherwise schedule the
+        creation of the kept folder, if the service can create folders. The service rejects the
+        creation, because the name is taken, and then the two folders are merged.
         """
         kept, state = self._kept(name), self._state
         if kept is None:
@@ -475,10 +468,7 @@ class Merge:
         self._inodes.update(inode, **place, **fields, seen=mark)
 
     def _note_parked(self, inode: Inode, name: str) -> None:
-        """Record whether a coworker has moved the entry of `inode`, a parked file.
-
-        The listing shows the entry as `name`.
-        """
+        """Record whether a coworker has moved the entry of a parked file (see `sync.planner`)."""
         state = self._state
         if (self._folder.remote_id, name) == (inode.remote_parent, inode.remote_name):
             state.moved_parked.discard(inode.ino)
@@ -517,10 +507,11 @@ class Merge:
                 first = list(islice(inside, STEP))
 
     def _is_left(self, child: Inode) -> bool:
-        """Return True if the service no longer lists the inode's entry in this folder.
+        """Return True if an inode that the listing lacks is no longer in this folder.
 
-        Return False for inodes that were created, moved or changed by this client since the listing
-        was requested.
+        Return False if its creation or its move to this folder was not sent yet, or if this client
+        has changed the entry since the request. For a kept folder or an unsaved file (see
+        `LocalState`), only the parent is checked.
         """
         if self._state.is_kept(child) or self._state.is_unsaved(child):
             return child.parent == self._folder.ino
@@ -603,7 +594,7 @@ class Merge:
     def _busy(self, inode: Inode) -> bool:
         """Return True if the inode, or any inode below it, has local changes or is local-only.
 
-        Local bytes alone are a copy of the service's version, which nobody needs any more.
+        Local bytes that are only a copy of the service's version do not count.
         """
         if self._has_changes(inode):
             return True
@@ -700,9 +691,9 @@ class Merge:
             self._show_zones(shown)
 
     def _unchanged(self, zones: Sequence[int]) -> list[Inode]:
-        """Return those of the zones that have no local changes. Local-only files do not count.
+        """Return the given zones that have no local changes.
 
-        A waiting removal counts, although the removed inode is no longer below its zone.
+        A pending removal counts as a change of its zone; a local-only file does not.
         """
         if not zones:
             return []
@@ -713,9 +704,10 @@ class Merge:
         return [zone for zone in self._inodes.get_all(zones) if zone.zone not in changed]
 
     def _leave_local_only(self, zone: Inode) -> Iterator[None]:
-        """Remove all but the local-only files, and the folders above them, from a lost zone.
+        """Remove everything from a zone that is no longer accessible, except local-only files.
 
-        Stop at the first local change: undoing a refused change may need other folders.
+        Also keep the folders that contain these files. Stop at the first local change, because a
+        rollback of this change may need the remaining folders.
         """
         inside = self._inodes.innermost_first(zone)
         while (batch := list(islice(inside, STEP))) and self._unchanged([zone.ino]):

@@ -1,8 +1,8 @@
 """Names on the service, names that programs use, and names that a folder of the mount shows.
 
 The service allows any text as a name. A name in a folder of the mount must not be empty, `.` or
-`..`; must not contain `/`, a control character (such as NUL) or a bidirectional control that
-changes the text direction; and must not be longer than 255 bytes. The display name replaces each
+`..`, or longer than 255 bytes. It must not contain `/`, a control character (such as NUL) or a
+bidirectional control, which changes the text direction. The display name replaces each
 forbidden character of a name by a similar one: `/` by U+FF0F, a control character by its control
 picture, U+202E by `‹RLO›`. If a name is too long, or an earlier entry of the folder has the same
 display name, the display name also gets a hash suffix before the extension: `~` and a hash of the
@@ -219,9 +219,10 @@ _MOST_LOST = 3  # bytes; `cut` removes at most these more than necessary, the re
 
 
 def name_of_original(name: str) -> str | None:
-    """Return `name` without the marks of a conflict copy, or None if the rest may be incomplete.
+    """Return `name` without the marks of a conflict copy.
 
-    `with_mark` shortens a long name to MAX_BYTES, less at most _MOST_LOST bytes.
+    Return None if the original name may have been shortened. `with_mark` shortens a name that would
+    exceed MAX_BYTES, and the result then has at least MAX_BYTES - _MOST_LOST bytes.
     """
     original = CONFLICT_MARK.sub("", name)
     is_marked = original != name or _MARK.search(name)
@@ -237,8 +238,8 @@ def composed(name: str) -> str:
 def folded(name: str) -> str:
     """Return a form that names have in common if they differ only in case or Unicode normalization.
 
-    Some services take such names for one name. A name that is too long to differ from one that fits
-    only in this way is returned unchanged: normalization could take minutes.
+    Some services treat such names as equal. A name of more than 4 * MAX_BYTES characters is
+    returned unchanged: normalization could take minutes, and no name that fits is equal to it.
     """
     if len(name) > 4 * MAX_BYTES:
         return name

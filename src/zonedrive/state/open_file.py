@@ -236,8 +236,8 @@ class Handle(msgspec.Struct, eq=False):
         """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 
         Such writes are recognised by their range: the kernel writes whole pages, and the last page
-        only up to the end of the file, the present one or the one that the kernel knows. They begin
-        before the end that the kernel knows, while appended data begins at this end. Only a
+        only up to the end of the file (the present end, or the end that the kernel knows). They
+        begin before the end that the kernel knows, while appended data begins at this end. Only a
         readable handle can be mapped. `size` is the size of the file in bytes.
         """
         end, whole, known = offset + length, not offset % PAGE, self.file.known_size
@@ -262,7 +262,7 @@ class KernelInodes:
 
     The kernel caches pages per inode, and all programs that have the file open share these pages.
     If a program has read a file and a newer version arrives, the newer version gets another kernel
-    inode, as if a new file had been renamed over the old one, so that the pages of the two versions
+    inode, as if a new file had been renamed over the old one. The pages of the two versions then
     never mix. Handles on the former version keep the former number.
 
     `ino_of` gives the inode number in the tree for a kernel inode number. After the next mount,

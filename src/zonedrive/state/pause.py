@@ -5,8 +5,8 @@ write the file while no daemon is running.
 
 INVARIANT: a file that cannot be read counts as an indefinite pause: the user has asked for a pause,
 and a delayed upload loses no data.
-INVARIANT: if the clock is set back, a daemon's pause with an end does not become longer. A daemon
-that starts after that counts from its start.
+INVARIANT: if the clock is set back, a running daemon's pause with an end does not become longer. A
+daemon that starts later counts the length of the pause from the daemon's start.
 """
 
 import time

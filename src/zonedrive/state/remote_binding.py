@@ -123,13 +123,13 @@ def hand_over(
         state.inodes.update(new, **identity)
         state.intents.conflicts.resume(new.ino, new.zone, new.entry_id)
         state.intents.set_base(new.ino, base)
-        if state.is_elsewhere(new):  # the former file was renamed, and left the new place unsent
+        if state.is_elsewhere(new):  # the old file's rename to this place was never sent
             state.intents.place(new.ino, due_in(0), base)
         if (session := state.session(new.ino)) is not None:
             # The session began after the step was planned.
             state.database.assign(session, base=base)
         sending = state.intents.get(new.ino)
-        if sending is not None and state.is_copy(new, base):  # the content is that of the version
+        if sending is not None and state.is_copy(new, base):  # the service has this content
             state.intents.done(sending, content=True)
             state.revert_to_remote(new)
         if stays:
@@ -163,7 +163,7 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
     ghost = state.inodes.add(
         NOWHERE, inode.name, Kind.FILE, zone=inode.zone, size=inode.size, **identity
     )
-    state.intents.conflicts.suspend(ghost.ino, ghost.zone, ghost.entry_id)  # as of a removed copy
+    state.intents.conflicts.suspend(ghost.ino, ghost.zone, ghost.entry_id)  # as for a removed copy
     state.requests.pass_on(inode.ino, ghost.ino)
     state.intents.gone(ghost.ino, due_ns)
 

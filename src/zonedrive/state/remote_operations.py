@@ -130,11 +130,10 @@ def _identify(
 
 
 def is_unified(state: LocalState, request: PendingRequest, entry: Entry) -> bool:
-    """Return True if the service has given the new file or folder of `request` another name.
+    """Return True if the service may treat the name in `request` as equal to another name.
 
-    `entry` is the service's response. If the entry existed before under this name, the service
-    takes both names for one. This is also the case if an earlier upload of this entry had another
-    name.
+    The service has stored the new file or folder of `request` under a different name in `entry`,
+    its response, or an earlier upload to this entry used a different name.
     """
     if request.remote_id is not None:
         return False
@@ -149,9 +148,9 @@ def record_replaced(
 
     `other` is the former inode of the other file, `inode` its inode from now on, and `entry` the
     new version, the response to `request`. Does nothing for folders. Also does nothing if the
-    previous version was this user's, and the user has removed it here or uploaded it under the same
-    name: a program that always saves to the path `X.TXT` creates a new file each time, because the
-    service's name is `x.txt`.
+    previous version was this user's, and the user has removed the file here or uploaded it under
+    the same name. For example, a program that always saves to the path `X.TXT` creates a new file
+    each time, because the service's name is `x.txt`.
     """
     former = state.uploaded_names.get(entry.id)
     state.uploaded_names[entry.id] = request.name
@@ -196,11 +195,11 @@ def discard_sent(
 ) -> None:
     """Record that the sent version is not the current version of the inode's entry.
 
-    A newer version exists, or the sent version belongs to another entry, `sent_to`, which is then
-    recorded as a conflict copy. Until the next listing of the folder, its local name may have a
-    hash suffix. The file now shows `current`, the service's version, unless newer content was saved
-    since the request. While a program has the file open for writing, the file shows the content of
-    the write session.
+    Either a newer version exists, or the upload went to another entry, `sent_to`. `sent_to` is then
+    recorded as a conflict copy, whose local name may have a hash suffix until the next listing. The
+    file now shows `current`, the service's version, unless newer content was saved since the
+    request. While a program has the file open for writing, the file shows the content of the write
+    session.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -258,8 +257,8 @@ def record_place(state: LocalState, inode: Inode, *, created: PendingRequest | N
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return
     folder = state.inodes.get(inode.parent)
-    # A new entry may have been renamed, or moved into a folder that was deleted or moved on the
-    # service, from another one that is still known.
+    # A new entry may have been renamed. Or it may have been moved, from a folder that is still
+    # known, into a folder that was deleted or moved on the service.
     is_moved = created is not None and (
         not shows(inode.name, created.name, inode.remote_id)
         or (
@@ -358,7 +357,7 @@ def _follow_revision(
 
 
 def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:
-    """Record another form of the revision that the edit of a file is based on."""
+    """Replace an edit's base revision by `revision`, the same version with another precision."""
     with state.transaction():
         if inode.revision == intent.base:
             state.inodes.update(inode, revision=revision)
@@ -433,7 +432,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
     else:
         state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
     state.invalidations.put(EntryChanged(folder.ino, name.encode()))
-    for ino in (old, folder.ino):  # the merges of their listings find no change any more
+    for ino in (old, folder.ino):  # the merges of their next listings find no change
         state.retry_failed_in(ino)
     state.intents.changes.notify()
     log.info("inode %d: moved by a coworker: moved locally as well", inode.ino)
@@ -505,7 +504,7 @@ def queue_invalidations(state: LocalState, merged: Merged) -> None:
     folder is not reported as removed, because programs that work in it would then get errors.
     """
     if (merged.gone or merged.moved or merged.appeared) and state.intents.conflicts.exist():
-        state.intents.changes.notify()  # a conflict copy may have come, gone or got another name
+        state.intents.changes.notify()  # perhaps a conflict copy was added, removed or renamed
     for parent, name, ino in merged.gone:
         state.invalidations.put(EntryGone(parent, name.encode(), ino))
     for parent, name in merged.moved:

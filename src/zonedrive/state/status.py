@@ -98,8 +98,8 @@ class Status:
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`
         and `cause` in each upload; `files` (the number of files with bytes that are only on this
-        machine) and `causes` (failures per cause) in the outbox. `lost`, the number of files in
-        lost+found, is also in the other results unless it is 0.
+        machine) and `causes` (failures per cause) in the outbox. The result contains `lost`, the
+        number of files in lost+found, if `most` is given or the number is not 0.
         """
         states = self._states(intents)
         counted = list(states.values())
@@ -207,8 +207,8 @@ class Status:
     def _is_over(self, intent: Intent) -> bool:
         """Return True if the last error of an upload no longer delays the upload.
 
-        This is so after a temporary failure of the service, if the service is online and the pause
-        after the failure has passed. An overload also delays later attempts.
+        This is the case after a temporary failure of the service, if the service is online and the
+        pause after the failure has passed. An overload also delays later attempts.
         """
         if intent.cause is not Cause.SERVICE or intent.due_ns > time.time_ns():
             return False

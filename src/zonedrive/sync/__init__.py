@@ -12,8 +12,10 @@ A local change passes through these modules:
 The functions that apply a response to the local state are in `state/remote_operations`,
 `state/remote_binding` and `state/conflicts`. The states of a change are in `state/outbox_states`.
 
-A listing passes through these modules: `directory_cache` fetches the listing once for all waiting
-callers, `listing_batches` merges the listing into the inodes (`state/merge`), `directory_walks`
-predicts the listings that programs will need next, and `moved_entries` moves a folder or an edited
-file locally after a coworker has moved it on the service.
+A listing passes through these modules:
+
+    directory_cache   fetches the listing, once for all waiting callers
+    listing_batches   merges the listing into the inodes (`state/merge`)
+    directory_walks   predicts the listings that programs will need next
+    moved_entries     moves folders and edited files locally that a coworker has moved
 """

@@ -5,11 +5,11 @@ unreachable, a folder that was listed before is read from the local tree. For a 
 never listed, the caller waits, or gets the service's error.
 
 A program that walks from folder to folder finds listings that were prefetched, see
-`directory_walks`. A program that uses one folder for a long time does not wait each time the
-listing expires: a listing that is used shortly before it expires is renewed in the background.
+`directory_walks`. A program that uses one folder for a long time does not wait for new listings: a
+listing that is used shortly before it expires is renewed in the background.
 
-INVARIANT: no entry becomes known in a folder that was removed, alone or with a folder above it: the
-deletion would take an entry that a coworker has added since for one that the user has removed.
+INVARIANT: no entry is added to a folder that was removed, alone or with a folder above it.
+Otherwise an entry that a coworker has added since would be deleted with the folder.
 INVARIANT: at most one listing of a folder is in progress. A caller that stops waiting does not
 cancel the listing for other callers.
 INVARIANT: prefetched listings leave connections free for listings that programs wait for, and are
@@ -89,7 +89,7 @@ class DirectoryCache:
         self._took_s: dict[int, float] = {}  # from the request until the merge
         self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
         self._levels: SingleFlight[int, Flight] = SingleFlight()  # of the user, with the key ROOT
-        # By ino: what is unidentified or hidden in the newest listing.
+        # By ino: numbers of unidentified entries, and hidden entries, in the newest listing.
         self._unclear: dict[int, Merged] = {}
         self._listed = 0  # entries listed so far
         self._zones_refused = ""  # message, if the last listing of the zones was refused
@@ -152,9 +152,9 @@ class DirectoryCache:
                 is_lost = isinstance(flight.error, Forbidden | NotFound)
                 has_ours = is_lost and self._state.inodes.numbers_in(folder.ino)
                 if has_ours and self._state.holds_local_changes(folder):
-                    return  # what only this machine has stays reachable
+                    return  # local changes stay reachable
                 raise flight.error
-            if not folder.listed:  # another entry has become the folder meanwhile
+            if not folder.listed:  # the inode now represents another remote folder
                 await self.ensure(folder)
             return
         if self._service.link.state != "online":
@@ -199,8 +199,8 @@ class DirectoryCache:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
         A listing from before a suspend of the machine does not count. If the folder was deleted on
-        the service, return without a listing: the merge has removed the folder locally, or has kept
-        it without a remote id for the local changes in it. Do the same for a folder that was
+        the service, return without a listing. The merge has then removed the folder locally, or has
+        kept it without a remote id for the local changes in it. Do the same for a folder that was
         removed locally, alone or with a folder above it. Raises the service's error.
         """
         inodes = self._state.inodes
@@ -210,14 +210,14 @@ class DirectoryCache:
             if listable and not (
                 folder.listed and self._was_asked_since(folder.ino, newer_than_ns)
             ):
-                flight = self._awaited(folder)  # it may have requested a former id of the folder
+                flight = self._awaited(folder)  # perhaps requested with the folder's former id
                 await flight.wait()
                 if not inodes.is_here(folder):
                     continue
                 if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                     lost.append((folder, flight.remote_id, flight.error, newer_than_ns))
                     folder, newer_than_ns = inodes.get(folder.parent), flight.asked_ns
-                    while folder.is_new and folder.parent != NOWHERE:  # it has no listing
+                    while folder.is_new and folder.parent != NOWHERE:  # without a listing
                         folder = inodes.get(folder.parent)
                 elif flight.error is not None:
                     raise flight.error
@@ -235,7 +235,7 @@ class DirectoryCache:
         Also add the missing parent folders, and list those that were never listed. If the service
         does not have the entry, do nothing. Raises the service's error.
 
-        If the zone is not in the tree, list the zones first: it may have come back.
+        If the zone is not in the tree, list the zones first, because the zone may be back.
         """
         if not self._has_zone(zone):
             await self.refresh(self._state.inodes.get(ROOT), newer_than_ns)
@@ -431,7 +431,8 @@ class DirectoryCache:
     def _is_calm(self) -> bool:
         """Return True if the top folder of a zone may be prefetched now.
 
-        There must be spare capacity. If the service allows at most RESERVED requests at a time, no
+        The service must be reachable, with no failed listing in the last TROUBLE_S seconds. If it
+        allows more than RESERVED requests at a time, there must be spare capacity; otherwise no
         other request may be running.
         """
         service = self._service
@@ -481,7 +482,7 @@ class DirectoryCache:
             is_zone_lost = missing.code == UNKNOWN_ZONE
             above = state.inodes.find(ROOT if is_zone_lost else folder.parent)
             if above is not None and above.ino not in self._listings:
-                self.forget(above.ino)  # this listing still contains the folder, or its zone
+                self.forget(above.ino)  # its listing still contains the folder or the zone
                 if above.ino == ROOT and flight.awaited:
                     self._flight(above)  # programs may use only folders in the zone
             raise

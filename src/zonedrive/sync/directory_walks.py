@@ -262,8 +262,9 @@ class DirectoryWalks:
                 return
 
     def _walk(self, folder: Inode) -> DirectoryWalk | None:
-        """Return the walk that `folder` belongs to, or None if no program seems to be walking.
+        """Return the walk that `folder` belongs to.
 
+        Return None if no program seems to be walking, or for a folder above a program's position.
         The walk is new if a program seems to begin a walk at `folder`, or to continue a finished
         walk further up in the tree.
         """

@@ -105,9 +105,9 @@ class Dispatcher:
     ) -> None:
         """Create a dispatcher; at most `places` uploads of more than SMALL bytes run at a time.
 
-        At most 2 * `places` uploads of more than TINY bytes run at a time, at most `uploads`
-        uploads in all, and at most `most` steps, or 2 * `places` if that is more. For `quiet`
-        seconds after a local change, only overdue steps start.
+        At most 2 * `places` uploads of more than TINY bytes run at a time, and at most `uploads`
+        uploads in all. The limit on all steps is `most` or 2 * `places`, whichever is greater. For
+        `quiet` seconds after a local change, only overdue steps start.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -128,7 +128,7 @@ class Dispatcher:
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # startable steps of the last `due`, best first
         self._looked = float("-inf")  # time of the last `Planner.due` (monotonic seconds)
-        self._has_started = False  # a step has started since then
+        self._has_started = False  # True if a step has started since that time
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._clock_ns = 0  # time of the last check (wall clock)
         self._nursery: trio.Nursery | None = None
@@ -183,10 +183,10 @@ class Dispatcher:
     def is_stalled(self, vain: int | None = None, only: Collection[int] | None = None) -> bool:
         """Return True if every remaining step has failed or is waiting for a failed step.
 
-        While a step is running or a program is writing, return False. If `vain` is given, `vain`
-        temporary errors in a row count as a failure of a step, and `vain` rejections in a row
-        because of overload count as a failure of all steps. If `only` is given, examine only the
-        steps of these inodes, and the steps that they depend on. If `is_unwritable`, return True.
+        While a step is running or a program is writing, return False. If `vain` is given, a step
+        counts as failed after `vain` temporary errors in a row, and all steps count as failed after
+        `vain` rejections in a row because of overload. If `only` is given, examine only the steps
+        of these inodes, and the steps that they depend on. If `is_unwritable`, return True.
         """
         if self.is_unwritable:
             return True
@@ -263,7 +263,7 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """Retry the steps that failed with a temporary error now, because a step has succeeded.
+        """Retry now the steps that failed with a temporary error: another step has succeeded.
 
         Steps that the service rejected because of overload keep their pauses. Each of the first
         SOON errors in a row causes one such retry. Later errors may concern only this entry, and
@@ -522,7 +522,7 @@ class Dispatcher:
                 wrong = Changed("the entry was removed or moved meanwhile")  # its inode is gone
             try:
                 self._failed(step.intent, wrong)
-            except Exception as unwritten:  # a full disk, above all; the next round tries again
+            except Exception as unwritten:  # usually a full disk; the next round tries again
                 foreseen = isinstance(unwritten, OSError | StoreError)
                 if not self.is_unwritable:
                     log.error(
@@ -548,7 +548,7 @@ class Dispatcher:
             cause = Cause.UNCLEAR
             first.remedy = SEE_VERSIONS
         elif isinstance(first, BadAnswer) and intent.attempts < UNUSABLE:
-            cause = Cause.SERVICE  # may be damage on the way, or a moment's fault of the service
+            cause = Cause.SERVICE  # may be damaged in transit, or a temporary fault of the service
         text = line_of(wrong)
         self._failures[intent.ino] = wrong
         logged = str(wrong) if isinstance(wrong, RemoteError) else text
@@ -571,7 +571,7 @@ class Dispatcher:
             if attempts < SOON and _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
-            # Each attempt sends the whole file, so that the pauses of a large one go on growing.
+            # Each attempt sends the whole file, so the pauses of a large file go on growing.
             longest = LONGEST_FAILED_RETRY_S if intent.size > BIG else LONGEST_RETRY_S
             if self._impatient:
                 longest = WAITED_FOR_RETRY_S

@@ -35,7 +35,7 @@ class Executor:
         self.uploads = Uploader(state, service, folders, self._reconciler)
 
     async def ready(self) -> bool:
-        """Wait until the service can be reached; return True if the call had to wait."""
+        """Wait until the service can be reached; return True if a wait was necessary."""
         link = self._service.link
         if link.state == "online":
             return False
@@ -114,8 +114,7 @@ class Executor:
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Make a parked file local-only, because the file cannot keep its remote entry.
 
-        A parked file has been renamed to a name that is never uploaded, while its remote entry kept
-        the former name. A later step deletes the entry, unless a coworker has moved it.
+        A later step deletes the entry, unless a coworker has moved it. See `planner`.
         """
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision

@@ -106,7 +106,7 @@ class ListingBatches:
         except trio.Cancelled:
             if arrived in self._waiting:
                 self._waiting.remove(arrived)
-                self.merge_waiting()  # other calls may rely on this call to merge their listings
+                self.merge_waiting()  # concurrent calls may rely on this merge of their listings
             raise
         if not arrived.done.is_set():
             self.merge_waiting()

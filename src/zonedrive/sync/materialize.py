@@ -45,9 +45,9 @@ async def materialize(
 async def keep_readable(state: LocalState, service: Service, removed: Inode) -> None:
     """Copy the content of open files that are about to be deleted: `removed`, or all below it.
 
-    Does nothing for a file whose content is complete in the cache, or if the service does not have
-    the content or rejects the request: reads then fail in any case. Raises the other errors of
-    `materialize`.
+    Does nothing for a file whose content is complete in the cache. Also does nothing if the service
+    does not have the content or rejects the request: reads then fail in any case. Raises the other
+    errors of `materialize`.
     """
     for inode in list(state.inodes.get_all(list(state.opened))):
         opened = state.opened.get(inode.ino)

@@ -1,9 +1,9 @@
 """Local moves of edited files, and of folders, that a coworker has moved on the service.
 
 If a listing no longer contains an entry, the entry was moved or deleted, but the listing does not
-show the new place. An edited file must not be removed because of the edit, and another entry on the
-service may already have its name. A folder may be the current directory of programs, or hold files
-that programs have open: it keeps its inode.
+show the new place. An edited file must not be removed, because the edit would be lost; and another
+entry on the service may already have the file's name. A folder keeps its inode, because it may be
+the current directory of programs, or hold files that programs have open.
 
 INVARIANT: this module changes only names that the service has reported, and restores no folder that
 was removed or moved locally.
@@ -25,7 +25,7 @@ from zonedrive.state.names import is_aside
 log = logging.getLogger(__name__)
 
 DEEPEST = 64  # maximum number of nested folders to look up
-FOLDERS = 8  # maximum number of missing folders to look up: many are rather deleted than moved
+FOLDERS = 8  # maximum number of missing folders to look up; more were probably deleted, not moved
 
 
 class MovedEntries:
@@ -70,7 +70,7 @@ class MovedEntries:
         return files + some if len(some) <= FOLDERS else files  # files first: errors end the search
 
     def _was_in(self, folder: Inode, inode: Inode, asked_ns: int) -> bool:
-        """Return True if the entry was in the folder at `asked_ns`, and was not moved from here."""
+        """Return True if the folder had the entry at `asked_ns`, and no local change is pending."""
         zone, remote_id = inode.zone, inode.remote_id
         return (
             remote_id is not None
@@ -85,7 +85,7 @@ class MovedEntries:
         return not (inode.local or local & (Local.PLACE | Local.GONE))
 
     def _is_below(self, folder: Inode, inode: Inode) -> bool:
-        """Return True if `folder` is `inode` or below it, here or by the last known places."""
+        """Return True if `folder` is `inode` or below it, locally or by the last known places."""
         inodes = self._state.inodes
         is_below = folder is inode or any(each is inode for each in inodes.above_on_service(folder))
         return is_below or inodes.is_below(folder, inode)
@@ -107,10 +107,10 @@ class MovedEntries:
     async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> None:
         """Move the entry locally to the folder and name that the service reports in `found`.
 
-        `place` is a snapshot of the entry's place from before the request. The entry is not moved
-        if it was renamed or removed locally, if its name on the service is temporary (another
-        client is then exchanging names, and a later response has the final name), or if it would be
-        below itself (the places of other folders are then outdated). Raises the service's error.
+        `place` is a snapshot of the entry's place from before the request. Do nothing if the entry
+        was renamed or removed locally. Also do nothing if its name is temporary (a later response
+        has the final name), or if the entry would be below itself (the known places of other
+        folders are then outdated). Raises the service's error.
         """
         if is_aside(found.name) or found.folder != inode.is_folder:
             return
@@ -127,8 +127,9 @@ class MovedEntries:
     async def folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder with a remote id; add missing folders to the tree.
 
-        Return None if the folder is nested too deeply or no folder, or if it or a folder above it
-        is deleted or was removed locally.
+        Return None if `remote_id` is not a folder, or if more than DEEPEST folders would have to be
+        added. Also return None if the folder, or a folder above it, was deleted on the service or
+        removed locally.
         """
         state, above = self._state, remote_id
         unknown: list[Entry] = []
@@ -141,6 +142,6 @@ class MovedEntries:
             unknown.append(found)
             above = found.parent_id
         if not state.inodes.is_here(known):
-            return None  # what is moved there would be deleted with it
+            return None  # entries moved there would be deleted with the folder
         known = remote_operations.add_folders(state, known, unknown[::-1])
         return known if known.is_folder and known.parent != NOWHERE else None

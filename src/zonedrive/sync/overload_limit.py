@@ -8,8 +8,8 @@ pause grows with each rejection in a row, with jitter, and is at least as long a
 for. Each round of successful steps adds one step to the limit.
 
 INVARIANT: a step that began before the last counted rejection does not change the limit when it
-succeeds or is rejected; it can only prolong the pause, if the service asks for that. Concurrent
-rejections therefore count as one.
+succeeds or is rejected. Its rejection can only prolong the pause, if the service asks for a longer
+pause. Concurrent rejections therefore count as one.
 
 INVARIANT: the limit is at least one, and a pause takes at most LONGEST_RETRY_AFTER seconds.
 """

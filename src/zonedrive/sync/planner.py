@@ -10,17 +10,17 @@ backup file that was created and removed causes no step. Some cases need more ca
   service gets one new version and the history continues. While a program is still writing the new
   file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
   over the identity: the entry is deleted, and the new file gets a new entry.
-* The same holds for the last local place of such a file, if the file had been renamed to this place
-  and the service does not know this place (`Intent.left`). The new file takes over the identity and
-  then moves the entry to the place. A new file at the former place on the service has precedence.
+* The same holds for the last local place of such a file, if the rename of the file to this place
+  was not sent (`Intent.left`). The new file takes over the identity and then moves the entry to the
+  place. A new file at the former place on the service has precedence.
   If several files have left the same place, a new file there takes over none of their identities.
 * A file on the service was renamed locally to a name that is never uploaded (a backup). The file is
-  parked: its entry stays as it is. In three cases, the file gives up its entry (WITHDRAW), and the
-  entry is deleted: another entry that cannot take over the identity, such as a folder, needs the
-  place; the remote folder of the entry is to be deleted; or a new file with the former name was
-  removed or renamed. If a coworker has moved the entry and no new file can take over the identity,
-  the file gives up its entry, but the entry stays. Parking ends when another file takes over the
-  identity or the file gets another name.
+  parked: its entry stays as it is. In three cases, the file loses its entry (WITHDRAW), and the
+  entry is deleted. First, another entry that cannot take over the identity, such as a folder, needs
+  the place. Second, the remote folder of the entry is to be deleted. Third, a new file with the
+  former name was removed or renamed. If a coworker has moved the entry and no new file can take
+  over the identity, the file loses its entry, but the entry is not deleted. Parking ends when
+  another file takes over the identity or the file gets another name.
 * After a lost reply, a new file may exist on the service under an earlier name, even if the file
   was since removed locally. Other steps that need the earlier name wait until the outcome is
   known. The file's own step first determines the outcome, and waits for no other step.
@@ -31,16 +31,16 @@ backup file that was created and removed causes no step. Some cases need more ca
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
 If thousands of intents wait, `fold` gets only some of them at a time. Intents that concern names
-(creations of folders, moves and deletions) depend on each other, and on the intents of two kinds of
-inodes: those with a pending request, and new files at places that other entries leave. `fold`
-always gets all of these. Intents that concern only content depend only on intents that concern
-names. `fold` gets them in batches, the longest overdue ones first. The steps are the same as if
+(creations of folders, moves and deletions) depend on each other. They also depend on the intents of
+inodes with a pending request, and of new files at places that other entries leave. `fold` always
+gets all of these. Intents that concern only content depend only on intents that concern names.
+`fold` gets content intents in batches, the longest overdue ones first. The steps are the same as if
 `fold` had got all intents.
 
 INVARIANT: the steps from one call of `fold` that need not wait for another step may run in any
-order and at the same time, except steps of the same inode, such as one that takes over the entry of
-another. The end of such a step therefore leaves the others valid. Every other change that concerns
-names requires a new call of `fold`.
+order and at the same time, except steps of the same inode (including `other`). The end of such a
+step therefore leaves the others valid. Every other change that concerns names requires a new call
+of `fold`.
 
 This module knows nothing about how a step is performed. No function here is `async`.
 """
@@ -73,7 +73,7 @@ class InodeView(msgspec.Struct, frozen=True):
 
     ino: int
     folder: bool
-    new: bool  # the service has no id for it
+    new: bool  # the service has no entry for the inode
     place: Place  # local place; meaningless after a deletion
     origin: Place | None  # place on the service (of a new entry: possible place)
     inside: tuple[int, ...] = ()  # folders above `origin` on the service, nearest first
@@ -92,7 +92,7 @@ class Action(IntEnum):
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
-    WITHDRAW = 6  # no request: a parked file becomes local-only, and gives up its entry
+    WITHDRAW = 6  # no request: a parked file becomes local-only, and loses its entry
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -186,11 +186,11 @@ def _left_places(
     inherited: Collection[Place],
     wanted: Collection[Place],
 ) -> dict[Place, InodeView]:
-    """Return removed or moved files by their last local place (see `Intent.left`).
+    """Map each last local place (`Intent.left`) to the file that left it.
 
-    A new file at this place may take over the file's entry. Omit a place if several files have
-    left it, if it is in `inherited` (places on the service whose entries new files may take over),
-    or if the file's entry is at a place in `wanted` (the places of such new files).
+    A new file at the place may take over the file's entry. Places are omitted in three cases:
+    several files left the place; the place is in `inherited`; or the file's entry is at a place in
+    `wanted`.
     """
     found: dict[Place, list[InodeView]] = {}
     for intent, view in items:
@@ -209,7 +209,7 @@ def _gives_up(
     taken: Collection[Place],
     deleted: Set[int],
 ) -> bool:
-    """Return True if a parked file must give up its remote entry.
+    """Return True if a parked file must lose its remote entry (WITHDRAW).
 
     `making_way` contains the files whose entries new files may take over, `taken` the places that
     steps need for other entries, and `deleted` the folders that steps delete.
@@ -259,7 +259,7 @@ def _step(
         return Step(Action.UPLOAD, intent.ino, intent)
     makes_way = view.ino in making_way
     if (intent.gone or intent.place) and makes_way and not intent.final:
-        return None  # adopted above, as soon as the new file is complete
+        return None  # the new file takes over the entry (ADOPT) as soon as it is complete
     if intent.gone:
         if intent.held and not makes_way:
             return None  # a program still reads the file, see `fold`
@@ -591,7 +591,7 @@ class Planner:
     def _related(
         self, views: dict[int, InodeView | None], chains: Chains
     ) -> tuple[list[Intent], dict[int, dict[Place, int]]]:
-        """Return all intents to create, rename, move or delete, and those they may depend on.
+        """Return all intents to create, rename, move or delete, and intents they may depend on.
 
         The second value is keyed by inode number. For each place at which a new file may take over
         the inode's entry, it holds the number of the new local file (see `InodeViews.occupant`).

@@ -64,14 +64,14 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have had an effect, unless the error is `unprocessed`.
 
 After any other error, the request had no effect. If the error `is_partial`, an earlier request of
-the same operation had one.
+the same operation had an effect.
 """
 
 # Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
 # hardly longer than a request.
 COMPARED = 1 << 20
 # Seconds after a connection broke in which the service may still perform a request. A check in this
-# time could miss the new version, and take it for a coworker's afterwards.
+# time could miss the new version, which would later count as a coworker's.
 LATE_S = 1.0
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
 COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
@@ -94,8 +94,8 @@ async def require_deletion(service: Service, zone: str, missing: NotFound) -> No
 
     A zone that the service does not list, or lists as not accessible, may be back later, with its
     entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
-    zone where the user is no longer a member. Raises Unavailable if the list of zones is
-    incomplete, or if the service lists the zone, but does not know it.
+    zone where the user is no longer a member. Raises Unavailable if the list of zones is refused or
+    incomplete, or contains the zone although `missing` says that the zone is unknown.
     """
     try:
         listed = await service.listed_zones()
@@ -138,8 +138,8 @@ class Reconciler:
         # Separate threads for comparisons, so that other work does not wait for the service.
         self._threads = trio.CapacityLimiter(state.settings.transfers)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
-        # Times of `time.monotonic` at which requests failed with unknown effect, by the ino and
-        # generation of their bytes, which a replacement of the file keeps.
+        # Times (`time.monotonic`) at which requests failed with unknown effect, by the ino and
+        # generation of the sent bytes. Both stay the same if another inode gets the request.
         self._failed_s: dict[tuple[int, int], float] = {}
 
     # ---- one request at a time per folder and name ----
@@ -189,10 +189,9 @@ class Reconciler:
     async def make_durable(self) -> None:
         """Flush the database, so that a power cut cannot undo the newest records.
 
-        If the record of a conflict were lost, the conflict would be detected again, and the content
-        would be sent a second time, to a conflict copy with another time in its name. During an
-        exchange of two names, only the record tells the final name of the entry with the temporary
-        name. An OSError is logged.
+        If the record of a conflict were lost, the conflict would be detected again. The content
+        would then be sent again, to a second conflict copy. During an exchange of two names, only
+        the record tells the final name of the entry with the temporary name. An OSError is logged.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -219,7 +218,7 @@ class Reconciler:
         pending = state.requests.snapshot(request)
         await self.wait_for(request.folder, request.name)
         sent = request.bytes_ino, request.generation
-        # After a start there is no wait, because a listing must not come before the outcome.
+        # After a start of the daemon, there is no wait: no listing may come before the outcome.
         if (failed_s := self._failed_s.get(sent)) is not None:
             await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
         inode = state.inodes.find(ino)
@@ -228,8 +227,8 @@ class Reconciler:
         try:
             return await self._settle(request, pending, inode)
         except Forbidden:
-            # A refused rename is undone, and the next listing shows whether it had an effect. Only
-            # the request tells whose a temporary name is.
+            # A refused rename is undone, and the next listing shows whether the rename had an
+            # effect. Only the request tells which entry has a temporary name.
             is_given_up = inode is None or inode.parent == NOWHERE
             if not (is_given_up or (request.is_move and not is_aside(request.name))):
                 raise
@@ -244,7 +243,6 @@ class Reconciler:
     async def _settle(
         self, request: PendingRequest, pending: Snapshot[Any], inode: Inode | None
     ) -> bool:
-        """Determine the outcome of the pending request of `inode`; see `settle`."""
         state = self._state
         if request.is_move:
             entry = await self._entry(request)
@@ -266,7 +264,7 @@ class Reconciler:
         if inode is None or found is None:
             state.resolved(request)
             folder = state.inodes.by_remote(request.zone, request.folder)
-            if folder is not None:  # an entry with this name is another client's
+            if folder is not None:  # if an entry has this name, another client has created it
                 self._folders.forget(folder.ino)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._forget(inode)
@@ -325,10 +323,10 @@ class Reconciler:
         return self._as_it_was(request, found, below)
 
     def _is_waiting_for(self, inode: Inode, request: PendingRequest) -> bool:
-        """Return True if the bytes of the request are those that the inode has to upload.
+        """Return True if the inode still has to upload the bytes of the request.
 
-        If these bytes are damaged, the inode gets the entry of its name, size and user: it is very
-        probably what the request sent, and the bytes cannot be uploaded again.
+        If these bytes are missing or damaged, `_find` accepts an entry with the same name, size and
+        user, because the bytes can be neither compared nor sent again.
         """
         intent = self._state.intents.get(inode.ino)
         is_current = intent is not None and intent.generation == request.generation
@@ -372,10 +370,10 @@ class Reconciler:
 
         `size` is the size of the version in bytes, which the caller has compared with the size to
         upload: after a power cut, the file may be longer than recorded. `version` is by default the
-        current version, which is downloaded: the size and the author are not sufficient, because
-        two versions by one user may have the same size. Raises Damaged if `file` is damaged,
-        Changed if content of another size arrives (a newer version, or the error page of a proxy)
-        or the file was deleted, and the errors of the download.
+        current version. The version is downloaded, because two versions by one user may have the
+        same size. Raises Damaged if `file` is damaged, and the errors of the download. Raises
+        Changed if the file was deleted, or if content of another size arrives (a newer version, or
+        the error page of a proxy).
         """
 
         def compare() -> bool:
@@ -404,11 +402,11 @@ class Reconciler:
         """Return True if `found`, the inode's entry, is the version of the revision `known`.
 
         Return False unless both revisions differ only in the precision of the time: listings, the
-        answer for one entry and the answer to an upload may each have another precision. If the
-        bytes of `known` are cached and at most COMPARED, they are compared, because another machine
-        of this user may have saved a version of the same size in the same second. Otherwise that is
-        not checked: it is improbable, and the service keeps that version in any case. Return False
-        if the bytes cannot be read. Raises Changed, and temporary errors of the service; see
+        answer for one entry and the answer to an upload may each have another precision. Another
+        machine of this user may have saved a version of the same size in the same second. So the
+        bytes are compared if those of `known` are cached and at most COMPARED. Otherwise they are
+        not compared: such a version is improbable, and the service keeps it in any case. Return
+        False if the bytes cannot be read. Raises Changed, and temporary errors of the service; see
         `is_unreadable`.
         """
         if known is None or found.folder or not differ_in_precision(known, found.revision):
@@ -505,14 +503,15 @@ class Reconciler:
     ) -> bool:
         """Return True if the content to upload is already on the service, below a newer version.
 
-        In that case, record the upload as done. Also return True if the intent has changed.
+        In that case, record the upload as done, so that the file gets the newer version. Also
+        return True if the intent has changed.
 
-        Such a version exists if the response was lost, or if a power cut has undone the records of
+        The content is there if the response was lost, or if a power cut has undone the records of
         the request and the response. The newer version may be a coworker's or this client's. The
         search ends at the base of the edit, because older versions cannot contain the edit. The
-        base itself matches if the save has changed no byte. It counts only if the setting
-        `unchanged` is "skip", and no program waits for the upload: such a program may write more,
-        based on the former version. The file then gets the newer version.
+        base itself matches if the save has changed no byte. A match of the base counts only if the
+        setting `unchanged` is "skip", and no program waits for the upload: such a program may write
+        more, based on the former version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -604,10 +603,10 @@ class Reconciler:
                 if await self._leave_unified(inode, request, other, entry):
                     return
             elif inode.parent != NOWHERE and (left := self._left(other)) is not None:
-                # The service has made the new file the next version of one that left its name here.
+                # The service has made the new file the next version of a removed or parked file.
                 remote_binding.hand_over(state, other, left, inode, entry.revision)
             elif state.in_use(other):
-                # A listing was faster, and a program uses the inode that it created.
+                # A listing came first, and a program uses the inode that its merge created.
                 self._leave_to(inode, request)
                 return
         bytes_go = remote_operations.record_arrival(state, inode, request, entry)
@@ -623,7 +622,7 @@ class Reconciler:
             await self.make_durable()
 
     def _left(self, other: Inode) -> Intent | None:
-        """Return the intent of a removed or parked file, which has left its name, or None."""
+        """Return the intent of `other` if this file was removed or parked, else None."""
         intent = self._state.intents.get(other.ino)
         return intent if intent is not None and (intent.parked or intent.gone) else None
 
@@ -665,11 +664,11 @@ class Reconciler:
     async def _leave_unified(
         self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry
     ) -> bool:
-        """Leave the entry to `other`, and return True, if `inode` cannot take it over.
+        """Assign the uploaded entry to `other` and return True, unless `inode` can take it over.
 
-        The service takes the names of both for one, so the request has changed the entry of
-        `other`. If `inode` was renamed or removed since then, the entry must not be renamed or
-        deleted for that: a renamed `inode` is sent again as a new entry.
+        The service treats both names as equal, so the request has changed the entry of `other`. A
+        later rename or removal of `inode` must not affect that entry; a renamed `inode` is sent as
+        a new entry.
         """
         state = self._state
         is_moved = not remote_operations.is_at_place(state, inode, request)

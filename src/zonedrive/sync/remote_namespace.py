@@ -109,10 +109,11 @@ class RemoteNamespace:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
 
-        From the second attempt on, the name of the entry may differ in case or Unicode
-        normalization: at the first one, the entry may just be gone. Raises Changed if that entry is
-        gone, or if a local change is about to move that entry away. After COMPARISONS attempts
-        without such an entry, raises `taken`: the service does not list what has the name.
+        The first attempt compares exact names only, because a missing entry may have been deleted
+        meanwhile. Later attempts also accept a name that differs only in case or Unicode
+        normalization. Raises Changed if the entry is gone, or if a local change is about to move
+        the entry away. Raises `taken` after COMPARISONS attempts: the service does not list the
+        entry that has the name.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
@@ -156,7 +157,7 @@ class RemoteNamespace:
             if folder.remote_id is None:  # the entry may be deleted as well
                 await self._service.entry(inode.zone, inode.entry_id)
                 if not self._service.can("make_folder"):
-                    await self._name_again(inode)  # it may stay there
+                    await self._name_again(inode)  # the entry may stay in its folder
                     # A move that can never succeed is undone.
                     self._service.profile.operation("move", folder=inode.is_folder)
             if not planned.is_current:
@@ -203,8 +204,8 @@ class RemoteNamespace:
         """Return True if only a temporary name lets the inode's entry get to `name` in `parent`.
 
         Some profiles rename and move by two requests. The first one fails if the former folder has
-        another entry `name`, and the target folder has another entry of the former name. Names that
-        differ only in case or Unicode normalization may be one name for the service.
+        another entry `name`, and the target folder has another entry of the former name. The
+        service may treat names as equal that differ only in case or Unicode normalization.
         """
         above, former = inode.remote_parent, inode.remote_name
         if not above or not former or is_aside(former) or above == parent or former == name:
@@ -218,8 +219,8 @@ class RemoteNamespace:
     def _is_place_wanted(self, inode: Inode) -> bool:
         """Return True if another entry is to be moved to the place that this entry has.
 
-        Names that differ only in case or Unicode normalization count as equal. The other entry may
-        be the one that this entry waits for, and the planner does not see that cycle.
+        Names that differ only in case or Unicode normalization count as equal. The two entries may
+        wait for each other, in a cycle that the planner does not see.
         """
         state, former = self._state, folded(inode.remote_name or "")
         folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
@@ -298,9 +299,9 @@ class RemoteNamespace:
     async def _relocate(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
         """Move an entry on the service; return the request and the moved entry.
 
-        The request stays pending until the caller records the response. Before a move to a
-        temporary name, its record is durable, because nothing else tells whose name it is. Raises
-        Changed if the target folder is gone, and the other errors of the request.
+        The request stays pending until the caller records the response. A request for a temporary
+        name is recorded durably before it is sent, because nothing else tells which entry has the
+        name. Raises Changed if the target folder is gone, and the other errors of the request.
         """
         reconciler, remote_id = self._reconciler, inode.entry_id
         request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
@@ -354,7 +355,7 @@ class RemoteNamespace:
                 with suppress(NotFound, *FOR_GOOD):
                     await self._name_again(inode)
                 if is_aside(inode.remote_name):
-                    raise  # nobody else would rename it or delete it later
+                    raise  # no other step would rename or delete the entry later
                 self._rollback.removal(intent, inode, refused)
             elif planned.is_current:  # an earlier request succeeded without a response
                 await self._deleted(inode)
@@ -408,7 +409,7 @@ class RemoteNamespace:
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
-        """Rename an entry from a temporary name to its own, or to `instead` if its own is taken.
+        """Rename an entry from a temporary to its local name, or to `instead` if this is taken.
 
         `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
         the entry has no temporary name. Raises AlreadyExists if both names are taken.
@@ -461,7 +462,7 @@ class RemoteNamespace:
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was not known at the removal.
 
-        The author does not matter, because the user may have saved it on another machine.
+        The author does not matter: the user may have saved the version on another machine.
         """
         entry = await current_entry(self._service, inode.zone, inode.entry_id)
         if entry is None or entry.revision in (inode.revision, intent.base):

@@ -33,7 +33,7 @@ class VersionSource:
     async def confirm(self) -> None:
         """Raise the error of the request if the service itself does not answer.
 
-        A stored version never changes, but a network's gateway may answer instead of the service.
+        A stored version never changes, but a captive portal may answer instead of the service.
         """
         await self._service.entry(self._zone, self._file_id)
 
@@ -48,7 +48,7 @@ class CurrentSource(VersionSource):
     async def confirm(self) -> None:
         """Raise Changed if the service has another version. Also raises errors of the request.
 
-        The revision of a listing may differ from that of the answer in the precision of the time.
+        The known revision may differ from that in the answer in the precision of the time.
         """
         found = (await self._service.entry(self._zone, self._file_id)).revision
         if found != self._revision and not differ_in_precision(found, self._revision):

@@ -39,8 +39,8 @@ class Rollback:
     def keep(self, inode: Inode, copy: Entry | None = None) -> None:
         """Undo the local removal of an entry; the next listing shows the entry again.
 
-        If the entry has a conflict-copy name now, `copy` is the entry, and is shown at once. For a
-        folder, drop the local content that was copied from the service before the deletion.
+        `copy` is the entry if it was renamed to a conflict-copy name; it is then shown at once. For
+        a folder, drop the local content that was copied from the service before the deletion.
         """
         state = self._state
         if inode.is_folder:
@@ -110,9 +110,9 @@ class Rollback:
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
         """Roll back the removals of the folders that the inode was moved out of.
 
-        Return the remote ids of the folders to list before `move` may succeed, topmost first: the
-        folder above the topmost removed one, and all folders from there to the inode's former
-        place. The result is empty if no such folder was removed, or if a removal is being sent.
+        Return the remote ids of the folders to list before `move` may succeed, topmost first: from
+        the folder above the topmost removed one down to the inode's former place. Return [] if no
+        such folder was removed, or if a removal is being sent.
         """
         state = self._state
         above = [*state.inodes.above_on_service(inode)]

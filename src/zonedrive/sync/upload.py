@@ -112,7 +112,7 @@ class Body:
                 if not count:
                     raise StoreError("bytes to upload are missing", remedy=SAVE_AGAIN)
                 yield bytes(memory[:count])
-                self.sent += count  # the request for the next piece shows that this one was sent
+                self.sent += count  # the request for the next piece shows that this piece was sent
                 reached(Place.BODY_BEGUN)
                 turn.advance(count)
         finally:
@@ -346,10 +346,10 @@ class Uploader:
     async def _release_from_deleted_folder(
         self, intent: Intent, inode: Inode, request: PendingRequest
     ) -> None:
-        """Turn the file into a new file if its entry is still in the request's deleted folder.
+        """Turn the file into a new file if its entry is gone or in the request's deleted folder.
 
-        Some services mark only the folder as deleted, and answer as before about its content. If
-        the service does not tell the entry's folder, a coworker may have moved the entry before.
+        Some services mark only the folder as deleted, and still return its entries. If the returned
+        entry has another folder or none, do nothing, because a coworker may have moved the entry.
         """
         if request.remote_id is None:
             return
@@ -363,13 +363,12 @@ class Uploader:
         conflicts.recreate(self._state, inode)
 
     async def _note_other_size(self, request: PendingRequest, entry: Entry) -> None:
-        """Record what the service stored after an upload whose answer `entry` has another size.
+        """Handle the response `entry` to an upload, which has another size than the sent bytes.
 
-        If the current version is this user's and has that size, the service has shortened or
-        changed the sent bytes. This version then counts as known, so that the next attempt sends
-        the bytes as the next version. Otherwise the request stays pending. So it does if the
-        history has the sent bytes, because another machine of this user may have saved the newest
-        version.
+        If this user's current version has that size, the service has changed the sent bytes. Record
+        this version as known, so that the next attempt sends the bytes as the next version. Leave
+        the request pending in any other case, and if an older version has the sent bytes, because
+        another machine may then have saved the newest version.
         """
         state = self._state
         found = await current_entry(self._service, request.zone, entry.id)
@@ -390,8 +389,8 @@ class Uploader:
 
         The answer may have the time in whole seconds, or no time or author. The bytes are compared,
         because another machine of this user may have saved a version in the same second, or anybody
-        if a time or author is missing. If this fails, or is not possible, return `entry`; a later
-        save is then compared with the cached version.
+        if a time or author is missing. If the comparison fails or is not possible, return `entry`;
+        a later save is then compared with the cached version.
         """
         is_partial = not (entry.modified_ns and entry.modified_by)
         try:
@@ -450,7 +449,7 @@ class Uploader:
         """Check that no other entry in the remote folder has the name.
 
         An upload identifies its file by name, so two entries with one name are ambiguous. Raises
-        AmbiguousName if another entry has the name, and Changed if the file was moved on the
+        AmbiguousName if another entry has the name. Raises Changed if the file was moved on the
         service, or if a local change is about to move or delete the other entry.
         """
         state = self._state
@@ -479,7 +478,7 @@ class Uploader:
         """Return the other inodes with this remote name, as `_others_named` does.
 
         Raises Changed if one of these inodes is to be moved or deleted. A parked file (see
-        `planner`) does not count, unless `inode` is a new file, which takes over its entry.
+        `planner`) does not count, unless `inode` is a new file: the new file takes over the entry.
         """
         others = await self._others_named(inode, folder, name)
         for each in others:
@@ -540,9 +539,11 @@ class Uploader:
 
         The folder is listed again unless a recent listing was requested after the step became due.
         A step becomes due after the newest local change, and again after an attempt whose outcome
-        is unknown. One listing serves all waiting files. Raises Changed if the service does not
-        have the folder, and a rename of the folder or of one above is pending, which finds out why,
-        or has just ended.
+        is unknown. One listing serves all waiting files.
+
+        Raises NotFound if the service does not have the folder. Raises Changed instead if a rename
+        of the folder or of a folder above was pending at the start or is pending now, and has not
+        failed: the rename must run first.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)

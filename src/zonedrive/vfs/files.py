@@ -108,10 +108,10 @@ class Files:
     async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> bool:
         """Fetch the first bytes if none are here, and return True; else return False.
 
-        Many programs ignore an error of their first read, and save what they take for an empty
-        file. So an error of the fetch is raised by the open, unless the program may write: then it
-        need not read the file. Raises OSError (ESTALE) if the service has a newer version; the
-        kernel then opens that one.
+        Many programs ignore an error of their first read, and later save the file as if it had been
+        empty. So the open raises an error of the fetch, unless the program may write, and need not
+        read the file. Raises OSError (ESTALE) if the service has a newer version, which the kernel
+        then opens.
         """
         access, opened, content = handle.flags & os.O_ACCMODE, handle.file, handle.file.content
         if access == os.O_WRONLY:
@@ -348,7 +348,7 @@ class Files:
 
     async def _truncate(self, inode: Inode, size: int, told: Handle | None) -> None:
         open_checks.require_reachable(self._state, inode)
-        if told is None:  # for ftruncate(2), the open has checked it
+        if told is None:  # for ftruncate(2), the open has checked this
             open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
         session = self._state.session(inode.ino)
@@ -365,7 +365,7 @@ class Files:
             with contextlib.nullcontext() if told is None else told.reporting():
                 await self._session(which, truncate=size == 0, told=told)
                 self.sessions.cut(which.file, size)
-            # A program that empties its open file writes next, so that is saved at its close.
+            # A program that empties its open file writes next: its close saves both changes.
             if was_saved and (size or told is None):
                 await self.sessions.save(which.file)
         finally:
@@ -455,7 +455,7 @@ class Files:
     def _report_unsaved(self, opened: OpenFile) -> None:
         """Report a change that could not be stored although close(2) has succeeded.
 
-        The kernel gives an error of a release to no program, so `status` and `sync` show the file.
+        No program sees the error of a FUSE release, so `status` and `sync` report the file.
         """
         state, inode = self._state, self._state.inodes.find(opened.ino)
         if inode is not None and inode.parent != NOWHERE:

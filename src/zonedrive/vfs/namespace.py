@@ -404,7 +404,7 @@ class Namespace:
                 if target is not None:
                     with self._held_back(inode):
                         if (target.ino, target.generation) in state.durable:
-                            # A power cut could keep the rename without the bytes; both were lost.
+                            # Otherwise a power cut could lose the content of both files.
                             await self._files.sessions.sync_stored(inode)
                         await self._files.keep_readable(target)  # its upload may have ended by now
                 if not names.is_current:
@@ -423,8 +423,8 @@ class Namespace:
         """Before a rename of a new entry, end its link to a request that may have created it.
 
         The answer of the request was lost. If the profile can bring the entry to `name` in
-        `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the one that the
-        request has created, if any, is removed if possible.
+        `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the entry that
+        the request has created, if any, is removed if possible.
         """
         state, request = self._state, self._state.requests.get(inode.ino)
         if request is None or not inode.is_new:
@@ -501,9 +501,9 @@ class Namespace:
 
         `target` is the inode with the name, or None. If `aside` is true, the move goes through a
         temporary name. Raises PermissionError for a zone, or if a policy forbids to upload the
-        file's bytes as the next version of `target`; NotSupported if the profile cannot rename or
-        move the entry, or OSError: EINVAL for a move of a folder into itself, or EXDEV if programs
-        should copy the entry instead.
+        file's bytes as the next version of `target`. Raises NotSupported if the profile cannot
+        rename or move the entry. Raises OSError (EINVAL for a move of a folder into itself, EXDEV
+        if programs should copy the entry instead).
         """
         state = self._state
         if inode.kind is Kind.ZONE or folder.ino == ROOT:

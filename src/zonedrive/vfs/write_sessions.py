@@ -299,8 +299,7 @@ class WriteSessions:
     async def _sync(self, session: Session) -> None:
         """Sync all bytes of the session, including those that programs write meanwhile.
 
-        On return, all bytes that a commit would record are on the disk. Raises OSError or
-        StoreError.
+        Raises OSError or StoreError.
         """
         with contextlib.closing(session.file.share()) as file:
             for _ in range(SYNCS):
@@ -403,8 +402,8 @@ class WriteSessions:
     def _drop_unnamed(self, opened: OpenFile, session: Session) -> None:
         """Delete the bytes of a session that has ended, if they are not the file's content.
 
-        They were never committed, or were sent to another entry (`discard_sent`). Bytes that have
-        become the service's version are left to the `Reconciler`, which moves them into the cache.
+        Such bytes were never committed, or were sent to another entry (`discard_sent`). Bytes that
+        have become the service's version are left to the `Reconciler`, which caches them.
         """
         state, was_sent = self._state, session.frozen and isinstance(opened.content, str)
         inode, intent = state.inodes.find(opened.ino), state.intents.get(opened.ino)
@@ -419,16 +418,15 @@ class WriteSessions:
         """Wait until the committed version is on the service.
 
         If another program saves meanwhile, its version is sufficient, too, because it contains the
-        committed one. Raises the upload's error, NotLoggedOn or Unreachable if the version stays in
-        the outbox, and Changed if other programs go on saving for SAVING_S seconds and neither
-        version reaches the service.
+        committed one. Raises the errors of `_wait_for_upload_or_save`, and Changed if other
+        programs go on saving for SAVING_S seconds and neither version reaches the service.
         """
         intent = self._state.intents.get(opened.ino)
         if intent is None or not intent.generation:
             return
         end = trio.current_time() + SAVING_S
         committed = max(intent.generation, opened.sent + 1)  # the same bytes may be sent again
-        while await self._is_replaced(opened, committed):
+        while await self._wait_for_upload_or_save(opened, committed):
             if trio.current_time() > end:
                 raise Changed(
                     "other programs keep saving the file; the version stays in the outbox"
@@ -436,11 +434,12 @@ class WriteSessions:
             if opened.session is not None:
                 await self.save(opened)
 
-    async def _is_replaced(self, opened: OpenFile, committed: int) -> bool:
-        """Wait until the newest committed version or an upload of `committed` ends.
+    async def _wait_for_upload_or_save(self, opened: OpenFile, committed: int) -> bool:
+        """Wait for the upload of the file's newest committed version.
 
-        Return True if another program has saved meanwhile, and the service has neither the
-        generation `committed` nor a newer one.
+        Return True if another program has saved meanwhile, and the service has neither `committed`
+        nor a newer generation. Return False if nothing is left to wait for. Raises the upload's
+        error, and NotLoggedOn or Unreachable if the version stays in the outbox.
         """
         state, session = self._state, opened.session
         intent = state.intents.get(opened.ino)
@@ -454,13 +453,13 @@ class WriteSessions:
         self._dispatcher.expedite(step.ino for step in blocking)
 
         def failure() -> Exception | None:
-            """Return the error of the last attempt since the call of `_is_replaced`, or None.
+            """Return the error of the last attempt since this wait began, or None.
 
             The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
             first BREAKS broken connections are ignored, too, because the next attempt finds out
-            whether the service has the version, or sends it again. The rejection of a step that
-            must come first, such as the creation of the parent folder, is returned at once, and so
-            is an error that cannot be recorded, as on a full disk.
+            whether the service has the version, or sends it again. An error that cannot be
+            recorded, as on a full disk, is returned at once. So is the rejection of a step that
+            must come first, such as the creation of the parent folder.
             """
             if blocked := self._dispatcher.blocking_failures({opened.ino}).get(opened.ino):
                 return blocked

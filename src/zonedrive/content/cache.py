@@ -124,7 +124,7 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Number that changes after content was lost, and the folder can be used (again).
+        """Number that changes when content was lost and the folder can be used again.
 
         All content is lost if the folder is emptied or the index is damaged. New content is also
         lost while a disk error prevents the opening of the index.
@@ -135,8 +135,8 @@ class Cache:
     def drop_between(self, first: int, end: int) -> None:
         """Drop the content of all inodes from number `first` to before `end`.
 
-        New inodes get these numbers. Their content is left after the database lost rows or was
-        restored from a backup.
+        New inodes get these numbers. Content of former inodes with these numbers is left if the
+        database lost rows or was restored from a backup.
         """
         for ino in self._index.inos(first, end):
             self.drop(ino)
@@ -315,7 +315,7 @@ class Cache:
         granted = taken or 0
         name = self._new_name(ino)
         target = self._directory / name
-        self.quota.leaving += granted  # until the row counts
+        self.quota.leaving += granted  # until the row of the file counts
         self._adding.add(name)
         try:
             if taken is not None and not _renamed(path, target):
@@ -435,7 +435,7 @@ class Cache:
         entry.indexed = False
         if entry.unlinked:
             return True
-        # The row of a file that could not be opened would be replaced, and its file be forgotten.
+        # Otherwise `put` could replace the row of an unopenable file, which would then stay.
         rows = self._index.rows_of(entry.ino)
         self._drop_rows([row for row in rows if row.name != entry.path.name])
         return self._index.put(_row(entry))

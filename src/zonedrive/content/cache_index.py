@@ -73,9 +73,9 @@ def name_in_index(ino: int) -> str:
 
 
 def _create(db: sqlite3.Connection) -> None:
-    """Create the tables of the fourth schema; delete those of version 0.1.0, which had the second.
+    """Create the tables of the fourth schema; delete those of version 0.1.0 (second schema).
 
-    Its rows have no hashes, so its cache cannot be checked, and the cache starts empty.
+    The rows of 0.1.0 have no hashes and cannot be checked, so the cache starts empty.
     """
     db.execute("DROP TABLE IF EXISTS entries")
     db.execute("DROP TABLE IF EXISTS facts")
@@ -239,7 +239,7 @@ class CacheIndex:
         self._complained = True
 
     def _open_again(self) -> None:
-        """Open the index if that has failed, and AGAIN_S seconds have passed since."""
+        """Open the index again if the last attempt failed at least AGAIN_S seconds ago."""
         if self._db is None and time.monotonic() >= self._tried_s + AGAIN_S:
             self.epoch += 1
             self.open()
@@ -405,7 +405,7 @@ class CacheIndex:
     def correct_last_uses(self) -> None:
         """Move times of last use in the future to before the last minute; keep their order.
 
-        They were stored while the clock was wrong. Their rows would be evicted after all others.
+        Such times were stored while the clock was wrong. Their rows would be evicted last.
         """
         now_ns, most = time.time_ns(), (1 << 63) - 1  # a damaged value sorts after all integers
         self._write(

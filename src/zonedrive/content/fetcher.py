@@ -50,7 +50,7 @@ LONGEST_PAUSE = 1.0
 AGAIN = 5.0  # seconds without read-ahead after a failure
 LOOK = 0.05  # seconds between two checks for a free thread
 TURN = 2.0  # seconds after which a running download gives its thread to a waiting download
-DRIP = 1024  # bytes: downloads with fewer new bytes in this time are the first to do so
+DRIP = 1024  # bytes: downloads with fewer new bytes in TURN seconds give their threads first
 LEAST = 4096  # minimum progress in bytes; the kernel requests a failed page twice
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
 
@@ -205,7 +205,7 @@ class Fetcher:
             waiter = WaitingReader(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
             self._update_awaited(waiter.download)
-            self._catch_up()  # the thread may not have known yet of the waiting reader
+            self._catch_up()  # the thread may not know of the waiting reader yet
             try:
                 await self._until(waiter, pace)
             finally:
@@ -253,9 +253,9 @@ class Fetcher:
                 raise error
 
     def _progressed(self, download: Download | None) -> float:
-        """Return the time of the last progress that counts for a reader of `download`.
+        """Return the time at which `download` last received bytes.
 
-        None stands for a download that cannot be started yet.
+        If it is queued or None (it cannot be started yet), return this time for any download.
         """
         if download is None or download.queued:
             return self._engine.progressed
@@ -388,10 +388,11 @@ class Fetcher:
     async def _opened(self, download: Download, stream: Stream) -> bool:
         """Check an opened stream; return True if the download should continue.
 
-        The download's thread calls this method on the event loop. The source is asked first if the
-        stream may be of another version, or not of the file, but a page of a network's gateway.
-        Raises Changed if the source has another version, BadAnswer if the stream has another size,
-        and the errors of the source.
+        The download's thread calls this method on the event loop. If neither size nor validator
+        shows that the stream is the entry's version, the source confirms the version first: the
+        stream may be another version, or the login page of a captive portal. Raises Changed if the
+        source has another version, BadAnswer if the stream has another size, and the errors of the
+        source.
         """
         entry = self.entry
         if download not in self._downloads:

@@ -80,9 +80,9 @@ class Reader:
     async def fill(self, *, again: bool = False) -> None:
         """Fetch all missing bytes, and wait until all bytes are stored.
 
-        If the disk cannot store the bytes, the call returns early without an error, and `kept` is
-        False. With `again`, bytes that could not be stored before are fetched again. Raises the
-        errors of `read`.
+        If the disk cannot store the bytes, return early without an error; `kept` is then False.
+        With `again`, bytes that could not be stored before are fetched again. Raises the errors of
+        `read`.
         """
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class EntryReader(Reader):
             return None
         self._seen(offset, end)
         if not self._asked_from <= self._next < self._asked_until:
-            self._ask_ahead()  # before the read, because it may reuse the memory of a result
+            self._ask_ahead()  # before the read, whose result may be in memory that this reuses
         return self._entry.read(offset, end - offset)
 
     def _ask_ahead(self) -> None:

@@ -159,7 +159,7 @@ class SmallContents:
         """
         granted, more = self._quota.claim_at_once(need) if need else (0, [])
         victims += more
-        self._quota.leaving += granted  # until the rows count
+        self._quota.leaving += granted  # until the rows of the content count
         return granted >= need
 
     def _sealed(self, ino: int, each: _Waiting, now: int) -> tuple[Row, bytes]:

@@ -259,8 +259,8 @@ class Spool:
         """Create a hard link to a generation's file for the new inode `other`; copy the manifest.
 
         If the file system has no hard links, create a copy of the file instead. The link or copy
-        may exist: a process was then killed before the commit, and `other` has the number of the
-        new inode of that time. Call this in a transaction. Raises OSError.
+        exists already if a process was killed before the commit, because `other` then gets the same
+        inode number again. Call this in a transaction. Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either

@@ -6,7 +6,7 @@ After a program has opened ENOUGH small files of a folder in a row, in listing o
 order, the next files are fetched: first FEW files, then up to MOST. One opened file is enough if a
 program has just listed the folder. If the program continues in a sibling, parent or child folder,
 it is assumed to read the files there in the same order. If the program had read a sibling folder to
-its end, it is assumed to read all sibling folders in order, and files of the following folders are
+its end, it is assumed to read all sibling folders in order. Files of the following folders are then
 prefetched as well.
 
 The files are fetched by the metadata client on the event loop, because a thread per file doubled

@@ -2,9 +2,9 @@
 
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each entry with the original path and
-the deletion time. If the profile can delete and restore, the mount has this folder, and moving a
-remote entry into `files` deletes the entry on the service, which moves the entry to the service's
-trash (`zonedrive trash`).
+the deletion time. If the profile can delete and restore, the mount has this folder. Moving a remote
+entry into `files` then deletes the entry on the service, which puts it into the service's trash
+(`zonedrive trash`).
 
 `files` shows the entries that were moved into it since the mount started, without their bytes.
 Programs can list and restore these entries: an entry that is moved out of `files` is restored on

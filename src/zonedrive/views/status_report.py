@@ -260,18 +260,19 @@ class StatusReport:
     ) -> dict[str, Any]:
         """Wait until every change of the inodes `under` and below them is uploaded or blocked.
 
-        A change of a conflict copy also counts for its original.
+        A change of a conflict copy also counts for its original. If `timeout` (seconds) is None, a
+        change counts as blocked after `VAIN` failed attempts. While uploads are paused, wait only
+        for running uploads. If `first` is true, these changes are sent before all others, even
+        while uploads are paused. In that case, also wait until no entry has a temporary name (as
+        entries have while two names are exchanged).
 
-        If `timeout` (seconds) is None, a change counts as blocked after `VAIN` failed attempts.
-        While uploads are paused, wait only for running uploads. If `first` is true, these changes
-        are sent before all others, even while uploads are paused, and the call also waits until no
-        entry has a temporary name (as entries have while two names are exchanged).
+        Return a dict. After a timeout or in a pause, the remaining changes include pending ones.
 
-        Return a dict: `left` has the counts of the remaining changes, `uploads` describes each
-        remaining change, `failed` is the number of failed changes, and `conflicts` has the conflict
-        copies under `under` that were created or pending during the call, and those that were
-        created since the start of the daemon and are in no earlier result. After a timeout or in a
-        pause, the remaining changes include pending changes.
+        * `left`: the counts of the remaining changes
+        * `uploads`: a description of each remaining change
+        * `failed`: the number of failed changes among them
+        * `conflicts`: the conflict copies under `under` that were created or pending during the
+          call, and those created since the start of the daemon that are in no earlier result
         """
         roots = list(under)
         before = self._state.intents.conflicts.times()
@@ -280,7 +281,7 @@ class StatusReport:
         written = {intent.ino for intent in asked if intent.held}
         pending = {intent.ino for intent in asked}
         wanted = {*pending}
-        # A change may wait until a parked file has given up its entry.
+        # A change may wait for the WITHDRAW step of a parked file.
         self._dispatcher.expedite(intent.ino for intent in (*asked, *self._state.intents.parked()))
 
         def over() -> bool:
@@ -392,8 +393,8 @@ class StatusReport:
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """Return the pending changes of the inodes `under` (None: all) and their descendants.
 
-        A change of a conflict copy also counts for its original, the creation or move of a folder
-        for everything in the folder, and a move for the folder that has the entry on the service.
+        A change of a conflict copy also counts for its original. The creation or move of a folder
+        counts for everything in the folder, and a move for the entry's folder on the service.
         """
         intents, inodes = self._waiting(), self._state.inodes
         roots = None if under is None else set(under)

@@ -130,7 +130,7 @@ class VersionList:
     def identifies(self, revision: str) -> bool:
         """Return True if exactly one version has `revision`.
 
-        Versions of one size and author can have one time, if the service's times are imprecise.
+        With imprecise times, versions of the same size and author can have the same time.
         """
         return sum(version.revision == revision for version in self.versions) == 1
 

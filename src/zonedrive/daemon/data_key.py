@@ -50,7 +50,7 @@ class DataKey:
         """Remember the key, and the database; `master` is None if nothing is encrypted.
 
         The database must exist. `store` returns the account's secret store. The store is opened at
-        each check, because a later logon may have chosen another one.
+        each check, because a later logon may have chosen another store.
         """
         self._paths, self._master, self._open_store = paths, master, store
         self._database = paths.database.stat() if master is not None else None
@@ -62,8 +62,8 @@ class DataKey:
         """Store the key if the store does not have it; update `problem`.
 
         A check that takes longer than SECONDS goes on in its thread, and does not change `problem`.
-        Neither does one that cannot read a locked keyring or an insecure file, because these still
-        contain the key.
+        Neither does a check that cannot read a locked keyring or an insecure file, because both
+        still contain the key.
         """
         with trio.move_on_after(SECONDS):
             problem = await trio.to_thread.run_sync(

@@ -249,10 +249,10 @@ class Commands:
         mount. `id` is the id of the entry, or "" if the service does not have the entry; `unknown`
         is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
         of the zone at the beginning of the path. `waits` is True if the file's latest change has
-        not been uploaded yet, and `stays` if the entry is never uploaded. `only_here` is True if
-        the file's content is only on this machine until it is uploaded, or the file is in
-        `lost+found`, and `written` if a program has the file open for writing. `virtual` is True if
-        the path is in `.versions`, and therefore not the entry's own path.
+        not been uploaded yet, and `stays` if the entry is never uploaded. `only_here` is True for a
+        file in `lost+found`, or whose content is only on this machine until it is uploaded.
+        `written` is True if a program has the file open for writing. `virtual` is True if the path
+        is in `.versions`, and therefore not the entry's own path.
         """
         try:
             place = await self._place(request.path)

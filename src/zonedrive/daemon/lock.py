@@ -343,9 +343,9 @@ def end_holder(path: Path, seconds: float) -> None:
     """Terminate the holder of the lock at `path`, and return when the lock is free.
 
     Sends SIGTERM, and after `seconds` SIGKILL. SIGCONT follows each signal, because a stopped
-    process does not handle SIGTERM. After SIGKILL, also abort the connection of the daemon's mount:
-    a thread of the daemon that changes the kernel's cache may wait for a program that waits for the
-    daemon, and neither would end. Raises ZonedriveError if the process cannot be terminated.
+    process does not handle SIGTERM. After SIGKILL, also abort the connection of the daemon's mount.
+    Otherwise a thread that changes the kernel's cache, and a program that waits for the daemon,
+    could wait for each other forever. Raises ZonedriveError if the process cannot be terminated.
     """
     who = holder(path)
     descriptor = _pidfd(path, who)

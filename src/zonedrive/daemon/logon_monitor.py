@@ -106,8 +106,8 @@ class LogonMonitor:
     async def watch_clock(self) -> None:
         """Renew the logon before it ends, or remind the user; run until cancelled.
 
-        At its end, ask the service whether it has ended. Also store the data key again if the store
-        has lost it.
+        At its expiry, ask the service whether the logon has ended. Also store the data key again if
+        the store has lost the key.
         """
         while True:
             self._woken = trio.Event()
@@ -151,7 +151,7 @@ class LogonMonitor:
             return TRY_SECONDS
         auth.renewed(fresh)
         log.info("the logon was renewed; the %s is valid until %s", fresh.kind, fresh.until)
-        return TRY_SECONDS  # not earlier, because the service may state a wrong life
+        return TRY_SECONDS  # not earlier, because the service may state a wrong lifetime
 
     async def _check_end(self) -> float:
         """Send a request with the expired bearer token; return the seconds until the next check.

@@ -165,14 +165,14 @@ class MainFile(PrivateFile):
 
 
 class AnonymousFile(PrivateFile):
-    """Anonymized log. Its own errors, as on a full disk, do not appear in the other log."""
+    """Anonymized log file; its own errors, as on a full disk, do not appear in the other log."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of the library
         pass
 
 
 class Terminal(logging.StreamHandler[TextIO]):
-    """Standard error, whose reader must not delay the mount.
+    """Handler that writes to standard error without waiting for its reader.
 
     A message is cut or dropped if the reader of the pipe or terminal is too slow, for example after
     Ctrl-S.

@@ -186,8 +186,8 @@ class Daemon:
         try:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             # Also before the mount, so that a signal does not leave a dead mount behind.
-            # What the parent process ignores, for example with nohup, stays ignored. But SIGTERM
-            # ends the daemon in any case, as other commands and the shutdown of the machine expect.
+            # Signals that the parent process ignores, for example with nohup, stay ignored. But
+            # SIGTERM always ends the daemon, as other commands and the end of the machine expect.
             ending = [one for one in (signal.SIGINT, signal.SIGHUP)
                       if signal.getsignal(one) is not signal.SIG_IGN]  # fmt: skip
             with trio.open_signal_receiver(signal.SIGTERM, *ending, LISTEN) as signals:
@@ -252,7 +252,7 @@ class Daemon:
             # After a crash, paths must return errors, not look like an empty folder.
             try:
                 self._session.close(unmount=not lost)
-            except Exception:  # what programs wrote is stored nevertheless
+            except Exception:  # written data is stored nevertheless
                 log.exception("the unmount failed")
             with suppress(OSError):
                 self._announce_in_lock()

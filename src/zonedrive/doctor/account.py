@@ -93,7 +93,7 @@ def settings(facts: DoctorFacts) -> CheckResult | None:
 
 
 def organization(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the administrator's config.toml is valid; return None if it does not exist."""
+    """Check that the administrator's config.toml, if any, is valid and permits the mount."""
     shared = config.organization(facts.paths.account)
     if shared.problems:
         first = shared.problems[0].line()

@@ -5,7 +5,8 @@ was killed, the read would wait for the next request and freeze the daemon. The 
 interrupts the read.
 
 Starting and stopping the timer costs two system calls, so the timer is not stopped each time the
-loop sleeps. It is stopped only after a signal has arrived while the loop was asleep.
+loop sleeps. After its signal has woken the sleeping loop, the timer is stopped until the loop has
+slept once more.
 
 INVARIANT: at most one signal arrives while the loop sleeps, so an idle mount causes at most one
 wakeup.
@@ -21,7 +22,7 @@ SECONDS = 0.5
 
 
 class EintrTimer(trio.abc.Instrument):
-    """Context manager with a timer that is stopped while the event loop waits for events."""
+    """Context manager that runs the timer, except while an idle event loop sleeps."""
 
     def __init__(self) -> None:
         self._before: signal._HANDLER = signal.SIG_DFL

@@ -65,7 +65,7 @@ def errno_of(error: BaseException) -> int:
         code = getattr(error, "sqlite_errorcode", 0)
         return _SQLITE.get(code) or _SQLITE.get(code & 0xFF) or _unforeseen(error)
     if isinstance(error, errors.NotFound) and error.code == errors.UNKNOWN_ZONE:
-        return errno.EACCES  # the entry may be back with the zone: no program may create it anew
+        return errno.EACCES  # the entry may be back with the zone: no program must create it again
     for kind in type(error).__mro__:
         if kind in TABLE:
             return TABLE[kind]

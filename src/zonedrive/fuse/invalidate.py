@@ -28,24 +28,27 @@ BATCH = 256
 
 
 class _Pages:
-    """Inodes whose cached pages a thread is dropping, at most one thread per inode.
+    """Inodes whose cached pages a thread is invalidating, at most one thread per inode.
 
-    The call waits for pages that the kernel is reading, and in other threads it would wait too.
+    An invalidation waits for pages that the kernel is reading, so further threads would also wait.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._again: dict[int, bool] = {}  # by ino: True if the call must be repeated
+        self._again: dict[int, bool] = {}  # by ino: True if the invalidation must be repeated
 
     def begin(self, ino: int) -> bool:
-        """Return True if no thread is in the call for the inode; otherwise request a repetition."""
+        """Register the calling thread as the one that invalidates the inode's pages; return True.
+
+        If another thread is doing so, make it repeat the invalidation, and return False.
+        """
         with self._lock:
             is_free = ino not in self._again
             self._again[ino] = not is_free
             return is_free
 
     def end(self, ino: int) -> bool:
-        """Record the end of the call; return True if it must be repeated."""
+        """Unregister the calling thread; return True if it must invalidate the pages once more."""
         with self._lock:
             return self._again.pop(ino)
 

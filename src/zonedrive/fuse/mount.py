@@ -67,7 +67,7 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """Current path of the mount point, or the first one if there is no mount."""
+        """Current path of the mount point; if nothing is mounted, the path given at creation."""
         mount = self._mount()
         return self._folder if mount is None else mount.path
 

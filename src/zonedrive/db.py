@@ -165,7 +165,7 @@ class Database:
         return bool(self._connection.execute("PRAGMA query_only").fetchone()[0])
 
     def renew_identity(self) -> None:
-        """Give this file another identifier."""
+        """Replace the database's identifier by a random one."""
         self.execute(_new_identity())
 
     def transaction(self) -> "Transaction":
@@ -305,7 +305,7 @@ class Database:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def _disk_errno(self) -> int:
-        """Return the errno of a failed write to the disk, which SQLite does not tell."""
+        """Return the errno of a failed write to the disk, which SQLite does not report."""
         try:
             require_room(self.path.parent)
         except OSError as wrong:
@@ -478,7 +478,7 @@ def is_log_lost(path: Path) -> bool:
 def drop_log_mark(path: Path) -> None:
     """Delete the marker file of the write-ahead log if SQLite has deleted the log.
 
-    Call this after closing a connection: the last one copies the log into the file and deletes it.
+    Call this after closing a connection: SQLite deletes the log when the last connection is closed.
     """
     mark = _log_mark(path)
     with suppress(OSError):

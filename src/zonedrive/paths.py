@@ -424,9 +424,9 @@ def require_own_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> ForeignFolder:
     """Return the error for `folder`, which belongs to another user.
 
-    In this user's home folder, that is so after the user id changed, or after a backup was restored
-    with another owner. Elsewhere, the environment of another user's shell names the folder. The
-    variable HOME may come from that shell, too.
+    In this user's home folder, the reason is a changed user id, or a backup that was restored with
+    another owner. Elsewhere, the environment of another user's shell names the folder. The variable
+    HOME may come from that shell, too.
     """
     way = _way_around(folder).removeprefix("move it away, or ")
     with contextlib.suppress(KeyError):  # a user id without an entry

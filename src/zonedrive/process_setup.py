@@ -108,9 +108,9 @@ def output_failure() -> OSError | None:
 def receive_signals() -> None:
     """Unblock all signals, and do not ignore SIGCHLD.
 
-    A child process inherits both from its parent. While SIGTERM is blocked, it does not end the
-    daemon. While SIGCHLD is ignored, the kernel keeps no exit status, and Python returns 0, also
-    for a fusermount3 that refused to unmount.
+    A child process inherits both from its parent. A blocked SIGTERM would not end the daemon. While
+    SIGCHLD is ignored, the kernel keeps no exit status, and Python returns 0, also for a
+    fusermount3 that refused to unmount.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Conversion of command-line messages to sentences and buttons for the window and notifications.
+"""Conversion of errors and their remedies to text and buttons for the window and notifications.
 
 The window is the web page that `zonedrive ui` opens. A clause of a remedy that names a command or
 an option is replaced by a sentence. If the window can do the same as the command, there is also a
@@ -7,8 +7,8 @@ button.
 `_rows` returns the patterns of such clauses with their sentences; the first match is used. If a
 clause contains the name of a file, the patterns must not find a command in that name.
 
-INVARIANT: messages are not searched for commands, because a message can contain text from the
-service or a name that another user has chosen.
+INVARIANT: only remedies are searched for commands. A message is compared only with fixed texts
+(`_MESSAGES`, `_ENDINGS`), because it may contain text from the service or from another user.
 """
 
 import re

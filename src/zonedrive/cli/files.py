@@ -138,9 +138,9 @@ def _write(piece: bytes | bytearray | memoryview) -> None:
 def require_replaceable(path: str, *, is_copied: bool = False) -> None:
     """Raise ZonedriveError if replacing the file at `path` would lose content.
 
-    That is the case for a file in a mount whose content is only on this machine until it is
-    uploaded, unless `is_copied` is true, for a file in `lost+found`, and for one that a program has
-    open for writing. Any other path is accepted.
+    This is the case for a file in `lost+found`, and for a file in a mount that a program has open
+    for writing. Unless `is_copied` is true, it is also the case for a file in a mount whose content
+    is only on this machine until it is uploaded. Any other path is accepted.
     """
     target = mountpoint.absolute(path)
     _, paths, there = control_client.located(target)

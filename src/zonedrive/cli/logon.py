@@ -223,7 +223,7 @@ def logon(**options: Any) -> None:
     BASE_URL is the address of the service, such as https://service.example; without it, the address
     in /etc/zonedrive/config.toml is used. The password is not saved unless --save-password is
     given. A further logon to the same service uses the previous --ca-file, and the previous
-    --profile unless it is published.
+    --profile, except the profile named 'published'.
 
     Scripts give the password in the first line of standard input (--password-stdin), then the
     one-time code (--code -), then a new password if the service requires one. To change the

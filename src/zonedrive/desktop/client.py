@@ -344,7 +344,7 @@ class Client:
         gone = self._below(daemon)
         for path in gone:
             del self._entries[path]
-        if daemon.mount:  # only now and then silent; mounts of other users make the pause long
+        if daemon.mount:  # a daemon that has answered before: do not wait for the longest pause
             self._retry = FIRST_RETRY_SECONDS
         self._cancel_retry()
         self._cancel_retry = self._loop.later(self._retry, self.look)

@@ -42,8 +42,8 @@ def published(wrong: ProfileError) -> Profile:
 def last_profile(account: Account) -> Profile:
     """Return the account's profile for the end of its logon.
 
-    The end of a logon needs no profile, except to revoke a token. So no error is raised: if the
-    profile is not valid, return `published` with the error; if the user's settings cannot be read,
+    The end of a logon needs no profile, except to revoke a token. So no error is raised. If the
+    profile is not valid, return `published` with the error. If the user's settings cannot be read,
     the administrator's settings and the last logon select the profile.
     """
     shared = config.organization(account.name)

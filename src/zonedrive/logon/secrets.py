@@ -143,7 +143,7 @@ class FileStore(SecretStore):
 
     @staticmethod
     def _delete_leftovers(path: Path) -> None:
-        """Delete what a process has left that was killed in `write_private`: it has secrets."""
+        """Delete files with secrets that a process has left because it was killed while writing."""
         with contextlib.suppress(OSError):
             for left in path.parent.glob(f".{path.name}.*.new"):
                 left.unlink(missing_ok=True)
@@ -235,8 +235,8 @@ class KeyringStore(SecretStore):
     """Secret store in the desktop's keyring.
 
     The names in the keyring contain the random id in the file `mark`, because one keyring may serve
-    several state folders: of several computers, if the home folder is on a network, or of several
-    values of XDG_STATE_HOME. An empty mark, as earlier versions write it, stands for no id.
+    several state folders: those of several computers with one home folder, or of several values of
+    XDG_STATE_HOME. An empty mark, as earlier versions write it, stands for no id.
 
     INVARIANT: while a call hangs, no other call starts, so that a locked keyring prompts once.
     """

@@ -50,9 +50,9 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once, with one exception: if the service rejects the request because the
-        logon has ended, the request is sent a second time after the logon was renewed, provided
-        that `body` can be iterated again.
+        The request is sent once, with one exception. If the service rejects the request because the
+        logon has ended, and `body` can be iterated again, the request is sent a second time after a
+        renewal of the logon.
 
         Raises ReplyLost if the whole request was sent but its effect is unknown, for example
         because the response cannot be read. Raises Interrupted or another subclass of Unreachable

@@ -757,8 +757,8 @@ def _form_route(path: str, respond: Callable[[Request, FormData], Response]) -> 
     """Return the POST route of `path`; `respond` is called in a thread, with the posted form.
 
     If an equal form is posted before the response, both requests get this response. A browser shows
-    only the response to the last click. Without this, that would be an error, because the action of
-    the first click is in progress.
+    only the response to the last click. Otherwise this response would be an error, because the
+    action of the first click is in progress.
     """
     running: dict[object, tuple[anyio.Event, Future[Response]]] = {}  # by address and fields
 

@@ -54,8 +54,8 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def require_owners(*, remedy: str) -> None:
     """Raise ZonedriveError with `remedy` if the kernel does not name the owner of a connection.
 
-    That is so if a module of the kernel is missing, as after an upgrade without a restart, and in
-    some sandboxes and user namespaces.
+    This is the case if a module of the kernel is missing, as after an upgrade without a restart,
+    and in some sandboxes and user namespaces.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

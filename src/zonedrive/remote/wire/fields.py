@@ -202,7 +202,7 @@ def _nanoseconds(when: datetime, beyond: int) -> int:
 def header_seconds(value: str | None) -> float | None:
     """Return the date in a header as seconds since the epoch.
 
-    Return None for a missing or malformed date, and for a time before 1970 or after 2115.
+    Return None for a missing or malformed date, and for a time before 1970 or after `_LATEST`.
     """
     try:
         date = parsedate_to_datetime(value or "")

@@ -224,8 +224,8 @@ class Forbidden(RemoteError):
 class EndpointRefused(Forbidden):
     """Error for status 401 from an endpoint of a profile.
 
-    The status alone does not show whether the logon has ended, or only this endpoint rejects it.
-    Therefore the logon is checked before this error reaches a caller.
+    The status alone does not show whether the logon has ended, or only this endpoint rejects the
+    logon. Therefore the logon is checked before this error reaches a caller.
     """
 
 

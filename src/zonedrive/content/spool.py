@@ -137,8 +137,8 @@ class Spool:
     def _in_folder(self) -> Iterator[None]:
         """Raise OSError (EIO) instead of FileNotFoundError if the spool folder itself is missing.
 
-        Otherwise, a program would take the error for a missing file in the mount, and the upload
-        queue would take the file in the spool for lost.
+        Otherwise, a program would see a missing file in the mount, and the upload queue would
+        consider the file in the spool lost.
         """
         try:
             yield

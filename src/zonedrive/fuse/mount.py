@@ -142,7 +142,7 @@ class Session:
         """
         mount = self._mount() if unmount else None
         if self._is_aborted and not self._is_dead():
-            mount = None  # it was detached meanwhile, and another mount may have its number
+            mount = None  # the mount was detached meanwhile; another mount may have its number
         # libfuse knows only the first path, and leaves a mount whose connection was aborted.
         by_libfuse = mount is not None and mount.path == self._folder and not self._is_aborted
         try:

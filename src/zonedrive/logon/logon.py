@@ -428,7 +428,7 @@ class Logon:
         try:
             await leave_session(access, token)
         except CredentialsRefused:
-            raise  # it ended together with the session
+            raise  # the token ended together with the session
         except BaseException:
             await dismiss(access, profile, token, self._tell, "the token")
             raise

@@ -257,7 +257,7 @@ class Requests:
     async def _check_logon(self, doing: str) -> None:
         """Raise NotLoggedOn if the logon has ended and cannot be renewed.
 
-        Callers at the same time share one check, which begins after the call, and its error.
+        Concurrent callers share one check, which begins after their calls, and its error.
         """
         needed = self._checks + 1
         async with self._check_turn:

@@ -107,7 +107,7 @@ def recover(state: LocalState) -> None:
     with state.transaction():
         for inode in empty:
             state.inodes.unlink(inode)
-            state.requests.drop(inode.ino)  # its name would stay hidden
+            state.requests.drop(inode.ino)  # a remote entry of this name would stay hidden
         _remove_empty_lost_found(state)
         state.spool.drop_records()
     if number := local_operations.withdraw_local_only(state):

@@ -199,7 +199,7 @@ def default_folder(name: str) -> Path:
     is `~/Zones-ACCOUNT`.
     """
     folder = home() / "Zones"
-    if mountpoint.at(folder) is not None:  # it cannot contain another account's mount point
+    if mountpoint.at(folder) is not None:  # a mount cannot contain another mount point
         return home() / f"Zones-{name}"
     with contextlib.suppress(ZonedriveError, OSError):
         title = plain(Account.load(AccountPaths(name)).title).replace("/", "-")

@@ -406,7 +406,7 @@ class Namespace:
                         if (target.ino, target.generation) in state.durable:
                             # Otherwise a power cut could lose the content of both files.
                             await self._files.sessions.sync_stored(inode)
-                        await self._files.keep_readable(target)  # its upload may have ended by now
+                        await self._files.keep_readable(target)  # which may be uploaded by now
                 if not names.is_current:
                     raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             except BaseException:  # also the end of the time that a rename may take

@@ -420,6 +420,26 @@ def test_an_edit_in_a_folder_that_a_coworker_deletes(desk: Mounted, marks_conten
     assert desk.names(desk.root / "docs") == ["report.md"]
 
 
+@pytest.mark.parametrize("marks_content", [True, False])
+@pytest.mark.parametrize("folder", ["other", "other/inner"])
+def test_an_edit_of_a_file_that_a_coworker_moves_into_a_folder_and_deletes_with_it(
+    desk: Mounted, folder: str, marks_content: bool
+) -> None:
+    """The edit is uploaded as a new file, also if only the folder itself counts as deleted."""
+    cast(VirtualMount, desk).deployment.world.marks_content = marks_content
+    desk.allow("deleted on the service while edited")
+    desk.names(desk.root / "docs")
+    with desk.deployment.faulty(down=True):
+        (desk.root / "docs/report.md").write_bytes(b"edited")
+    desk.zone.make_folder("other")
+    if folder != "other":
+        desk.zone.make_folder(folder)
+    desk.zone.move("docs/report.md", f"{folder}/report.md")
+    desk.zone.delete("other")
+    desk.sync()
+    assert b"edited" in desk.zone.tree().values()
+
+
 @pytest.mark.parametrize("tells_parent", [True, False])
 def test_an_edit_of_a_file_that_a_coworker_moves_out_of_a_deleted_folder(
     desk: Mounted, tells_parent: bool, monkeypatch: pytest.MonkeyPatch

@@ -173,8 +173,15 @@ class Uploader:
             if is_aside(name) and intent.attempts < LOOKS_ASIDE:
                 raise Changed("the file has a temporary name while two files exchange names")
             if found is not None:
-                await self._folders.following.follow(inode, found, place)
-                await self._require_only_one(inode, folder_id, name)
+                try:
+                    await self._folders.following.follow(inode, found, place)
+                except NotFound as missing:
+                    # A coworker has moved the entry to a folder, and deleted the folder. Some
+                    # services do not mark the content of a deleted folder as deleted.
+                    await require_deletion(self._service, inode.zone, missing)
+                    found = None
+                else:
+                    await self._require_only_one(inode, folder_id, name)
         decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
         if not planned.is_current:
             return

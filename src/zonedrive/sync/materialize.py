@@ -36,7 +36,7 @@ async def materialize(
                 raise
             continue
         file.close()
-        if content.is_current:
+        if content.is_current and state.inodes.find(inode.ino) is inode:  # not removed meanwhile
             local_operations.adopt_copy(state, inode, generation, file)
         else:
             state.spool.delete(inode.ino, generation)

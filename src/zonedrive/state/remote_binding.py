@@ -7,6 +7,7 @@ INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
 """
 
 import logging
+from functools import partial
 
 from zonedrive.errors import Changed, StoreError
 from zonedrive.failpoint import Place, reached
@@ -254,3 +255,4 @@ def _drop(state: LocalState, inode: Inode) -> None:
     for each in (*below, inode):
         state.invalidations.put(EntryGone(each.parent, each.name.encode(), each.ino))
         state.inodes.unlink(each)
+        state.database.after_commit(partial(state.release_if_unreferenced, each))

@@ -175,6 +175,32 @@ def look_into_the_trash(desk: Mounted, fd: int) -> None:
     ask(desk, "restore", "other.txt")
 
 
+@pytest.mark.parametrize("is_zone_lost", [False, True])
+def test_a_folder_whose_deletion_is_refused_leaves_the_other_folders_listed(
+    desk: Mounted, is_zone_lost: bool
+) -> None:
+    """Otherwise, after a restart without a network, no folder of any zone could be opened."""
+    desk.allow("refused|not allowed|not accessible|member")
+    desk.zone.make_folder("docs/2026/march")
+    desk.zone.write("docs/2026/march/days.csv", b"1")
+    assert desk.names(desk.root / "docs/2026/march") == ["days.csv"]
+    desk.command("pause")
+    (desk.root / "docs/2026").rename(desk.path / f".Trash-{os.getuid()}/files/2026")
+    if is_zone_lost:
+        set_level(desk, Level.NONE)
+    with desk.deployment.faulty(status=403, error="NOT_ALLOWED", method="DELETE"):
+        desk.command("resume")
+        time.sleep(3600)
+    names = desk.names(desk.path)
+    with desk.deployment.faulty(down=True):
+        virtual(desk).kill()
+        virtual(desk).mount()
+        assert desk.names(desk.path) == names
+        assert (desk.root.name in names) is not is_zone_lost
+        if not is_zone_lost:
+            assert desk.names(desk.root / "docs/2026/march") == ["days.csv"]
+
+
 @pytest.mark.mount("refresh=0.2")
 @pytest.mark.parametrize("look", [look_at_attributes, look_into_the_trash])
 def test_an_entry_added_below_a_folder_in_the_trash_is_kept(desk: Mounted, look: Look) -> None:

@@ -27,9 +27,9 @@ from zonedrive.state.attributes import MODE_BITS
 from zonedrive.state.conflict_copies import record_conflict, remove_mark
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import LocalPlace, provisional_id
-from zonedrive.state.invalidation import InodeChanged
+from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import TEMPORARY, local_only_reason
+from zonedrive.state.names import TEMPORARY, local_name, local_only_reason
 from zonedrive.state.open_file import OpenFile, Session, content_of
 from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pending_request
 
@@ -200,19 +200,39 @@ def remove_whole(state: LocalState, folder: Inode) -> None:
     reached(Place.TRASHED)
 
 
+def put_back(state: LocalState, folder: Inode, above: Inode) -> None:
+    """Undo `remove_whole`: show the folder with everything in it again, in the folder `above`."""
+    name = local_name(
+        folder.remote_name or folder.name, folder.entry_id, state.inodes.children(above.ino)
+    )
+    with state.transaction():
+        state.inodes.move(folder, above.ino, name)
+        state.intents.drop(folder.ino)
+        _touch(state, above)
+    state.invalidations.put(EntryChanged(above.ino, name.encode()))
+
+
 def forget(state: LocalState, inode: Inode) -> None:
     """Remove an inode and its local bytes, without a request to the service.
 
-    The bytes of an open file are removed after its last close.
+    Inodes below a removed folder are removed, too, because no other code would find them. The bytes
+    of an open file are removed after its last close.
     """
     intent = state.intents.get(inode.ino)
+    below = list(state.inodes.innermost_first(inode)) if inode.is_folder else []
     with state.transaction():
+        for each in below:
+            if each.ino not in state.opened:
+                state.discard_bytes(each)
+            state.inodes.unlink(each)
+            state.intents.drop(each.ino)
         state.inodes.unlink(inode)
         state.intents.drop(inode.ino)
     reached(Place.DELETE_NOTED)
     if inode.ino not in state.opened:
         state.discard_bytes(inode, intent)
-    state.release_if_unreferenced(inode)
+    for each in (*below, inode):
+        state.release_if_unreferenced(each)
 
 
 def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:

@@ -48,7 +48,10 @@ class Rollback:
                 if state.inodes.is_below(each, inode):
                     state.revert_to_remote(each)
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-        if copy is None or not state.inodes.is_here(above):
+        has_content = inode.is_folder and bool(state.inodes.numbers_in(inode.ino))
+        if has_content and state.inodes.is_here(above):
+            local_operations.put_back(state, inode, above)
+        elif copy is None or not state.inodes.is_here(above):
             local_operations.forget(state, inode)
         else:
             conflicts.show_copy(state, inode, above, copy)

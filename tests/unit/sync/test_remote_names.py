@@ -730,7 +730,7 @@ async def test_a_removal_of_a_whole_folder(
             path for path in before if path.startswith("f")
         })  # fmt: skip
         assert account.left() == {}
-        assert account.state.inodes.find(inode.ino) is None
+        assert account.state.inodes.is_here(account.state.inodes.find(inode.ino)) == stays
         if not stays:
             assert account.state.inodes.find(inner.ino) is None
             assert not account.state.inodes.rows.has_unreachable()

@@ -210,6 +210,7 @@ def put_back(state: LocalState, folder: Inode, above: Inode) -> None:
         state.intents.drop(folder.ino)
         _touch(state, above)
     state.invalidations.put(EntryChanged(above.ino, name.encode()))
+    state.invalidations.put(InodeChanged(above.ino, attr_only=True))
 
 
 def forget(state: LocalState, inode: Inode) -> None:

@@ -11,8 +11,16 @@ INVARIANT: a bearer token that is not stored, or no longer stored, is invalidate
 
 import errno
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    suppress,
+)
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -99,6 +107,19 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """Results of the checks before the first request."""
+
+    base_url: str
+    previous: PreviousAccount
+    profile: str
+    operations: Profile  # of `profile`
+    ca_file: str | None
+    certificates: bytes | None  # in `ca_file`
+    store: SecretStore
+
+
 class Logon:
     """One logon of one account."""
 
@@ -126,6 +147,8 @@ class Logon:
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
         self._queries, self._open_store = queries, store
         self._open_access = access
+        # New bearer tokens that are not stored, each with its description for messages.
+        self._unstored: dict[str, Bearer] = {}
         self.kept = ""  # set at the end: description of the stored bearer token
 
     async def run(self) -> Account:
@@ -133,136 +156,188 @@ class Logon:
 
         Raises ZonedriveError, or OSError if a file cannot be written.
         """
-        base = base_url(self._request.url)
-        before = PreviousAccount(self._paths, self._queries)
-        former = before.account
-        # The previous logon, if it was to the same service.
-        alike = former if former is not None and former.base_url == base else None
-        profile = self._profile(alike)
-        known_profile = load_profile(profile)
-        if file := hidden_file(profile):
-            self._tell(
-                f"{file} is not used, because zonedrive has a profile {profile} of its own; ask the"
-                " administrator of this computer to rename the file"
-            )
-        ca_file = self._request.ca_file or (alike.ca_file if alike else None)
-        certificates = None if ca_file is None else read_certificates(Path(ca_file))
-        if ca_file is None and self._request.default_ca_file is not None:
-            ca_file, certificates = self._default_certificates(self._request.default_ca_file)
-        if former is not alike:
-            before.refuse_takeover()
-        store = self._usable_store()
-        if alike and self._request.username in ("", alike.username):
-            before.require_key(store)
-        require_room(self._paths.state)  # or the service would create a token that is not stored
-        async with self._open_access(base, ca_file) as access:
-            needs = await self._requirements(access, base)
-            known_as = alike.known_as if alike else lambda _username: ""
-            browser = None
-            if self._person is not None:
-                browser = Browser(profile, known_profile.sign_on, self._person)
-            if self._token is not None:
-                user = known_as(self._request.username) or self._request.username
-                signed_on = await use_token(access, self._token, user)
-            else:
-                signed_on = await Flow(
-                    access,
-                    self._request.username,
-                    needs,
-                    self._ask,
-                    browser,
-                    change=self._change(known_profile),
-                    known_as=known_as,
-                ).run()
-            username = self._request.username or signed_on.typed
-            if signed_on.is_other and known_as(username):
-                username = ""  # the typed name belongs to the previous user
-            account = Account(
-                name=self._paths.account,
-                base_url=base,
-                username=username or signed_on.user_id,
-                user_id=signed_on.user_id,
-                organization=needs.organization,
-                ca_file=None if certificates is None else str(self._paths.ca_copy),
-                profile=profile,
-                sign_on=signed_on.way,
-                keeps_password=self._request.save_password and needs.can_save,
-            )
+        plan = self._prepare()
+        async with self._open_access(plan.base_url, plan.ca_file) as access:
             try:
-                self._ask.require_wanted()  # not every profile can revoke a token
-                if before.is_of(account):
-                    before.require_key(store)
-                else:
-                    before.refuse_takeover()
-            except (ConfigError, StoreError, CredentialsRefused):
-                if self._token is None:
-                    await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
+                account, signed_on = await self._sign_on(plan, access)
+                account = await self._keep(plan, access, account, signed_on)
+            except BaseException:
+                await self._end_unstored(plan, access)
                 raise
-            bearer = await self._bearer(access, signed_on, profile)
-            secrets: dict[str, Secret | None] = {}
-            files: dict[Path, bytes | None] = {}
-            async with AsyncExitStack() as stack:
-                there = stored = None
-                with ExitStack() as held:
-                    try:
-                        # Until here, a renewal may store another bearer token.
-                        held.enter_context(locked(self._paths))
-                        self._ask.require_wanted(is_last=True)
-                        with suppress(StoreError):
-                            stored = bearer_auth.load_bearer(store)
-                        replaced = stored if stored and stored.secret != bearer.secret else None
-                        # A logon in another terminal may have replaced `former`, and the stored
-                        # bearer token must not be sent to another service than its own.
-                        last = PreviousAccount(self._paths, self._queries).account
-                        is_here = last is not None and last.base_url == base
-                        if last is not None and replaced is not None:
-                            # Open the connection before the former CA file is replaced.
-                            there = access if is_here else await self._open_former(stack, last)
-                        files = {path: _content(path) for path in self._files}
-                        secrets = {name: store.get(name) for name in _SECRETS}
-                        password = signed_on.password
-                        account = self._keep(store, account, password, bearer, certificates)
-                    except BaseException:
-                        await self._undo(access, account, store, bearer, secrets, files)
-                        raise
-                if replaced is not None:
-                    which = f"your previous {replaced.kind}"
-                    if last is None or there is None:
-                        report_valid(access, replaced, self._tell, which)
-                    else:
-                        knows = is_here and known_profile.can("revoke_token")
-                        ending = profile if knows else last.profile
-                        await dismiss(there, ending, replaced, self._tell, which)
+        bearer = signed_on.bearer
         self.kept = marked(f"by {bearer.kind}")
         if bearer.until:
             self.kept = marked(f"by {bearer.kind} until {bearer.until}")
         return account
 
-    def _keep(
-        self,
-        store: SecretStore,
-        account: Account,
-        password: Secret | None,
-        bearer: Bearer,
-        certificates: bytes | None,
+    def _prepare(self) -> _Plan:
+        """Make the checks that need no request, and return their results."""
+        base = base_url(self._request.url)
+        previous = PreviousAccount(self._paths, self._queries)
+        former = previous.at(base)
+        profile = self._profile(former)
+        operations = load_profile(profile)
+        if file := hidden_file(profile):
+            self._tell(
+                f"{file} is not used, because zonedrive has a profile {profile} of its own; ask the"
+                " administrator of this computer to rename the file"
+            )
+        ca_file = self._request.ca_file or (former.ca_file if former else None)
+        certificates = None if ca_file is None else read_certificates(Path(ca_file))
+        if ca_file is None and self._request.default_ca_file is not None:
+            ca_file, certificates = self._default_certificates(self._request.default_ca_file)
+        if previous.account is not former:
+            previous.refuse_takeover()
+        store = self._usable_store()
+        if former and self._request.username in ("", former.username):
+            previous.require_key(store)
+        require_room(self._paths.state)  # or the service would create a token that is not stored
+        return _Plan(base, previous, profile, operations, ca_file, certificates, store)
+
+    async def _sign_on(self, plan: _Plan, access: LogonApi) -> tuple[Account, LoggedOn]:
+        """Log on at the service; return the account and the logon with the bearer token to store.
+
+        Raises ConfigError if the user must not take over the data of the previous user.
+        """
+        needs = await self._requirements(access, plan.base_url)
+        former, username = plan.previous.at(plan.base_url), self._request.username
+        known_as = former.known_as if former else lambda _username: ""
+        if self._token is not None:
+            signed_on = await use_token(access, self._token, known_as(username) or username)
+        else:
+            operations, person = plan.operations, self._person
+            change = self._change(operations)
+            browser = None if person is None else Browser(plan.profile, operations.sign_on, person)
+            signed_on = await Flow(
+                access, username, needs, self._ask, browser, change=change, known_as=known_as
+            ).run()
+            self._unstored["the session"] = signed_on.bearer
+        username = username or signed_on.typed
+        if signed_on.is_other and known_as(username):
+            username = ""  # the typed name belongs to the previous user
+        account = Account(
+            name=self._paths.account,
+            base_url=plan.base_url,
+            username=username or signed_on.user_id,
+            user_id=signed_on.user_id,
+            organization=needs.organization,
+            ca_file=None if plan.certificates is None else str(self._paths.ca_copy),
+            profile=plan.profile,
+            sign_on=signed_on.way,
+            keeps_password=self._request.save_password and needs.can_save,
+        )
+        self._ask.require_wanted()  # not every profile can revoke a token
+        if plan.previous.is_of(account):
+            plan.previous.require_key(plan.store)
+        else:
+            plan.previous.refuse_takeover()
+        if self._token is not None:
+            return account, signed_on
+        try:
+            bearer = await self._bearer(plan, access, signed_on)
+        except CredentialsRefused:
+            self._unstored.clear()  # the service does not accept them any more
+            raise
+        return account, msgspec.structs.replace(signed_on, bearer=bearer)
+
+    async def _bearer(self, plan: _Plan, access: LogonApi, signed_on: LoggedOn) -> Bearer:
+        """Return a new token if a token is requested and the service creates it, else the session.
+
+        Raises CredentialsRefused if the service rejects the session, or ends the token together
+        with the session.
+        """
+        session, days = signed_on.bearer, self._request.token_days
+        if days is None:
+            await require_accepted(access)
+            return session
+        name = bearer_auth.token_name(self._paths.account)
+        perhaps = f"a token named {name!r} may have been created"
+        created = partial(self._unstored.__setitem__, "the token")
+        try:
+            token = await obtain_token(access, signed_on, name, days, created)
+        except RemoteError as refused:
+            unused = self._unstored.pop("the token", None)
+            if unused is not None:
+                await dismiss(access, plan.profile, unused, self._tell, "the token")
+            access.carry(Secret(session.secret))
+            if isinstance(refused, NotLoggedOn | BadAnswer):
+                await require_accepted(access)
+            if unused is not None:
+                self._tell(f"the new token is not used: {refused.message}")
+            elif isinstance(refused, Unreachable):
+                self._tell(f"no token was created: {refused.message}")
+            else:
+                self._tell(f"the service did not create a token: {refused.message}")
+            is_unsure = unused is None and isinstance(refused, ReplyLost | BadAnswer)
+            unsure = f"; {perhaps}" if is_unsure else ""
+            self._tell(f"the session is used instead; log on again after it has ended{unsure}")
+            return session
+        except BaseException:
+            unsure = "" if "the token" in self._unstored else f"; {perhaps}"
+            await self._end_unstored(plan, access)
+            self._tell(f"the logon was cancelled{unsure}")
+            raise
+        del self._unstored["the session"]  # it is ended now
+        await leave_session(access, token)
+        return token
+
+    async def _keep(
+        self, plan: _Plan, access: LogonApi, account: Account, signed_on: LoggedOn
+    ) -> Account:
+        """Store the logon, and invalidate the former one; return the account as stored."""
+        bearer = signed_on.bearer
+        if self._token is None:
+            self._unstored = {f"the new {bearer.kind}": bearer}
+        async with AsyncExitStack() as connections:
+            # Until the account is locked, a renewal may store another bearer token, and a logon in
+            # another terminal another account.
+            with locked(self._paths):
+                self._ask.require_wanted(is_last=True)
+                stored = None
+                with suppress(StoreError):
+                    stored = bearer_auth.load_bearer(plan.store)
+                replaced = stored if stored and stored.secret != bearer.secret else None
+                previous = PreviousAccount(self._paths, self._queries)
+                # The replaced bearer token must not be sent to another service than its own.
+                former, former_access = previous.account, None
+                if previous.at(plan.base_url):
+                    former_access = access
+                elif former is not None and replaced is not None:
+                    # Open the connection before the former CA file is replaced.
+                    with suppress(ConfigError, OSError):
+                        opened = self._open_access(former.base_url, former.ca_file)
+                        former_access = await connections.enter_async_context(opened)
+                with self._restoring(plan.store):
+                    account = self._store(plan, previous, account, signed_on)
+                self._unstored.clear()
+            if replaced is not None:
+                which = f"your previous {replaced.kind}"
+                if former is None or former_access is None:
+                    report_valid(access, replaced, self._tell, which)
+                else:
+                    knows = former_access is access and plan.operations.can("revoke_token")
+                    profile = plan.profile if knows else former.profile
+                    await dismiss(former_access, profile, replaced, self._tell, which)
+        return account
+
+    def _store(
+        self, plan: _Plan, previous: PreviousAccount, account: Account, signed_on: LoggedOn
     ) -> Account:
         """Store the account and its secrets, and return the account as stored.
 
-        Delete the local data of a different previous user. The previous user is determined again,
-        because a logon in another terminal may have finished. The caller holds the account's
-        lock.
+        Delete the local data of a different previous user. The caller holds the account's lock.
         """
-        before = PreviousAccount(self._paths, self._queries)
+        store, bearer = plan.store, signed_on.bearer
         with ExitStack() as stack:
-            if not before.is_of(account):
-                stack.enter_context(before.hold)
-                self._tell(before.forget(store))
+            if not previous.is_of(account):
+                stack.enter_context(previous.hold)
+                self._tell(previous.forget(store))
                 # If this process is killed now, a mount must not send the new token there.
                 account.delete(self._paths)
-            if certificates is not None:
-                write_private(self._paths.ca_copy, certificates)
+            if plan.certificates is not None:
+                write_private(self._paths.ca_copy, plan.certificates)
             bearer_auth.save_bearer(store, bearer)
-            kept = self._keep_password(store, account, password)
+            kept = self._keep_password(store, account, signed_on.password)
             if store.kind == "file":
                 beside = ", the password beside it" if kept else ""
                 self._tell(
@@ -274,43 +349,41 @@ class Logon:
             account.save(self._paths)
             return account
 
-    async def _undo(
-        self,
-        access: LogonApi,
-        account: Account,
-        store: SecretStore,
-        bearer: Bearer,
-        secrets: dict[str, Secret | None],
-        files: dict[Path, bytes | None],
-    ) -> None:
-        """Restore the former logon, and invalidate `bearer`, which could not be stored.
+    @contextmanager
+    def _restoring(self, store: SecretStore) -> Iterator[None]:
+        """Restore the stored logon if the `with` block raises an error.
 
-        `secrets` has the former secrets of the logon, and `files` the former content of the
-        account's files. If the files cannot be restored, delete the secrets. A token that the user
-        provided is not revoked.
+        If the account's files cannot be restored, delete the secrets.
         """
-        is_restored = _restored(files)
-        for name, former in secrets.items():
-            with suppress(StoreError):
-                if former is None or not is_restored:
-                    store.delete(name)
-                else:
-                    store.set(name, former)
-        if self._token is not None:
-            return
-        which = f"the new {bearer.kind}"
-        await dismiss(access, account.profile, bearer, self._tell, which)
+        paths = self._paths.ca_copy, self._paths.account_file, self._paths.account_copy
+        files = {path: _content(path) for path in paths}
+        secrets = {name: store.get(name) for name in _SECRETS}
+        try:
+            yield
+        except BaseException:
+            try:
+                for path, content in files.items():
+                    if _content(path) == content:
+                        continue
+                    if content is None:
+                        path.unlink()
+                    else:
+                        write_private(path, content)
+            except OSError:
+                secrets = dict.fromkeys(secrets)
+            for name, secret in secrets.items():
+                with suppress(StoreError):
+                    if secret is None:
+                        store.delete(name)
+                    else:
+                        store.set(name, secret)
+            raise
 
-    @property
-    def _files(self) -> tuple[Path, ...]:
-        """Files that `_keep` replaces."""
-        return self._paths.ca_copy, self._paths.account_file, self._paths.account_copy
-
-    async def _open_former(self, stack: AsyncExitStack, former: Account) -> LogonApi | None:
-        with suppress(ConfigError, OSError):
-            opened = self._open_access(former.base_url, former.ca_file)
-            return await stack.enter_async_context(opened)
-        return None
+    async def _end_unstored(self, plan: _Plan, access: LogonApi) -> None:
+        """Invalidate the new bearer tokens that are not stored, the newest first; never raise."""
+        while self._unstored:
+            which, unstored = self._unstored.popitem()
+            await dismiss(access, plan.profile, unstored, self._tell, which)
 
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
         """Store the password if this was requested; return True if the password is stored.
@@ -327,9 +400,9 @@ class Logon:
             self._tell(f"the password is not saved: {why}; log on again after the logon has ended")
         return False
 
-    def _profile(self, alike: Account | None) -> str:
+    def _profile(self, former: Account | None) -> str:
         # `published` may be from the time before the organization had a profile.
-        used = alike.profile if alike and alike.profile != "published" else None
+        used = former.profile if former and former.profile != "published" else None
         return profile_at(self._request.profile or used or self._request.default_profile, Path())
 
     def _default_certificates(self, ca_file: str) -> tuple[str | None, bytes | None]:
@@ -387,83 +460,11 @@ class Logon:
                 code=wrong.code,
             ) from wrong
 
-    async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
-        """Return a new token if a token is requested and the service creates it, else the session.
-
-        A token that the user provided is returned unchanged. Raises CredentialsRefused if the
-        service rejects the session, or ends the token together with the session. A token that is
-        not returned is revoked. If the logon is cancelled, the session is ended, too.
-        """
-        days = self._request.token_days
-        if self._token is not None:
-            return signed_on.bearer
-        if days is None:
-            return await self._session(access, signed_on, profile)
-        name = bearer_auth.token_name(self._paths.account)
-        created: list[Bearer] = []
-        try:
-            token = await obtain_token(access, signed_on, name, days, created.append)
-        except BaseException as refused:
-            for unused in created:
-                await dismiss(access, profile, unused, self._tell, "the token")
-            perhaps = "" if created else f"a token named {name!r} may have been created"
-            access.carry(Secret(signed_on.bearer.secret))
-            if not isinstance(refused, RemoteError):
-                await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
-                cancelled = "the logon was cancelled"
-                self._tell(f"{cancelled}; {perhaps}" if perhaps else cancelled)
-                raise
-            if isinstance(refused, NotLoggedOn | BadAnswer):
-                await self._session(access, signed_on, profile)
-            if created:
-                self._tell(f"the new token is not used: {refused.message}")
-            elif isinstance(refused, Unreachable):
-                self._tell(f"no token was created: {refused.message}")
-            else:
-                self._tell(f"the service did not create a token: {refused.message}")
-            is_unsure = perhaps and isinstance(refused, ReplyLost | BadAnswer)
-            unsure = f"; {perhaps}" if is_unsure else ""
-            self._tell(f"the session is used instead; log on again after it has ended{unsure}")
-            return signed_on.bearer
-        try:
-            await leave_session(access, token)
-        except CredentialsRefused:
-            raise  # the token ended together with the session
-        except BaseException:
-            await dismiss(access, profile, token, self._tell, "the token")
-            raise
-        return token
-
-    async def _session(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
-        try:
-            await require_accepted(access)
-        except CredentialsRefused:
-            raise  # there is nothing to end
-        except BaseException:
-            await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
-            raise
-        return signed_on.bearer
-
 
 def _content(path: Path) -> bytes | None:
     with suppress(OSError):
         return path.read_bytes()
     return None
-
-
-def _restored(files: dict[Path, bytes | None]) -> bool:
-    """Give the files their former content (None: no file); return False if this fails."""
-    try:
-        for path, former in files.items():
-            if _content(path) == former:
-                continue
-            if former is None:
-                path.unlink()
-            else:
-                write_private(path, former)
-    except OSError:
-        return False
-    return True
 
 
 def read_certificates(path: Path) -> bytes:

@@ -40,6 +40,11 @@ class PreviousAccount:
         with suppress(NotLoggedOn, ConfigError):
             self.account = Account.load(paths)
 
+    def at(self, base_url: str) -> Account | None:
+        """Return the previous account if it is one of the service at `base_url`, else None."""
+        found = self.account
+        return found if found is not None and found.base_url == base_url else None
+
     @property
     def hold(self) -> AbstractContextManager[None]:
         """Context manager that prevents the account's daemon from starting.

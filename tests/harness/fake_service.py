@@ -43,7 +43,7 @@ from zonedrive.remote.transfer import (
     uploaded,
 )
 from zonedrive.remote.transport.transports import BODY
-from zonedrive.remote.urls import REQUIREMENTS
+from zonedrive.remote.urls import REQUIREMENTS, Origin, Request
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.pagination import Item, Page
@@ -841,10 +841,11 @@ class FakeService(Service):
     @staticmethod
     def _failed(request: _Request, status: int, body: bytes) -> RemoteError:
         early = request.streamed
+        origin: Origin = "published" if request.path.startswith("/api/zones") else ""
+        sent = Request(request.method, request.path, doing=request.doing, origin=origin)
         return error_mapping.failed(
-            status, {}, body, request.doing, f"https://{HOST}",
+            status, {}, body, sent, f"https://{HOST}",
             sent=request.effect and not early, early=early,
-            published=request.path.startswith("/api/zones"),
         )  # fmt: skip
 
 

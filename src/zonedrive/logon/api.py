@@ -68,7 +68,7 @@ class LogonApi:
 
     async def requirements(self) -> Requirements:
         """Return the service's requirements for a logon; this is the first request of a logon."""
-        answer = await self._calls.read(Request("GET", REQUIREMENTS), doing="")
+        answer = await self._calls.read(Request("GET", REQUIREMENTS))
         return wire.requirements(answer, "")
 
     async def logon(
@@ -98,9 +98,9 @@ class LogonApi:
         `fields` are members of the JSON body, for example those of a browser sign-on.
         """
         doing = "logging on"
-        request = Request("POST", LOGON, body={**fields, "acceptSessions": True})
+        request = Request("POST", LOGON, body={**fields, "acceptSessions": True}, doing=doing)
         try:
-            answer = await self._calls.change(request, doing=doing)
+            answer = await self._calls.change(request)
         except ReplyLost as lost:
             lost.remedy = "try again later"  # an unused session ends by itself
             raise
@@ -122,7 +122,7 @@ class LogonApi:
         else:
             query["authentication-type"] = offer.name
             path = PERSONAL_ID
-        answer = await self._calls.read(Request("GET", path, query), doing=doing)
+        answer = await self._calls.read(Request("GET", path, query, doing=doing))
         return wire.sign_on_uri(answer, doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
@@ -132,7 +132,7 @@ class LogonApi:
         """
         doing = "asking for a token"
         body = token_wanted(name, seconds, password.reveal(), None)
-        answer = await self._calls.change(Request("POST", TOKENS, body=body), doing=doing)
+        answer = await self._calls.change(Request("POST", TOKENS, body=body, doing=doing))
         return new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
@@ -140,11 +140,11 @@ class LogonApi:
 
         Return "" if the response has no message.
         """
-        doing = "asking for new credentials"
-        body = {"name": username}
+        doing, body = "asking for new credentials", {"name": username}
         try:
-            request = Request("POST", NEW_CREDENTIALS, body=body)
-            answer = await self._calls.change(request, doing=doing)
+            answer = await self._calls.change(
+                Request("POST", NEW_CREDENTIALS, body=body, doing=doing)
+            )
         except Rejected as refused:
             refused.remedy = "check the user name"
             raise
@@ -158,26 +158,25 @@ class LogonApi:
         Raises CredentialsRefused if `old` is wrong.
         """
         doing = "changing the password"
-        request = operation.request(
-            {"username": user, "password": old.reveal(), "new_password": new.reveal()}
-        )
+        values = {"username": user, "password": old.reveal(), "new_password": new.reveal()}
         with checked_password(doing):
-            await self._calls.change(request, doing=doing)
+            await self._calls.change(operation.request(values, doing, origin=""))
 
     async def revoke_token(self, operation: Operation, token_id: str) -> None:
         """Revoke the token `token_id` with the deployment profile's `operation`."""
-        await self._calls.change(operation.request({"token": token_id}), doing="revoking the token")
+        doing = "revoking the token"
+        await self._calls.change(operation.request({"token": token_id}, doing, origin=""))
 
     async def check(self) -> None:
         """Raise NotLoggedOn if the service rejects the current bearer token."""
         with not_about_a_zone():
-            await self._calls.read(Request("GET", ZONES), doing="checking the logon")
+            await self._calls.read(Request("GET", ZONES, doing="checking the logon"))
 
     async def logoff(self) -> None:
         """End the current session; treat a 404 response of the service as success."""
         try:
-            request = Request("GET", LOGOFF)
-            await self._calls.change(request, doing="logging off", published=True)
+            request = Request("GET", LOGOFF, doing="logging off", origin="published")
+            await self._calls.change(request)
         except NotFound:
             return
 

@@ -273,9 +273,9 @@ class Logon:
             self._tell(f"the session is used instead; log on again after it has ended{unsure}")
             return session
         except BaseException:
-            unsure = "" if "the token" in self._unstored else f"; {perhaps}"
+            is_created, cancelled = "the token" in self._unstored, "the logon was cancelled"
             await self._end_unstored(plan, access)
-            self._tell(f"the logon was cancelled{unsure}")
+            self._tell(cancelled if is_created else f"{cancelled}; {perhaps}")
             raise
         del self._unstored["the session"]  # it is ended now
         await leave_session(access, token)

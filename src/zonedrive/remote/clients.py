@@ -22,6 +22,7 @@ from zonedrive import __version__
 from zonedrive.errors import Rejected
 from zonedrive.remote.transport.exchange import TARGET, is_encoded
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
+from zonedrive.remote.urls import Request
 from zonedrive.remote.wire.multipart import MultipartBody
 
 USER_AGENT: Final = f"zonedrive/{__version__}"
@@ -56,34 +57,34 @@ class _Client(Generic[TransportT]):
 
     def request(
         self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
+        request: Request,
         *,
         headers: Mapping[str, str] | None = None,
         content: bytes | MultipartBody = b"",
         timeout: httpx.Timeout,
         extensions: Mapping[str, Any] | None = None,
     ) -> httpx.Request:
-        """Return a request to the deployment; `path` must already be percent-encoded.
+        """Return `request` as an httpx request to the deployment, with the body `content`.
 
         Raises Rejected if the query is not valid Unicode.
         """
         try:
-            target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+            query = urlencode(request.query, quote_via=quote)
         except UnicodeEncodeError:
             raise Rejected(
                 "a text that is not valid Unicode cannot be part of an address",
                 remedy="check the names and ids",
             ) from None
+        target = f"{request.path}?{query}" if query else request.path
         found = httpx.Request(
-            method,
+            request.method,
             self._origin,
             headers=self._headers,
             stream=httpx.ByteStream(content) if isinstance(content, bytes) else content,
             extensions={
                 "timeout": timeout.as_dict(),
                 TARGET: target.encode(),
+                "of_profile": request.origin == "profile",
                 **(extensions or {}),
             },
         )

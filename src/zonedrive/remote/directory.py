@@ -86,8 +86,8 @@ class Directory:
         doing = "making a token"
         body = token_wanted(name, seconds, password, scope)
         with _advice(_TOKEN_ADVICE):
-            request = Request("POST", TOKENS, body=body)
-            answer = await self._requests.change_with_password(request, doing=doing)
+            request = Request("POST", TOKENS, body=body, doing=doing)
+            answer = await self._requests.change_with_password(request)
         try:
             return new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
@@ -100,8 +100,8 @@ class Directory:
         """Create a group and return it; `members` maps ids of users and groups to their level."""
         doing = "making a group"
         body = {"name": name, "description": description, "members": _levels(members or {})}
-        answer = await self._change(Request("POST", GROUPS, body=body), doing)
-        return _changed_group(answer, doing)
+        request = Request("POST", GROUPS, body=body, doing=doing, origin="published")
+        return _changed_group(await self._change(request), doing)
 
     async def update_group(
         self, group_id: str, members: Mapping[str, Level], *, relative: bool = True
@@ -115,24 +115,25 @@ class Directory:
         path = fill_path(GROUP, {"group": group_id})
         query = {"relative": "true" if relative else "false"}
         body = {"members": _levels(members)}
-        answer = await self._change(Request("PUT", path, query, body), doing)
-        return _changed_group(answer, doing)
+        request = Request("PUT", path, query, body, doing, "published")
+        return _changed_group(await self._change(request), doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
         """Set the level of one member of a group; the level "None" removes the member."""
         path = fill_path(MEMBER, {"group": group_id, "member": member_id})
         query = {"accesslevel": level}
-        await self._change(Request("PUT", path, query), "changing a member of a group")
+        doing = "changing a member of a group"
+        await self._change(Request("PUT", path, query, doing=doing, origin="published"))
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group. Its members lose the access to zones that they have through the group."""
         path = fill_path(GROUP, {"group": group_id})
-        await self._change(Request("DELETE", path), "deleting a group")
+        await self._change(Request("DELETE", path, doing="deleting a group", origin="published"))
 
-    async def _change(self, request: Request, doing: str) -> bytes:
+    async def _change(self, request: Request) -> bytes:
         try:
             with _advice("ask a manager of the group, or an administrator"):
-                return await self._requests.change(request, doing=doing, published=True)
+                return await self._requests.change(request)
         except NotFound as missing:
             raise NotFound(
                 "the service has no group or member with this id",
@@ -146,7 +147,8 @@ class Directory:
             # The ids of tokens are published, those of users are not.
             return identified(_records(body, doing), "id" if path == TOKENS else "")
 
-        found = await self._requests.listing(Request("GET", path), items, kind=path, doing=doing)
+        request = Request("GET", path, doing=doing)
+        found = await self._requests.listing(request, items, kind=path)
         return [item.value for item in found]
 
 

@@ -87,41 +87,37 @@ class HttpService(Service):
             return identified(wire.objects(parse(body, doing), doing), "id")
 
         with not_about_a_zone():
-            found = await self._requests.listing(
-                Request("GET", ZONES), items, kind=ZONES, doing=doing, published=True
-            )
+            request = Request("GET", ZONES, doing=doing, origin="published")
+            found = await self._requests.listing(request, items, kind=ZONES)
         return wire.ListedZones([item.value for item in found], doing)
 
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
-        request = Request("GET", fill_path(FOLDER, {"zone": zone_id, "folder": folder_id}))
+        path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
+        request = Request("GET", path, doing=doing, origin="published")
         raw_items = partial(wire.raw_items, doing=doing)
-        found = await self._requests.listing(
-            request, raw_items, kind=FOLDER, doing=doing, published=True
-        )
+        found = await self._requests.listing(request, raw_items, kind=FOLDER)
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         doing = "asking for an entry"
         path = fill_path(FILE, {"zone": zone_id, "file": file_id})
-        body = await self._requests.read(Request("GET", path), doing=doing, published=True)
+        body = await self._requests.read(Request("GET", path, doing=doing, origin="published"))
         return wire.one_entry(parse(body, doing), doing, zone_id=zone_id)
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
         form = MultipartBody(name, [data], len(data))
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
+        request = Request("POST", path, doing="uploading", origin="published")
         body = await self._requests.upload(
-            path, b"".join(form), form.content_type, doing="uploading", seconds=ANSWER_SECONDS
+            request, b"".join(form), form.content_type, seconds=ANSWER_SECONDS
         )
         return uploaded(body, zone_id, folder_id, name)
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
-        doing = "reading a small file"
-        request = Request("GET", path)
-        return await self._requests.read(
-            request, doing=doing, accept="*/*", most=size, published=True
-        )
+        request = Request("GET", path, doing="reading a small file", origin="published")
+        return await self._requests.read(request, accept="*/*", most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         doing = "making a folder"
@@ -226,8 +222,8 @@ class HttpService(Service):
         """Create and return a link to an entry. Anyone who has the link can read the entry."""
         doing = "sharing"
         operation = self.profile.operation("share", folder=folder)
-        request = operation.request(_of_entry(zone_id, entry_id))
-        body = await self._requests.change(request, doing=doing, of_profile=True)
+        request = operation.request(_of_entry(zone_id, entry_id), doing)
+        body = await self._requests.change(request)
         try:
             return self._link_in(operation.located(parse(body, doing)), operation, doing)
         except BadAnswer as wrong:
@@ -256,10 +252,10 @@ class HttpService(Service):
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
-        doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
-        request = self.profile.operation("change_password").request(values)
-        await self._requests.change_with_password(request, doing=doing)
+        operation = self.profile.operation("change_password")
+        request = operation.request(values, "changing the password", origin="")
+        await self._requests.change_with_password(request)
 
     async def revoke_token(self, token_id: str) -> None:
         """Revoke a token of the user before it expires."""
@@ -271,15 +267,13 @@ class HttpService(Service):
 
     async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
         operation = self.profile.operation(name)
-        request = operation.request(values)
+        request = operation.request(values, doing)
 
         def items(body: bytes) -> Page[dict[str, Any]]:
             found = wire.objects(operation.located(parse(body, doing)), doing)
             return identified(found, "id" if name == "deleted" else "")  # ids of entries
 
-        found = await self._requests.listing(
-            request, items, kind=name, doing=doing, of_profile=True
-        )
+        found = await self._requests.listing(request, items, kind=name)
         return [item.value for item in found]
 
     async def _change(
@@ -290,7 +284,7 @@ class HttpService(Service):
         Return None if the response has no entry or cannot be parsed.
         """
         operation = self.profile.operation(name, folder=folder)
-        body = await self._requests.change(operation.request(values), doing=doing, of_profile=True)
+        body = await self._requests.change(operation.request(values, doing))
         if operation.answer == "none" or not body.strip():
             return None
         try:

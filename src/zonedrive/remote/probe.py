@@ -24,7 +24,7 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import CERTIFICATE
 from zonedrive.remote.transport.exchange import WHOLE
 from zonedrive.remote.transport.transports import BlockingTransport
-from zonedrive.remote.urls import REQUIREMENTS, Deployment
+from zonedrive.remote.urls import REQUIREMENTS, Deployment, Request
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.fields import header_seconds
 from zonedrive.service_address import base_url
@@ -79,13 +79,14 @@ class Probe:
         Raises a subclass of RemoteError if the request fails.
         """
         began = time.monotonic()
-        with self._answer("GET", REQUIREMENTS) as answer:
+        request = Request("GET", REQUIREMENTS)
+        with self._answer(request) as answer:
             took = time.monotonic() - began
             result = ProbeResult(took, _ahead(answer.headers.get("Date", ""), took), _days(answer))
             body = read_body_blocking(answer)
         status = answer.status_code
         if status >= 300:
-            raise error_mapping.failed(status, answer.headers, body, "", self._client.base_url)
+            raise error_mapping.failed(status, answer.headers, body, request, self._client.base_url)
         return result
 
     def endpoint(self, operation: Operation) -> ProbeVerdict:
@@ -117,7 +118,7 @@ class Probe:
         return ProbeVerdict.OPEN if is_same or answer.is_server_error else ProbeVerdict.PRESENT
 
     def _response(self, method: str, path: str) -> httpx.Response:
-        with self._answer(method, path) as answer:
+        with self._answer(Request(method, path)) as answer:
             return answer  # the body is not needed
 
     def _response_at_nowhere(self, method: str) -> httpx.Response:
@@ -127,13 +128,11 @@ class Probe:
         return self._nowhere[method]
 
     @contextlib.contextmanager
-    def _answer(self, method: str, path: str) -> Iterator[httpx.Response]:
-        request = self._client.request(
-            method, path, timeout=httpx.Timeout(self._seconds),
-            extensions={WHOLE: True, CERTIFICATE: True},
-        )  # fmt: skip
+    def _answer(self, request: Request) -> Iterator[httpx.Response]:
+        timeout, extensions = httpx.Timeout(self._seconds), {WHOLE: True, CERTIFICATE: True}
+        made = self._client.request(request, timeout=timeout, extensions=extensions)
         try:
-            with contextlib.closing(self._client.send(request)) as answer:
+            with contextlib.closing(self._client.send(made)) as answer:
                 yield answer
         except httpx.HTTPError as wrong:
             raise error_mapping.broken(wrong, self._client.host, "") from wrong

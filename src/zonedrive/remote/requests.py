@@ -63,16 +63,17 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(eq=False)
 class _Attempt:
-    request: httpx.Request
-    doing: str
+    request: Request
+    made: httpx.Request  # to send for `request`
     most: int = SMALL  # maximum size of a successful response in bytes
-    has_effect: bool = False
-    has_password: bool = False
+    empty: bytes = b""  # the result for a response with status 204
     is_bare: bool = False  # without a bearer token
     is_upload: bool = False  # does not count towards `places`
-    empty: bytes = b""  # the result for a response with status 204
-    published: bool = False  # see `error_mapping.refusal`
-    of_profile: bool = False  # see `error_mapping.refusal`
+
+    @property
+    def has_effect(self) -> bool:
+        """True if the request changes something."""
+        return EFFECT in self.made.extensions
 
     @property
     def kind(self) -> Kind:
@@ -124,25 +125,15 @@ class Requests:
         return self._turns.borrowed_tokens
 
     async def read(
-        self,
-        request: Request,
-        *,
-        doing: str,
-        accept: str | None = None,
-        most: int = SMALL,
-        published: bool = False,
-        of_profile: bool = False,
-        empty: bytes = b"",
+        self, request: Request, *, accept: str | None = None, most: int = SMALL, empty: bytes = b""
     ) -> bytes:
         """Send a request that changes nothing, with retries; return the body of the response.
 
-        `doing` describes the operation in error messages, `accept` is the Accept header, and
-        `empty` is returned for a response without content (status 204). For `published` and
-        `of_profile`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
-        BadAnswer if the body has more than `most` bytes.
+        `accept` is the Accept header, and `empty` is returned for a response without content
+        (status 204). Raises subclasses of RemoteError, for example BadAnswer if the body has more
+        than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
-        extensions = {"of_profile": of_profile}
 
         async def send() -> bytes:
             end = trio.current_time() + READ_SECONDS
@@ -150,12 +141,9 @@ class Requests:
             while True:
                 self._link.check()
                 timeout = TIMEOUT if failures else FIRST_TIMEOUT
-                made = self._json_request(request, timeout, doing, headers, extensions)
+                made = self._json_request(request, timeout, headers)
                 try:
-                    attempt = _Attempt(
-                        made, doing, most, published=published, of_profile=of_profile, empty=empty
-                    )
-                    return await self._in_turn(attempt, end)
+                    return await self._in_turn(_Attempt(request, made, most, empty), end)
                 except RemoteError as error:
                     failures += 1
                     remaining = end - trio.current_time()
@@ -165,26 +153,18 @@ class Requests:
                 # If the service goes offline during this pause, `check` above raises.
                 await trio.sleep(wait)
 
-        return await self._with_valid_logon(send, doing)
+        return await self._with_valid_logon(send, request.doing)
 
     async def listing(
-        self,
-        request: Request,
-        items: Callable[[bytes], Page[ValueT]],
-        *,
-        kind: str,
-        doing: str,
-        published: bool = False,
-        of_profile: bool = False,
+        self, request: Request, items: Callable[[bytes], Page[ValueT]], *, kind: str
     ) -> Page[ValueT]:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        the body of a page, and is called in a thread for a large page. For `published` and
-        `of_profile`, see `error_mapping.refusal`. Raises subclasses of RemoteError, for example
-        BadAnswer if the listing exceeds a limit of its `Budget`.
+        the body of a page, and is called in a thread for a large page. Raises subclasses of
+        RemoteError, for example BadAnswer if the listing exceeds a limit of its `Budget`.
         """
-        budget = self._budget()
+        budget, doing = self._budget(), request.doing
 
         async def fetch(page: Query) -> Page[ValueT]:
             budget.spend(doing, pages=1)
@@ -192,10 +172,7 @@ class Requests:
             after = b"null" if page.get("page", "1") != "1" else None
             try:
                 paged = replace(request, query={**request.query, **page})
-                data = await self.read(
-                    paged, doing=doing, most=budget.left, published=published,
-                    of_profile=of_profile, empty=after or b"",
-                )  # fmt: skip
+                data = await self.read(paged, most=budget.left, empty=after or b"")
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
                     budget.spend(doing, size=budget.left)
@@ -216,33 +193,22 @@ class Requests:
             drop_tracebacks(wrong)
             raise
 
-    async def change(
-        self,
-        request: Request,
-        *,
-        doing: str,
-        password: bool = False,
-        published: bool = False,
-        of_profile: bool = False,
-    ) -> bytes:
+    async def change(self, request: Request, *, password: bool = False) -> bytes:
         """Send a request that changes something, without retries; return the response body.
 
         If `password`, the body contains a password, and a status 401 concerns this password, not
-        the logon. For `published` and `of_profile`, see `error_mapping.refusal`. Raises ReplyLost
-        if the effect of the request is unknown, and other subclasses of RemoteError.
+        the logon. Raises ReplyLost if the effect of the request is unknown, and other subclasses of
+        RemoteError.
         """
-        extensions = {EFFECT: True, "password": password, "of_profile": of_profile}
+        extensions = {EFFECT: True, "password": password}
 
         async def send() -> bytes:
             self._link.check()
-            made = self._json_request(request, CHANGE_TIMEOUT, doing, extensions=extensions)
-            attempt = _Attempt(
-                made, doing, CHANGED, has_effect=True, has_password=password,
-                published=published, of_profile=of_profile,
-            )  # fmt: skip
+            made = self._json_request(request, CHANGE_TIMEOUT, extensions=extensions)
+            attempt = _Attempt(request, made, CHANGED)
             return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
 
-        return await self._with_valid_logon(send, doing)
+        return await self._with_valid_logon(send, request.doing)
 
     async def _with_valid_logon(self, send: Callable[[], Awaitable[bytes]], doing: str) -> bytes:
         """Return the result of `send`; after EndpointRefused, check the logon and send again.
@@ -265,7 +231,7 @@ class Requests:
                 self._checks += 1
                 self._check_error = None
                 try:
-                    await self.read(Request("GET", ZONES), doing=doing, published=True)
+                    await self.read(Request("GET", ZONES, doing=doing, origin="published"))
                 except Forbidden:  # the response to a limited but valid logon
                     pass
                 except RemoteError as wrong:
@@ -274,7 +240,7 @@ class Requests:
             if self._check_error is not None:
                 raise copy.copy(self._check_error)
 
-    async def change_with_password(self, request: Request, *, doing: str) -> bytes:
+    async def change_with_password(self, request: Request) -> bytes:
         """Send a request like `change`; its body contains the password of the logged-on user.
 
         Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
@@ -284,12 +250,12 @@ class Requests:
         is sent; any later 401 concerns the password, and nothing is repeated.
         """
         with contextlib.suppress(Forbidden):  # the response to a limited but valid logon
-            await self.read(Request("GET", ZONES), doing=doing)
-        with error_mapping.checked_password(doing):
-            return await self.change(request, doing=doing, password=True)
+            await self.read(Request("GET", ZONES, doing=request.doing))
+        with error_mapping.checked_password(request.doing):
+            return await self.change(request, password=True)
 
     async def upload(
-        self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
+        self, request: Request, content: bytes, content_type: str, *, seconds: float
     ) -> bytes:
         """Send an upload, without retries; return the response body.
 
@@ -301,11 +267,11 @@ class Requests:
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
-        request = self._client.request(
-            "POST", path, headers={"Content-Type": content_type}, content=content,
+        made = self._client.request(
+            request, headers={"Content-Type": content_type}, content=content,
             timeout=timeout, extensions={EFFECT: True},
         )  # fmt: skip
-        attempt = _Attempt(request, doing, has_effect=True, is_upload=True, published=True)
+        attempt = _Attempt(request, made, is_upload=True)
         end = trio.current_time() + seconds + len(content) / SLOWEST
         return await self._reported(attempt, end)
 
@@ -315,8 +281,9 @@ class Requests:
         Raises no RemoteError. If `bare`, the request has no bearer token; use this for an endpoint
         that requires no logon.
         """
-        request = self._client.request("GET", path, timeout=TIMEOUT)
-        attempt = _Attempt(request, "", LISTING, is_bare=bare)
+        request = Request("GET", path)
+        made = self._client.request(request, timeout=TIMEOUT)
+        attempt = _Attempt(request, made, LISTING, is_bare=bare)
         with contextlib.suppress(RemoteError):
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
 
@@ -332,7 +299,7 @@ class Requests:
             with trio.CancelScope(deadline=end) as waiting:
                 await self._turns.acquire()
             if waiting.cancelled_caught:
-                raise TimedOut(f"{attempt.doing}: too many requests are underway") from None
+                raise TimedOut(f"{attempt.request.doing}: too many requests are underway") from None
         try:
             return await self._reported(attempt, end)
         finally:
@@ -341,7 +308,7 @@ class Requests:
             self._turns.release()
 
     async def _reported(self, attempt: _Attempt, end: float) -> bytes:
-        is_of_other_logon = attempt.is_bare or attempt.has_password
+        is_of_other_logon = attempt.is_bare or bool(attempt.made.extensions.get("password"))
         try:
             with self._link.reported(attempt.kind, is_of_other_logon=is_of_other_logon):
                 return await self._answer(attempt, end)
@@ -350,13 +317,13 @@ class Requests:
             raise
 
     async def _answer(self, attempt: _Attempt, end: float) -> bytes:
-        client, doing = self._client, attempt.doing
+        client, doing = self._client, attempt.request.doing
         status, headers, body = 0, httpx.Headers(), b""
         began = head_at = trio.current_time()
         with trio.CancelScope(deadline=end) as scope:
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                response = await client.send(attempt.request, bare=attempt.is_bare)
+                response = await client.send(attempt.made, bare=attempt.is_bare)
                 try:
                     head_at = trio.current_time()
                     scope.deadline = max(scope.deadline, head_at + BODY_SECONDS)
@@ -374,7 +341,7 @@ class Requests:
         if scope.cancelled_caught and status < 300:
             bare = f"{client.host} did not answer in time"
             slow = during(doing, bare)
-            if attempt.has_effect and SENT in attempt.request.extensions:
+            if attempt.has_effect and SENT in attempt.made.extensions:
                 raise ReplyLost(f"{slow}, so it may or may not have taken effect")
             raise TimedOut(slow, bare=bare)
         if 200 <= status < 300:
@@ -384,15 +351,13 @@ class Requests:
         if status in OVERLOADED:
             self._limit.refused()
         raise error_mapping.failed(
-            status, headers, body, doing, client.base_url,
-            sent=attempt.has_effect, published=attempt.published, of_profile=attempt.of_profile,
-        )  # fmt: skip
+            status, headers, body, attempt.request, client.base_url, sent=attempt.has_effect
+        )
 
     def _json_request(
         self,
         request: Request,
         timeout: httpx.Timeout,
-        doing: str,
         headers: Mapping[str, str] | None = None,
         extensions: Mapping[str, object] | None = None,
     ) -> httpx.Request:
@@ -408,10 +373,9 @@ class Requests:
                 content = msgspec.json.encode(request.body)
         if content is None:  # raised outside, because msgspec's error contains the value
             raise Rejected(
-                f"{doing}: a value cannot be sent as JSON",
+                f"{request.doing}: a value cannot be sent as JSON",
                 remedy="give texts that are valid Unicode, and plain values",
             )
         return self._client.request(
-            request.method, request.path, request.query,
-            headers=headers, content=content, timeout=timeout, extensions=extensions,
-        )  # fmt: skip
+            request, headers=headers, content=content, timeout=timeout, extensions=extensions
+        )

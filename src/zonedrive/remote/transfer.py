@@ -12,7 +12,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
 import httpx
@@ -35,7 +35,7 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.service import Transfers
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body
-from zonedrive.remote.urls import REQUIREMENTS, ZONES, fill_path
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Request, fill_path
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.entries import one_entry
 from zonedrive.remote.wire.fields import parse
@@ -168,9 +168,10 @@ class Transfer(Transfers):
             return
         # libcurl keeps a connection only after a request. This one needs no token.
         timeout, extensions = httpx.Timeout(CONNECT_SECONDS), {WHOLE: True}
-        request = self._client.request("GET", REQUIREMENTS, timeout=timeout, extensions=extensions)
+        request = Request("GET", REQUIREMENTS)
+        made = self._client.request(request, timeout=timeout, extensions=extensions)
         with contextlib.suppress(httpx.HTTPError):
-            response = self._client.transport.handle_request(request)
+            response = self._client.transport.handle_request(made)
             try:
                 read_body_blocking(response)
             finally:
@@ -186,13 +187,12 @@ class Transfer(Transfers):
         version: str | None = None,
     ) -> "Download":
         doing = "reading a file"
-        query: Mapping[str, str] = {}
         if version is None:
             path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
+            request = Request("GET", path, doing=doing, origin="published")
         else:
             values = {"zone": zone_id, "file": file_id, "entry": file_id, "version": version}
-            wanted = self._profile.operation("version_content").request(values)
-            path, query = wanted.path, wanted.query
+            request = self._profile.operation("version_content").request(values, doing)
         headers = {"Accept": "*/*"}
         if offset or end is not None:
             headers["Range"] = f"bytes={offset}-{'' if end is None else end - 1}"
@@ -204,18 +204,13 @@ class Transfer(Transfers):
         is_refused = is_logon_valid = False
         while True:
             self.link.check()
-            request = self._client.request(
-                "GET", path, query,
-                headers=headers, timeout=timeout, extensions={"of_profile": version is not None},
-            )  # fmt: skip
+            made = self._client.request(request, headers=headers, timeout=timeout)
             try:
                 if is_refused and not is_logon_valid:
                     self._check_logon(doing)
                     is_logon_valid = True
                 with self._reported("download"):
-                    response, _ = self._send(
-                        request, doing, published=version is None, of_profile=version is not None
-                    )
+                    response, _ = self._send(request, made)
                     return Download(
                         response, offset, end, doing,
                         host=self._client.host, link=self.link, limit=self._down,
@@ -247,6 +242,7 @@ class Transfer(Transfers):
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Entry:
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
+        request = Request("POST", path, doing="uploading", origin="published")
         form = MultipartBody(
             name,
             body,
@@ -257,9 +253,8 @@ class Transfer(Transfers):
         )
         self.link.check()
         answer_seconds = self._answer_seconds + len(form) / DIGESTED
-        request = self._client.request(
-            "POST",
-            path,
+        made = self._client.request(
+            request,
             headers={"Content-Type": form.content_type},
             content=form,
             timeout=httpx.Timeout(
@@ -268,7 +263,7 @@ class Transfer(Transfers):
             extensions={"replayable": form.replayable, WHOLE: True},
         )
         with self._reported("upload"):
-            _, answer = self._send(request, "uploading", form, published=True)
+            _, answer = self._send(request, made, form)
         return uploaded(answer, zone_id, folder_id, name)
 
     def _check_logon(self, doing: str) -> None:
@@ -276,10 +271,11 @@ class Transfer(Transfers):
         timeout = httpx.Timeout(
             connect=CONNECT_SECONDS, read=self._head_seconds, write=WRITE_SECONDS, pool=None
         )
-        request = self._client.request("GET", ZONES, timeout=timeout)
+        request = Request("GET", ZONES, doing=doing, origin="published")
+        made = self._client.request(request, timeout=timeout)
         # A limited but valid logon gets Forbidden.
         with contextlib.suppress(Forbidden), self._reported("metadata"):
-            response, _ = self._send(request, doing, published=True)
+            response, _ = self._send(request, made)
             response.close()
 
     @contextlib.contextmanager
@@ -292,26 +288,19 @@ class Transfer(Transfers):
             raise
 
     def _send(
-        self,
-        request: httpx.Request,
-        doing: str,
-        form: MultipartBody | None = None,
-        *,
-        published: bool = False,
-        of_profile: bool = False,
+        self, request: Request, made: httpx.Request, form: MultipartBody | None = None
     ) -> tuple[httpx.Response, bytes]:
-        """Send a request; return the response and, after an upload, its body.
+        """Send `made`, the httpx form of `request`; return the response and an upload's body.
 
-        The response to a download stays open, even with status 416 (no bytes in the range). For
-        `published` and `of_profile`, see `error_mapping.refusal`. Raises RemoteError for any other
-        unsuccessful response, or if the request fails.
+        The response to a download stays open, even with status 416 (no bytes in the range). Raises
+        RemoteError for any other unsuccessful response, or if the request fails.
         """
+        client, doing = self._client, request.doing
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
-        client = self._client
         status, headers, body = 0, httpx.Headers(), b""
         try:
-            response = client.send(request)
+            response = client.send(made)
             status, headers = response.status_code, response.headers
             if form is None and (response.is_success or status == 416):
                 return response, b""
@@ -327,10 +316,9 @@ class Transfer(Transfers):
                     raise Interrupted(f"{doing}: {client.host} answered before it had all")
                 return response, body
         raise error_mapping.failed(
-            status, headers, body, doing, client.base_url,
+            status, headers, body, request, client.base_url,
             sent=form is not None and form.complete,
             early=form is not None and not form.complete,
-            published=published, of_profile=of_profile,
         )  # fmt: skip
 
 

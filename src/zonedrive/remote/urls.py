@@ -9,7 +9,7 @@ INVARIANT: a value put into a path stays inside its own segment: all reserved ch
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import quote
 
 from zonedrive.errors import Rejected
@@ -21,6 +21,16 @@ REQUIREMENTS = "/api/access/authorizationrequirements"
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
+Origin = Literal["published", "profile", ""]
+"""Source of an endpoint, which decides the meaning of two error responses.
+
+`published` means that the published API has the endpoint. Its response with status 404 then has an
+error object. Without this object, the response is from a gateway, and does not show that the entry
+was deleted. `profile` means that the endpoint is from a profile, and may reject a valid bearer
+token. The error for its status 401 is EndpointRefused.
+"""
+
+
 @dataclass(frozen=True)
 class Request:
     """Request to the service; `path` is percent-encoded, `body` is sent as JSON (None: no body)."""
@@ -29,6 +39,8 @@ class Request:
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: object = field(default=None, repr=False)  # may hold a password
+    doing: str = ""  # operation, for error messages
+    origin: Origin = ""
 
 
 class Deployment(Protocol):

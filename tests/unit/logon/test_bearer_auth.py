@@ -524,6 +524,6 @@ async def test_a_rejected_change_is_not_in_doubt_during_a_slow_renewal(
     calls = Requests(client, Connectivity(), connections=1)
     try:
         with pytest.raises(TimedOut):
-            await calls.change(Request("DELETE", "/api/groups/g"), doing="deleting a group")
+            await calls.change(Request("DELETE", "/api/groups/g"))
     finally:
         end.set()

@@ -22,6 +22,7 @@ from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.model import Entry, LogMessage, Zone
 from zonedrive.remote import directory
 from zonedrive.remote.profiles.operations import VERSION_FIELDS
+from zonedrive.remote.urls import Request
 from zonedrive.remote.wire import entries, error_mapping, fields
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -156,7 +157,9 @@ def test_no_refusal_steers_anything(field: str) -> None:
         error_mapping.refusal(status, body, "doing") for status in (400, 503)
     ]
     errors.append(
-        error_mapping.failed(302, {"Location": HOSTILE}, b"", "doing", "https://zones.example")
+        error_mapping.failed(
+            302, {"Location": HOSTILE}, b"", Request("GET", "/x"), "https://zones.example"
+        )
     )
     errors.append(error_mapping.broken(httpx.ReadError(HOSTILE), "zones.example", "doing"))
     errors.append(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from zonedrive.config import unless_policy
 from zonedrive.errors import NotSupported, ProfileError
-from zonedrive.remote.urls import PLACEHOLDER, Request, fill_path
+from zonedrive.remote.urls import PLACEHOLDER, Origin, Request, fill_path
 from zonedrive.remote.wire.fields import member
 
 CHARACTERS: Final = ":characters"
@@ -116,7 +116,9 @@ class Operation:
     # Link template of `share`, with {key} ("": the response has the link), or of `member_link`.
     link: str = ""
 
-    def request(self, values: Mapping[str, str]) -> Request:
+    def request(
+        self, values: Mapping[str, str], doing: str = "", origin: Origin = "profile"
+    ) -> Request:
         """Return the request with each placeholder replaced by its text in `values`.
 
         Raises Rejected for a value that cannot be part of a path.
@@ -126,6 +128,8 @@ class Operation:
             fill_path(self.path, values),
             {key: _fill(text, values) for key, text in self.query.items()},
             _fill_json(self.body, values),
+            doing,
+            origin,
         )
 
     def address(self, values: Mapping[str, str], base: str) -> str:

@@ -44,6 +44,7 @@ from zonedrive.errors import (
 from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import OWN_AUTHORITY, Explained
+from zonedrive.remote.urls import Origin, Request
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 from zonedrive.translation import marked
 
@@ -145,22 +146,18 @@ def refusal(
     body: bytes,
     doing: str,
     *,
+    origin: Origin = "",
     retry_after: float | None = None,
     early: bool = False,
-    published: bool = False,
-    of_profile: bool = False,
 ) -> RemoteError:
     """Return the error for an unsuccessful response; the error message begins with `doing`.
 
     `retry_after` is the number of seconds in the response's Retry-After header. `early` means that
-    the response came before the whole request was sent. `published` means that the published API
-    has the endpoint. Its response with status 404 then has an error object. Without this object,
-    the response is from a gateway, and does not show that the entry was deleted. `of_profile` means
-    that the endpoint is from a profile. The error for its status 401 is EndpointRefused.
+    the response came before the whole request was sent.
     """
     code, message = error_body(body)
-    row = UNCLEAR_401 if of_profile and status == 401 else meaning(status, code)
-    if published and row.error is NotFound and not (code or message):
+    row = UNCLEAR_401 if origin == "profile" and status == 401 else meaning(status, code)
+    if origin == "published" and row.error is NotFound and not (code or message):
         row = _BY_ERROR[Unavailable]
     remedy = marked(REMEDIES.get(status) or REMEDIES.get(code) or row.remedy)
     words, detail = WORDS.get(code) or row.words, f"HTTP {status}{' ' + code if code else ''}"
@@ -183,21 +180,20 @@ def failed(
     status: int,
     headers: Mapping[str, str],
     body: bytes,
-    doing: str,
+    request: Request,
     base: str,
     *,
     sent: bool = False,
     early: bool = False,
-    published: bool = False,
-    of_profile: bool = False,
 ) -> RemoteError:
     """Return the error for a response with `status` >= 300 from the deployment at the URL `base`.
 
     For a redirect, return BadAnswer, because redirects are never followed. `sent` means that a
     request that changes something was sent completely. If a gateway then reports that it lost
-    contact with the service, the effect is unknown, and the result is ReplyLost. For `early`,
-    `published` and `of_profile`, see `refusal`.
+    contact with the service, the effect is unknown, and the result is ReplyLost. For `early`, see
+    `refusal`.
     """
+    doing = request.doing
     if status < 400:
         # The rest of the URL may be a secret, for example a signature that gives access to a file.
         target = re.split("[?#]", plain_text(headers.get("Location", ""), 120))[0] or "nowhere"
@@ -210,10 +206,7 @@ def failed(
         )
     now = header_seconds(headers.get("Date"))
     delay = retry_after(headers.get("Retry-After"), time.time() if now is None else now)
-    error = refusal(
-        status, body, doing,
-        retry_after=delay, early=early, published=published, of_profile=of_profile,
-    )  # fmt: skip
+    error = refusal(status, body, doing, origin=request.origin, retry_after=delay, early=early)
     if not (sent and status in _LOST):
         return error
     return ReplyLost(_unknown(error.message), status=status, code=error.code,

@@ -301,7 +301,7 @@ async def failing(service: HttpService) -> errors.RemoteError:
     """Return the error of a request for the zones, which the connectivity records."""
     try:
         with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
-            await service._requests.change(Request("GET", "/api/zones"), doing="listing the zones")
+            await service._requests.change(Request("GET", "/api/zones"))
         return failed.value
     finally:
         await service.aclose()
@@ -506,8 +506,7 @@ async def test_a_change_is_never_sent_twice(
             for _ in range(2):  # the first finds out that there is no HTTP/2
                 assert await service.zones() == []
             with pytest.raises(errors.ReplyLost):
-                request = Request(method, "/api/zones", body=body)
-                await service._requests.change(request, doing="changing")
+                await service._requests.change(Request(method, "/api/zones", body=body))
         assert [head.split()[0] for head in talk.heads] == [b"GET", b"GET", method.encode()]
     finally:
         await service.aclose()
@@ -563,7 +562,7 @@ def test_the_headers_about_the_body(peer: Callable[[Talk], Peer], ca_file: Path)
     ]  # fmt: skip
     for method, content, _ in expected:
         request = client.request(
-            method, "/x", content=content, timeout=httpx.Timeout(60),
+            Request(method, "/x"), content=content, timeout=httpx.Timeout(60),
             headers={"Content-Type": "application/json"} if content else {},
         )  # fmt: skip
         read_body_blocking(client.send(request))

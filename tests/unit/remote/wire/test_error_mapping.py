@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from zonedrive import errors
+from zonedrive.remote.urls import Origin, Request
 from zonedrive.remote.wire import error_mapping
 
 # Every APIError value of the published interface.
@@ -68,22 +69,23 @@ def test_the_table(status: int, code: str, kind: type[errors.RemoteError]) -> No
 
 @pytest.mark.parametrize("status", [404, 410])
 @pytest.mark.parametrize(
-    ("body", "published", "kind"),
+    ("body", "origin", "kind"),
     [
-        (b"<html>404</html>", True, errors.Unavailable),
-        (b"", True, errors.Unavailable),
-        (b"[]", True, errors.Unavailable),
-        (b'{"error":5}', True, errors.Unavailable),
-        (b'{"error":"UNKNOWN_FILE"}', True, errors.NotFound),
-        (b'{"message":"gone"}', True, errors.NotFound),
-        (b"<html>404</html>", False, errors.NotFound),
+        (b"<html>404</html>", "published", errors.Unavailable),
+        (b"", "published", errors.Unavailable),
+        (b"[]", "published", errors.Unavailable),
+        (b'{"error":5}', "published", errors.Unavailable),
+        (b'{"error":"UNKNOWN_FILE"}', "published", errors.NotFound),
+        (b'{"message":"gone"}', "published", errors.NotFound),
+        (b"<html>404</html>", "", errors.NotFound),
     ],
 )
 def test_a_published_endpoint_that_a_gateway_does_not_find(
-    status: int, body: bytes, published: bool, kind: type[errors.RemoteError]
+    status: int, body: bytes, origin: Origin, kind: type[errors.RemoteError]
 ) -> None:
     """The endpoint exists, so only an error object of the service shows that an entry is gone."""
-    error = error_mapping.failed(status, {}, body, "x", "https://x", published=published)
+    request = Request("GET", "/x", origin=origin)
+    error = error_mapping.failed(status, {}, body, request, "https://x")
     assert type(error) is kind
     assert error.status == status
 
@@ -128,7 +130,7 @@ def test_a_body_with_only_a_message_is_read() -> None:
 def test_a_body_with_a_byte_order_mark_is_read() -> None:
     """A removed entry would otherwise count as a page that a gateway does not find."""
     body = b'\xef\xbb\xbf{"error":"NOT_FOUND","message":"it is gone"}'
-    error = error_mapping.refusal(404, body, "x", published=True)
+    error = error_mapping.refusal(404, body, "x", origin="published")
     assert (type(error), error.code) == (errors.NotFound, "NOT_FOUND")
 
 
@@ -144,7 +146,7 @@ def test_the_services_words_are_harmless() -> None:
 def delay(**headers: str) -> float | None:
     """Return the delay that an answer of an overloaded service requests."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    error = error_mapping.failed(503, named, b"", "x", "https://zones.example")
+    error = error_mapping.failed(503, named, b"", Request("GET", "/x"), "https://zones.example")
     assert isinstance(error, errors.Unavailable)
     return error.retry_after
 
@@ -161,7 +163,7 @@ def test_a_date_to_try_again_is_one_of_the_services_clock() -> None:
 def test_a_redirect_is_never_followed_but_named() -> None:
     """One line tells the user the target of the redirect."""
     headers = {"Location": "http://evil.example/\r\nx"}
-    error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
+    error = error_mapping.failed(302, headers, b"", Request("GET", "/x"), "https://zones.example")
     assert type(error) is errors.BadAnswer
     assert "http://evil.example/ x" in error.line()
     assert "evil" not in str(error)
@@ -171,7 +173,7 @@ def test_a_redirect_is_never_followed_but_named() -> None:
 def test_a_redirect_is_named_without_its_secrets(mark: str) -> None:
     """A query may be a signature that gives access to a file."""
     headers = {"Location": f"https://store.example/f{mark}signature=s3cret"}
-    error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
+    error = error_mapping.failed(302, headers, b"", Request("GET", "/x"), "https://zones.example")
     assert "https://store.example/f, which is not followed" in error.line()
     assert "s3cret" not in error.line()
 
@@ -250,7 +252,7 @@ def test_the_text_of_the_service_is_for_the_user_and_not_for_logs() -> None:
     body = b'{"error": "ALREADY_EXISTS", "message": "A folder has the name secret.docx"}'
     for error in (
         error_mapping.refusal(409, body, "uploading"),
-        error_mapping.failed(504, {}, body, "uploading", "https://x", sent=True),
+        error_mapping.failed(504, {}, body, Request("POST", "/x"), "https://x", sent=True),
     ):
         assert "secret.docx" in error.message
         assert "secret.docx" not in str(error)

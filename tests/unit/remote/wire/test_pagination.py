@@ -237,7 +237,7 @@ async def test_a_page_that_is_refused_in_the_middle_does_not_end_the_listing(
     """A gateway refuses one request. Before, the entries of the later pages seemed deleted."""
     shelf, pagination = Shelf(450, cap=100), Pagination()
     pagination.paginated = known
-    refused = refusal(status, b"<html>", "listing a folder", published=True)
+    refused = refusal(status, b"<html>", "listing a folder", origin="published")
 
     async def fetch(query: Query) -> Page[object]:
         if query.get("page") == ("3" if known else "2"):

@@ -148,6 +148,15 @@ The argument is True for a logon with a session only, False for a logon with a t
 Found = TypeVar("Found")
 
 
+class _Refusal(msgspec.Struct, frozen=True):
+    """Last refused bearer token, until the service accepts a bearer token."""
+
+    bearer: Bearer
+    again_at: float  # time of the next attempt with the bearer token, on the monotonic clock
+    wait: float = AGAIN_SECONDS  # seconds between the last refusal and this attempt
+    is_tried: bool = False  # the attempt was made, and its response has not come
+
+
 class BearerAuth(httpx.Auth):
     """Authentication of httpx requests with the account's stored bearer token. Thread-safe.
 
@@ -178,11 +187,10 @@ class BearerAuth(httpx.Auth):
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
         self._why: NotLoggedOn | None = None  # the error of the store or of the last renewal
-        self._shown = False  # True while the refused bearer token is sent to the service again
         self._known: Bearer | None = None
-        self._refused: Bearer | None = None  # the last refused bearer token, until one is accepted
-        self._wait = 0.0  # seconds between the last refusal and the next attempt with it
-        self._again_at = self._look_at = 0.0  # on the monotonic clock
+        self._refusal: _Refusal | None = None
+        self._changing = threading.Lock()  # held, without waiting, for each change of `_refusal`
+        self._look_at = 0.0  # time of the next look into the store, on the monotonic clock
 
     def sync_auth_flow(
         self, request: httpx.Request
@@ -228,12 +236,13 @@ class BearerAuth(httpx.Auth):
     def usable(self) -> Bearer | None:
         """Return the bearer token in use; None if none is loaded or the service rejected it."""
         known = self._known
-        return None if known is None or self._is_refused(known) else known
+        return None if known is None or self._refusal_of(known) else known
 
     @property
     def last(self) -> Bearer | None:
         """Most recently used bearer token, even if it was rejected; None if none was used."""
-        return self._known or self._refused
+        refusal = self._refusal
+        return self._known or (None if refusal is None else refusal.bearer)
 
     def find(self) -> Bearer:
         """Return the bearer token in use, or else a stored or renewed one that may be accepted.
@@ -252,30 +261,31 @@ class BearerAuth(httpx.Auth):
         if (known := self.usable()) is not None:
             return known
         now = self._monotonic()
-        if self._refused is not None and now < min(self._look_at, self._again_at):
+        if (refusal := self._refusal) and now < min(self._look_at, refusal.again_at):
             raise self._nothing()
         self._look_at = now + LOOK_SECONDS
         try:
             found = self._stored()
-            if self._is_refused(found):
-                found = self._another() or found
+            if self._refusal_of(found):
+                found = self._another(found) or found
         except NotLoggedOn:
-            if self._refused is None or now < self._again_at:
+            if (refusal := self._refusal) is None or now < refusal.again_at:
                 raise
-            found = self._refused  # the rejection may have been temporary
-        if self._is_refused(found):
-            if now < self._again_at:
-                raise self._nothing()
-            self._shown = True
-            self._again_at = now + self._wait  # other requests wait for the result of this one
-            return found
-        self._known = found
-        return found
+            found = refusal.bearer  # the rejection may have been temporary
+        with self._changing:
+            if (refusal := self._refusal_of(found)) is None:
+                self._known = found
+                return found
+            if now >= refusal.again_at:
+                # Other requests wait for the result of this one.
+                self._refusal = _Refusal(found, now + refusal.wait, refusal.wait, is_tried=True)
+                return found
+        raise self._nothing()
 
-    def _another(self) -> Bearer | None:
+    def _another(self, refused: Bearer) -> Bearer | None:
         self._why = None
         try:
-            return self._renew(self._refused)
+            return self._renew(refused)
         except NotLoggedOn as why:
             self._why = why
             raise
@@ -300,27 +310,27 @@ class BearerAuth(httpx.Auth):
         Also record the result, and update the clock.
         """
         self.clock.heard(response.headers.get("Date"))
-        if response.status_code != httpx.codes.UNAUTHORIZED:
-            if self._refused is not None and self._known in (None, bearer):
-                self._refused, self._wait, self._known = None, 0.0, bearer
-                self._shown = False
-            return True
-        if request.extensions.get("password"):
+        is_accepted = response.status_code != httpx.codes.UNAUTHORIZED
+        if not is_accepted and request.extensions.get("password"):
             return True  # the response may concern the password
-        if request.extensions.get("of_profile"):  # the response may concern the endpoint
-            if self._shown and self._is_refused(bearer):
-                # The check of the logon, which follows, may send the bearer token again at once.
-                self._shown, self._again_at = False, self._monotonic()
-            return True
-        request.extensions.pop(SENT, None)  # a rejected request had no effect
-        now = self._monotonic()
-        if not self._is_refused(bearer):
-            self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS
-        elif self._shown:
-            self._shown = False
-            self._wait = min(2 * self._wait, LONGEST_SECONDS)
-            self._again_at = now + self._wait
-        self._look_at = 0.0
+        with self._changing:
+            now, refusal = self._monotonic(), self._refusal_of(bearer)
+            if is_accepted:
+                if self._refusal is not None and self._known in (None, bearer):
+                    self._refusal, self._known = None, bearer
+                return True
+            if request.extensions.get("of_profile"):  # the response may concern the endpoint
+                if refusal is not None and refusal.is_tried:
+                    # The check of the logon, which follows, may send the bearer token at once.
+                    self._refusal = _Refusal(bearer, now, refusal.wait)
+                return True
+            request.extensions.pop(SENT, None)  # a rejected request had no effect
+            if refusal is None:
+                self._refusal = _Refusal(bearer, now + AGAIN_SECONDS)
+            elif refusal.is_tried:
+                wait = min(2 * refusal.wait, LONGEST_SECONDS)
+                self._refusal = _Refusal(bearer, now + wait, wait)
+            self._look_at = 0.0
         return False
 
     def _instead(self) -> Bearer | None:
@@ -330,10 +340,11 @@ class BearerAuth(httpx.Auth):
             if isinstance(none, _Ended) and not none.says_more:
                 return None  # the service's own message is sufficient
             raise
-        return None if self._is_refused(found) else found
+        return None if self._refusal_of(found) else found
 
-    def _is_refused(self, bearer: Bearer) -> bool:
-        return self._refused is not None and self._refused.secret == bearer.secret
+    def _refusal_of(self, bearer: Bearer) -> _Refusal | None:
+        refusal = self._refusal
+        return refusal if refusal and refusal.bearer.secret == bearer.secret else None
 
     def _stored(self) -> Bearer:
         try:

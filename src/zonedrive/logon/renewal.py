@@ -83,9 +83,8 @@ class Renewal:
         with self._turn:
             if not self.is_possible():
                 return None
-            was_refused = self.last is not None and self.last.result == "refused"
             # With another bearer token, the user has logged on, perhaps without a message.
-            was_refused = was_refused and self._former == digest(former)
+            was_refused = self._is_refused and self._former == digest(former)
             if not was_refused and self._monotonic() >= self._not_before:
                 self._former = digest(former)
                 self.last = self._run(self._paths, RenewalRequest(self._former, ended))
@@ -115,8 +114,11 @@ class Renewal:
 
     def may_succeed(self) -> bool:
         """Return True if a later call may renew the logon without the user."""
-        is_refused = self.last is not None and self.last.result == "refused"
-        return not is_refused and self.is_possible()
+        return not self._is_refused and self.is_possible()
+
+    @property
+    def _is_refused(self) -> bool:
+        return self.last is not None and self.last.result == "refused"
 
     def forget(self) -> None:
         """Clear the record of rejections, because the user has logged on."""

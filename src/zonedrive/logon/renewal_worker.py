@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
@@ -103,6 +104,26 @@ class RefusalRecord(msgspec.Struct, frozen=True):
         """
         return 0 < self.until - time.time() <= LONGEST_BLOCK_SECONDS
 
+    def outcome(self, account: Account) -> Outcome:
+        """Return the outcome of a renewal that this record prevents."""
+        if not self.until:
+            return _refusal(self.message, account)
+        left = max(1.0, self.until - time.time())
+        at = time.strftime("%H:%M", time.localtime(self.until))
+        message = f"{self.message}; the next attempt is not before {at}"
+        return Outcome("blocked", message, seconds=left)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Stored logon at the start of a renewal."""
+
+    account: Account
+    bearer: Bearer | None
+    has_ended: bool  # the service has rejected `bearer`
+    password: Secret
+    mark: RefusalRecord | None
+
 
 class _Replaced(Exception):
     """Error for a stored logon that a logon or a logoff has changed since the renewal began."""
@@ -143,38 +164,27 @@ class Renewer:
             password = self._store.get(PASSWORD)
             mark = self._mark()
             if password is None:
-                if mark is not None:
-                    return _refusal(mark.message, account)
-                return _refusal("no password is stored", account)
-            if mark is not None and mark.is_of(password):
-                if not mark.until:
-                    return _refusal(mark.message, account)
-                if mark.is_blocking:
-                    return _blocked(mark)
+                return _refusal(mark.message if mark else "no password is stored", account)
+            if mark and mark.is_of(password) and (not mark.until or mark.is_blocking):
+                return mark.outcome(account)
         try:
-            return await self._attempt(account, bearer, password, mark, order, SECONDS - waited)
+            start = _Start(account, bearer, order.ended, password, mark)
+            return await self._attempt(start, SECONDS - waited)
         except _Replaced:
             return Outcome("renewed")
         except StoreError as unstored:  # the next attempt would create another bearer token
             return Outcome("blocked", unstored.message, unstored.remedy, BLOCK_SECONDS)
 
-    async def _attempt(
-        self,
-        account: Account,
-        bearer: Bearer | None,
-        password: Secret,
-        mark: RefusalRecord | None,
-        order: RenewalRequest,
-        seconds: float,
-    ) -> Outcome:
+    async def _attempt(self, start: _Start, seconds: float) -> Outcome:
         """Renew the logon within `seconds` seconds. Raises StoreError and _Replaced."""
+        account = start.account
         try:
             if self._store.kind != "keyring":
                 require_room(self._paths.state)
             async with self._open(account.base_url, account.ca_file) as access:
                 try:
                     with trio.fail_after(max(0.0, seconds)):
-                        await self._renew(access, account, bearer, password, order)
+                        await self._renew(access, start)
                 except BaseException:
                     await self._end_unstored(access, account)
                     raise
@@ -185,7 +195,7 @@ class Renewer:
         except trio.TooSlowError:
             return Outcome("later", "the service did not answer in time")
         except RemoteError as refused:
-            return self._refused(refused, password, mark, account)
+            return self._refused(refused, start)
         return Outcome("renewed")
 
     def _stored(self) -> tuple[Account, Bearer | None]:
@@ -206,20 +216,14 @@ class Renewer:
                 raise _Replaced
             yield
 
-    async def _renew(
-        self,
-        access: LogonApi,
-        account: Account,
-        bearer: Bearer | None,
-        password: Secret,
-        order: RenewalRequest,
-    ) -> None:
-        """Store a new token, or a new session if `bearer` is a session or no token is usable.
+    async def _renew(self, access: LogonApi, start: _Start) -> None:
+        """Store a new token, or a new session if the former is a session or no token is usable.
 
-        If the current token `bearer` is valid, use it to request the new token; otherwise log on
-        first. Invalidate `bearer` afterwards. Raises RemoteError, StoreError and _Replaced.
+        If the former token is valid, use it to request the new token; otherwise log on first.
+        Invalidate the former afterwards. Raises RemoteError, StoreError and _Replaced.
         """
-        if bearer is not None and not order.ended:
+        account, bearer = start.account, start.bearer
+        if bearer is not None and not start.has_ended:
             access.carry(Secret(bearer.secret))
             try:
                 await access.check()
@@ -228,21 +232,19 @@ class Renewer:
             else:
                 if bearer.kind == "token":
                     self._sent = "token"
-                    here = LoggedOn(bearer, account.user_id, password)
-                    self._save(await self._token(access, account, here, bearer))
+                    self._save(await self._token(access, start, bearer))
                     await _revoke(access, account, bearer)
                 else:
-                    self._save(await self._tested_session(access, account, password))
+                    self._save(await self._tested_session(access, start))
                     access.carry(Secret(bearer.secret))
                     await end_session(access)
                 return
         if bearer is not None and bearer.kind == "session":
-            self._save(await self._tested_session(access, account, password))
+            self._save(await self._tested_session(access, start))
             return
-        session = await self._session(access, account, password)
+        session = await self._session(access, start)
         try:
-            here = LoggedOn(session, account.user_id, password)
-            token = await self._token(access, account, here, bearer)
+            token = await self._token(access, start, session)
         except RemoteError:
             self._save(session)  # as at a logon: keep the session if there is no token
             await self._end_unstored(access, account)
@@ -251,31 +253,32 @@ class Renewer:
         try:
             await leave_session(access, token)
         except CredentialsRefused:  # the token ended together with the session
-            self._save(await self._session(access, account, password))
+            self._save(await self._session(access, start))
             return
         if bearer is not None:
             await _revoke(access, account, bearer)
 
-    async def _token(
-        self, access: LogonApi, account: Account, here: LoggedOn, former: Bearer | None
-    ) -> Bearer:
-        name, days = token_name(account.name), _days(former)
+    async def _token(self, access: LogonApi, start: _Start, bearer: Bearer) -> Bearer:
+        """Return a new token, which is requested with `bearer` and the password."""
+        name, days = token_name(start.account.name), _days(start.bearer)
+        here = LoggedOn(bearer, start.account.user_id, start.password)
         return await obtain_token(access, here, name, days, self._unstored.append)
 
-    async def _session(self, access: LogonApi, account: Account, password: Secret) -> Bearer:
+    async def _session(self, access: LogonApi, start: _Start) -> Bearer:
         access.carry(None)
         needs = await access.requirements()
         self._sent = "logon"
-        found = await Flow(access, account.username, needs, StoredPasswordPrompt(password)).run()
+        ask = StoredPasswordPrompt(start.password)
+        found = await Flow(access, start.account.username, needs, ask).run()
         self._unstored.append(found.bearer)
         return found.bearer
 
-    async def _tested_session(self, access: LogonApi, account: Account, password: Secret) -> Bearer:
+    async def _tested_session(self, access: LogonApi, start: _Start) -> Bearer:
         """Return a new session that the service accepts, within CHECKS checks.
 
         Otherwise, each rejected request would cause another renewal, and so send the password.
         """
-        session = await self._session(access, account, password)
+        session = await self._session(access, start)
         for left in reversed(range(CHECKS)):
             try:
                 await access.check()
@@ -305,9 +308,7 @@ class Renewer:
             unstored = self._unstored.pop()  # a renewal shows nothing to the user
             await dismiss(access, account.profile, unstored, lambda _line: None, "")
 
-    def _refused(
-        self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account
-    ) -> Outcome:
+    def _refused(self, refused: RemoteError, start: _Start) -> Outcome:
         """Return the outcome for the error `refused`, and record the error if necessary.
 
         If only the user can help, record the password as rejected, and delete it. If the service
@@ -323,18 +324,16 @@ class Renewer:
         salt = os.urandom(16)
         until, times = 0.0, 0
         if not final:
-            times = mark.times + 1 if mark is not None else 1
+            times = start.mark.times + 1 if start.mark is not None else 1
             until = time.time() + min(BLOCK_SECONDS * 2.0 ** (times - 1), LONGEST_BLOCK_SECONDS)
         new = RefusalRecord(
-            salt, _scrypt(password, salt), refused.message, refused.remedy, until, times
+            salt, _scrypt(start.password, salt), refused.message, refused.remedy, until, times
         )
         with self._unchanged():
             self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
             if not until:
                 self._store.delete(PASSWORD)  # it is never sent again
-        if until:
-            return _blocked(new)
-        return _refusal(refused.message, account)
+        return new.outcome(start.account)
 
     def _mark(self) -> RefusalRecord | None:
         kept = self._store.get(REFUSED)
@@ -368,12 +367,6 @@ async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
 
 def _refusal(message: str, account: Account) -> Outcome:
     return Outcome("refused", message, f"run {account.logon_command()}")
-
-
-def _blocked(mark: RefusalRecord) -> Outcome:
-    left = max(1.0, mark.until - time.time())
-    at = time.strftime("%H:%M", time.localtime(mark.until))
-    return Outcome("blocked", f"{mark.message}; the next attempt is not before {at}", seconds=left)
 
 
 def _days(bearer: Bearer | None) -> int:

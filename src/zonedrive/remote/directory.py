@@ -115,7 +115,7 @@ class Directory:
         path = fill_path(GROUP, {"group": group_id})
         query = {"relative": "true" if relative else "false"}
         body = {"members": _levels(members)}
-        request = Request("PUT", path, query, body, doing, "published")
+        request = Request("PUT", path, query, body, doing=doing, origin="published")
         return _changed_group(await self._change(request), doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:

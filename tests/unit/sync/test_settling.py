@@ -265,6 +265,24 @@ async def test_a_new_file_without_an_answer(
         assert account.state.spool.stored() == [(one.ino, one.generation) for one in saved]
 
 
+@pytest.mark.parametrize("name", ["0", "b"])
+async def test_a_file_of_another_name_is_not_taken_for_a_sent_one(
+    tmp_path: Path, name: str
+) -> None:
+    """Another machine of the user has saved the sent bytes in another file, a known one."""
+    account = Account(tmp_path)
+    account.alice.write(name, b"former")
+    async with account.running():
+        account.save("a", b"alice")
+        inode = account.at("a")
+        account.ask(inode)
+        account.alice.write(name, b"alice")
+        assert await account.reconciler.settle(inode.ino)
+        assert account.left() == {"Zone/a": "SAVED"}
+        assert inode.is_new
+        assert account.at(name).remote_id == account.bob.entry_id(name)
+
+
 async def test_the_name_of_the_user_does_not_depend_on_case(tmp_path: Path) -> None:
     """A user may log on as Alice at a service that calls her alice."""
     account = Account(tmp_path)

@@ -428,6 +428,16 @@ async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> 
         await dispatcher.wait_until(lambda: not len(journal))
 
 
+async def test_a_small_file_is_sent_before_big_ones(journal: IntentTable) -> None:
+    """The small file is sent first, even if it was saved after the big ones."""
+    carrier = StepExecutor(journal)
+    write(journal, 1, 2, size=BIG + 1)
+    write(journal, 3)
+    async with running(carrier, uploads=1) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [3, 1, 2]
+
+
 async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTable) -> None:
     """A small file starts at once, however many files of medium size are running."""
     carrier = StepExecutor(journal)

@@ -227,9 +227,12 @@ def test_a_file_that_is_moved_into_a_lost_folder_and_out_again(desk: Mounted, lo
     assert desk.zone.find("notes.txt")
 
 
-@pytest.mark.parametrize("name", ["f~", ".~lock.f#"])
+@pytest.mark.parametrize(
+    ("name", "numbered"),
+    [("f~", "f-2~"), (".~lock.f#", ".~lock.f-2#"), (".swap.swp", ".swap-2.swp")],
+)
 def test_a_local_only_file_that_is_in_both_folders_keeps_a_local_only_name(
-    desk: Mounted, lost: str, name: str
+    desk: Mounted, lost: str, name: str, numbered: str
 ) -> None:
     """So an editor's later change of it is not sent, either."""
     desk.allow("taken in the united folder")
@@ -242,6 +245,7 @@ def test_a_local_only_file_that_is_in_both_folders_keeps_a_local_only_name(
     desk.sync()
     folder = desk.root / "docs"
     (other,) = set(desk.names(folder)) - {name, "2026"}
+    assert other == numbered
     assert {(folder / each).read_bytes() for each in (name, other)} == {b"first", b"second"}
     (folder / other).unlink()
     (folder / other).write_bytes(b"a new backup")

@@ -261,7 +261,7 @@ def test_local_files_stay(disk: Disk) -> None:
 
 def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> None:
     """Names are updated after an upgrade, even if two become equal, without a change on the
-    service."""
+    service. A rename that is not sent yet stays."""
     state = disk.start()
     new = saved(state, "tab\there", b"content")
     known = {"x\u202e.txt": "x\u202e.txt", "y\u241b": "y\x85", "z\u241b": "z\x1b"}
@@ -275,6 +275,9 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
             ).ino
             for name, there in known.items()
         }
+        renamed = state.inodes.add(
+            zone, "mine\u241b", Kind.FILE, zone="z", remote_id="mine", remote_name="former"
+        )
         top = state.inodes.add(ROOT, ".git", Kind.ZONE, zone="g", remote_id="r", remote_name=".git")
         state.database.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
     state = disk.start()
@@ -283,6 +286,7 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     assert [shown[ino] for ino in inos.values()] == [
         "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b", ".hidden\u241bE",
     ]  # fmt: skip
+    assert shown[renamed.ino] == "mine\u241b"
     assert shown[twin.ino] == "tab\u2409here"
     assert shown[new.ino] == f"tab\u2409here~{new.ino}"
     assert state.inodes.get(top.ino).name == "\uff0egit"

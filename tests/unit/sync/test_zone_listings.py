@@ -206,3 +206,35 @@ async def test_a_failing_service_is_left_alone_for_a_while(
         await trio.sleep(1)
         assert doors.asked == ["a", "b"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_refused_list_of_zones_is_a_notice(state: LocalState) -> None:
+    """`zonedrive status` tells why no zones are shown, until they are listed again.
+
+    One zone that cannot be listed is no such reason.
+    """
+    doors: Any = Doors(state, Forbidden("no"))
+    doors.can = lambda _operation: False
+    refusals: list[Exception] = [Forbidden("no zones")]
+
+    async def listed_zones() -> SimpleNamespace:
+        if refusals:
+            raise refusals.pop()
+        return SimpleNamespace(zones=[], unsure=(), complete=False)
+
+    doors.listed_zones = listed_zones
+    folders, root = doors.folders, state.inodes.get(ROOT)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        with pytest.raises(Forbidden):
+            await folders.ensure(root)
+        assert "no zones" in folders.notice()
+        with pytest.raises(Forbidden):
+            await folders.ensure(state.inodes.inodes_in(ROOT)[0])
+        assert "no zones" in folders.notice()
+        await folders.ensure(root)
+        assert folders.notice() == ""
+        with pytest.raises(Forbidden):
+            await folders.ensure(state.inodes.inodes_in(ROOT)[0])
+        assert folders.notice() == ""
+        nursery.cancel_scope.cancel()

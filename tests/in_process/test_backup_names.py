@@ -118,6 +118,24 @@ def test_removed_as_a_backup_it_is_removed(desk: Mounted) -> None:
     assert set(desk.zone.listing()) == SEEDED - {"notes.txt"}
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+def test_the_new_file_in_its_place_goes_before_it_is_sent(desk: Mounted, renamed: bool) -> None:
+    """The name is free on the service as well, and the backup stays on this machine."""
+    content = desk.zone.read("notes.txt")
+    with desk.paused():
+        (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+        (desk.root / "notes.txt").write_bytes(b"edited\n")
+        if renamed:
+            (desk.root / "notes.txt").rename(desk.root / "memo.txt")
+        else:
+            (desk.root / "notes.txt").unlink()
+    desk.sync()
+    assert set(desk.zone.listing()) == (SEEDED - {"notes.txt"}) | (
+        {"memo.txt"} if renamed else set()
+    )
+    assert (desk.root / "notes.txt~").read_bytes() == content
+
+
 def test_a_coworkers_version_meanwhile_is_not_overwritten(desk: Mounted, before: str) -> None:
     """A coworker's version is kept next to the new file."""
     (desk.root / "notes.txt").read_bytes()

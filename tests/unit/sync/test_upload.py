@@ -37,6 +37,7 @@ def test_a_piece_counts_once_it_is_through(limit: int, piece: int) -> None:
     """
     data = random.Random(piece).randbytes(5 * piece // 2)
     body = Body(cast("ContentFile", Bytes(data)), len(data), limit)
+    assert body.sent == 0, "it waits for a connection"
     pieces = iter(body)
     given = [next(pieces)]
     assert body.sent == 0

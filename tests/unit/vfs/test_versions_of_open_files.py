@@ -220,6 +220,29 @@ async def test_a_handle_that_was_not_read_gets_the_newer_version(office: Office)
     assert office.state.kernel.number(office.inode.ino) == office.inode.ino
 
 
+async def test_a_handle_that_has_moved_to_the_newer_version_has_its_attributes(
+    office: Office,
+) -> None:
+    """fstat(2) and ftruncate(2) of a write-only handle concern the version that it writes to.
+
+    The kernel still uses the number of the version that another program has read.
+    """
+    files, state, number = office.files, office.state, office.inode.ino
+    await office.save(b"first version")
+    reader, writer = await office.open(), await office.open(os.O_WRONLY)
+    assert await files.read(reader, 0, 100) == b"first version"
+    await office.save(b"second")
+    current = state.attr(office.inode, 1.0)
+    assert current.ino != number
+    await files.release(reader)
+    assert state.inode_for(number) is office.inode
+    told = state.attr_for(number, current)
+    assert (told.ino, told.size, told.attr_timeout) == (number, len(b"second"), 0.0)
+    await files.release(writer)
+    with pytest.raises(OSError, match="another version"):
+        state.inode_for(number)
+
+
 @pytest.mark.parametrize("is_begun", [False, True])
 async def test_pages_of_a_write_that_fails_are_not_used(
     office: Office, monkeypatch: pytest.MonkeyPatch, is_begun: bool

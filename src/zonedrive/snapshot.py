@@ -10,6 +10,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+class Stale(Exception):
+    """A snapshot is no longer current: what the caller does must be planned again."""
+
+
 class Snapshot(Generic[T]):
     """Value that a decision is based on, together with the function that reads the value."""
 
@@ -31,3 +35,8 @@ class Snapshot(Generic[T]):
     def is_current(self) -> bool:
         """True if another call to `read` returns an equal value."""
         return self._read() == self.value
+
+    def require(self) -> None:
+        """Raise Stale unless the snapshot is current."""
+        if not self.is_current:
+            raise Stale

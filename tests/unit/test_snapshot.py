@@ -1,6 +1,8 @@
 """Snapshots: a decision is committed only if the value it is based on is unchanged."""
 
-from zonedrive.snapshot import Snapshot
+import pytest
+
+from zonedrive.snapshot import Snapshot, Stale
 
 
 def test_a_snapshot_is_current_until_the_value_changes() -> None:
@@ -18,4 +20,6 @@ def test_a_snapshot_of_an_earlier_value_may_be_stale_from_the_start() -> None:
     """A plan is compared with the value that it was made from."""
     now = 2
     assert not Snapshot.of(1, lambda: now).is_current
+    with pytest.raises(Stale):
+        Snapshot.of(1, lambda: now).require()
     assert Snapshot.of(2, lambda: now).is_current

@@ -17,7 +17,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import trio
 
@@ -34,6 +34,7 @@ from zonedrive.errors import (
     first_of,
 )
 from zonedrive.observers import Observers
+from zonedrive.snapshot import Stale
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.local_state import LocalState
 from zonedrive.supervisor import Task
@@ -508,7 +509,8 @@ class Dispatcher:
     async def _deliver(self, step: Step) -> None:
         began, planned = self._overload.now(), self._intents.snapshot(step.intent)
         try:
-            await self._executor.carry(step)
+            with suppress(Stale):  # the next step is planned again
+                await self._executor.carry(step)
             self._failures.pop(step.ino, None)
             self.is_unwritable = False
             self._overload.succeeded(began)

@@ -47,7 +47,8 @@ class Executor:
 
         First determine the outcome of the pending requests that affect the step. If the last
         attempt failed, perhaps because the known remote state is wrong, only fetch the remote state
-        again. Raises the error of the step.
+        again. Raises Stale if the state that the step depends on has changed meanwhile, and the
+        error of the step.
         """
         inode = self._state.inodes.find(step.ino)
         if inode is None or self._state.intents.get(step.ino) is None:

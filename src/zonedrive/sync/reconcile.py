@@ -209,7 +209,7 @@ class Reconciler:
         """Determine the outcome of the inode's pending request, if there is one.
 
         First wait until LATE_S after the request failed. Return True if the steps of the inode must
-        be planned again.
+        be planned again. Raises Stale if the request has changed meanwhile.
         """
         state = self._state
         request = state.requests.get(ino)
@@ -222,8 +222,7 @@ class Reconciler:
         if (failed_s := self._failed_s.get(sent)) is not None:
             await trio.sleep(max(0.0, failed_s + LATE_S - time.monotonic()))
         inode = state.inodes.find(ino)
-        if not pending.is_current:
-            return True
+        pending.require()
         try:
             return await self._settle(request, pending, inode)
         except Forbidden:
@@ -232,12 +231,12 @@ class Reconciler:
             is_given_up = inode is None or inode.parent == NOWHERE
             if not (is_given_up or (request.is_move and not is_aside(request.name))):
                 raise
-            if pending.is_current:
-                path = state.path(ino)
-                state.resolved(request)
-                if inode is not None and inode.is_new and inode.parent == NOWHERE:
-                    state.refusals.add(request.zone, f"inode {ino}", path, MAY_STAY)
-                    self._forget(inode)
+            pending.require()
+            path = state.path(ino)
+            state.resolved(request)
+            if inode is not None and inode.is_new and inode.parent == NOWHERE:
+                state.refusals.add(request.zone, f"inode {ino}", path, MAY_STAY)
+                self._forget(inode)
             return True
 
     async def _settle(
@@ -249,15 +248,14 @@ class Reconciler:
             before = await self._revision_before_move(inode, entry)
             if before is not None and await self._entry(request) != entry:
                 raise Changed("the file has changed on the service meanwhile")
-            if pending.is_current:
-                remote_operations.record_location(state, request, entry, before)
+            pending.require()
+            remote_operations.record_location(state, request, entry, before)
             return True
         found = None if inode is None else await self._find(inode, request)
         other = None
         if inode is not None and found is None and request.remote_id is not None:
             other = await self._find_elsewhere(request)
-        if not pending.is_current:
-            return True
+        pending.require()
         if inode is not None and other is not None:
             await self._arrived_elsewhere(inode, request, other)
             return True
@@ -503,8 +501,8 @@ class Reconciler:
     ) -> bool:
         """Return True if the content to upload is already on the service, below a newer version.
 
-        In that case, record the upload as done, so that the file gets the newer version. Also
-        return True if the intent has changed.
+        In that case, record the upload as done, so that the file gets the newer version. Raises
+        Stale if the intent has changed.
 
         The content is there if the response was lost, or if a power cut has undone the records of
         the request and the response. The newer version may be a coworker's or this client's. The
@@ -524,8 +522,7 @@ class Reconciler:
             if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
                 raise
             below = None  # a conflict copy is safe in any case
-        if not planned.is_current:
-            return True
+        planned.require()
         session = state.session(inode.ino)
         if below is None or intent.held:
             return False
@@ -578,7 +575,8 @@ class Reconciler:
         """Record that a request has succeeded: the service has the new version or entry `entry`.
 
         `known` describes the uploaded file if the file has just been read. `is_cached` is true if
-        the cache already has the sent bytes as the content of the version.
+        the cache already has the sent bytes as the content of the version. Raises Stale if the
+        request has changed meanwhile.
         """
         state = self._state
         request = state.requests.present(sent)
@@ -591,8 +589,7 @@ class Reconciler:
         if request.remote_id is not None and entry.id != request.remote_id:
             pending = state.requests.snapshot(request)
             found = await self._find(inode, request)  # some services answer with a different id
-            if not pending.is_current:
-                return
+            pending.require()
             if found is None:
                 await self._arrived_elsewhere(inode, request, entry)
                 return
@@ -644,8 +641,7 @@ class Reconciler:
         state = self._state
         pending = state.requests.snapshot(request)
         current = await self._entry(request)
-        if not pending.is_current:
-            return
+        pending.require()
         if current is None:
             log.warning("inode %d: deleted on the service during the upload: the version is in a"
                         " new file there", inode.ino)  # fmt: skip

@@ -73,8 +73,7 @@ class RemoteNamespace:
                     entry = await self._service.make_folder(inode.zone, parent, name)
             except AlreadyExists as taken:
                 found = await self._in_the_way(inode, name, taken)
-                if not planned.is_current:
-                    return
+                planned.require()
                 if found.folder:
                     await self._adopt(intent, inode, found)
                 else:
@@ -160,11 +159,11 @@ class RemoteNamespace:
                     await self._name_again(inode)  # the entry may stay in its folder
                     # A move that can never succeed is undone.
                     self._service.profile.operation("move", folder=inode.is_folder)
-            if not planned.is_current:
-                return
+            planned.require()
             parent = self._folders.require_remote_id(folder)
             former = await self._revision(inode)
-            if not planned.is_current or await self._reconciler.wait_for(parent, name):
+            planned.require()
+            if await self._reconciler.wait_for(parent, name):
                 return
             reached(Place.MOVE_ASKED)
             request, entry = await self._relocate(inode, parent, name)
@@ -172,8 +171,8 @@ class RemoteNamespace:
         except AlreadyExists as taken:
             await self._locate(intent, inode)  # a coworker may have moved it
             if await self._is_way_blocked(inode, parent, name):
-                if planned.is_current:
-                    await self._step_aside(intent, inode)
+                planned.require()
+                await self._step_aside(intent, inode)
                 return  # the next step is planned again
             try:
                 entry = await self._in_the_way(inode, name, taken)
@@ -182,16 +181,15 @@ class RemoteNamespace:
                     raise
                 await self._step_aside(intent, inode)
                 return  # the next step is planned again
-            if not planned.is_current:
-                return
+            planned.require()
             if entry.id != inode.remote_id:
                 conflicts.rename_local_aside(state, inode, entry)
                 await self._reconciler.make_durable()
                 return
         except NotFound as missing:
             await require_deletion(self._service, inode.zone, missing)
-            if planned.is_current:
-                conflicts.accept_deletion(state, intent, inode)
+            planned.require()
+            conflicts.accept_deletion(state, intent, inode)
             return
         before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(
@@ -239,15 +237,14 @@ class RemoteNamespace:
             above = zone.remote_id or ""
         try:
             former = await self._revision(inode)
-            if not planned.is_current:
-                return
+            planned.require()
             reached(Place.ASIDE_ASKED)
             request, entry = await self._relocate(inode, above, aside_name(inode.ino, intent.seq))
             reached(Place.ASIDE_DONE)
         except NotFound as missing:
             await require_deletion(self._service, inode.zone, missing)
-            if planned.is_current:
-                conflicts.accept_deletion(state, intent, inode)
+            planned.require()
+            conflicts.accept_deletion(state, intent, inode)
             return
         before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(state, inode, above, entry, before=before, request=request)
@@ -370,22 +367,20 @@ class RemoteNamespace:
     async def _delete(self, intent: Intent, inode: Inode, planned: Snapshot[object]) -> None:
         await self._keep_readable(intent, inode)
         reason = await self._reason_to_keep(intent, inode)
-        if not planned.is_current:
-            return  # another inode may represent the entry now
+        planned.require()  # another inode may represent the entry now
         if reason:
             log.warning("inode %d: %s: kept there", inode.ino, reason)
             entry = await self._name_again(inode)
             is_copy = conflict_copies.is_copy_name(inode.remote_name or "", inode.name)
             if is_copy and entry is None:  # renamed before the client was restarted
                 entry = await current_entry(self._service, inode.zone, inode.entry_id)
-            if planned.is_current:
-                self._rollback.keep(inode, entry if is_copy else None)
+            planned.require()
+            self._rollback.keep(inode, entry if is_copy else None)
             return
         # The name is only shown in the trash, and after a restore.
         with suppress(NotFound, AlreadyExists, Changed, *FOR_GOOD):
             await self._name_again(inode, local_name(inode.name, inode.entry_id, (inode.name,)))
-        if not planned.is_current:
-            return
+        planned.require()
         reached(Place.DELETE_ASKED)
         try:
             await self._service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)

@@ -64,10 +64,10 @@ class Rollback:
         """Roll back a removal that the service rejects, and record the rejection for the user.
 
         Also roll back the rename of another entry to the place of the removed one, if possible.
+        Raises Stale if the intent has changed.
         """
         state = self._state
-        if not state.intents.snapshot(intent).is_current:
-            return
+        state.intents.snapshot(intent).require()
         log.warning("inode %d: removal refused and rolled back: %s", inode.ino, refused)
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
@@ -84,12 +84,11 @@ class Rollback:
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move that the service rejects.
 
-        Return False if the former place is in use or gone. Return True and roll nothing back if the
-        intent has changed, or if an earlier request has already moved the entry.
+        Return False if the former place is in use or gone. Return True and roll nothing back if an
+        earlier request has already moved the entry. Raises Stale if the intent has changed.
         """
         state = self._state
-        if not state.intents.snapshot(intent).is_current:
-            return True
+        state.intents.snapshot(intent).require()
         if not state.is_elsewhere(inode):
             # An earlier request succeeded, but its response was lost.
             remote_operations.end_move(state, intent, inode)

@@ -33,6 +33,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision, differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
+from zonedrive.snapshot import Stale
 from zonedrive.state import conflicts, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode, Local
 from zonedrive.state.intents import Intent
@@ -146,8 +147,7 @@ class Uploader:
         try:
             file = await self._whole(intent)
         except FileNotFoundError as wrong:
-            if not content.is_current:
-                return
+            content.require()
             raise StoreError("the bytes to upload are missing", remedy=SAVE_AGAIN) from wrong
         with closing(file):
             await self._upload(intent, inode, file)
@@ -183,12 +183,10 @@ class Uploader:
                 else:
                     await self._require_only_one(inode, folder_id, name)
         decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
-        if not planned.is_current:
-            return
+        planned.require()
         if decision is not Decision.SEND and found is not None and not inode.is_new:
             is_base = await self._reconciler.is_known(intent, inode, intent.base, found)
-            if not planned.is_current:
-                return
+            planned.require()
             if is_base:
                 remote_operations.record_revision(state, inode, intent, found.revision)
                 return  # the next step is planned again
@@ -210,8 +208,7 @@ class Uploader:
             decision = Decision.CONFLICT
         elif decision is Decision.SEND and found is not None and found.size == intent.size:
             same = await self._is_unchanged(intent, inode, file, found)
-        if not planned.is_current:
-            return
+        planned.require()
         if same:
             assert found is not None
             is_cached = decision is Decision.SEND and state.cache.is_complete(
@@ -316,16 +313,16 @@ class Uploader:
     ) -> None:
         """Send the bytes and record the response.
 
-        Do nothing if the intent or the inode's remote id has changed. Raises StoreError if a policy
+        Raises Stale if the intent or the inode's remote id has changed, StoreError if a policy
         forbids the upload, and Changed if the folder has just been deleted on the service.
         """
         reconciler = self._reconciler
         names = request.name, self._state.remote_name(inode)
         if any(map(self._state.is_never_uploaded, names)):
             raise StoreError("the organization's policy forbids this upload", remedy=KEPT_HERE)
-        is_current = self._state.intents.content_snapshot(intent).is_current
-        if not is_current or inode.remote_id != request.remote_id:
-            return
+        self._state.intents.content_snapshot(intent).require()
+        if inode.remote_id != request.remote_id:
+            raise Stale
         with reconciler.sending(request):
             reached(Place.REQUEST_NOTED)
             try:
@@ -535,7 +532,8 @@ class Uploader:
             await require_deletion(self._service, inode.zone, missing)
             return None
         found = [one for one in entries if one.name == name and one.revision == intent.base]
-        if len(found) != 1 or found[0].folder or not planned.is_current:
+        planned.require()
+        if len(found) != 1 or found[0].folder:
             return None
         log.warning("inode %d: the id in the listing differs from the id in the reply", inode.ino)
         remote_binding.adopt_id(self._state, inode, found[0].id)

@@ -6,10 +6,11 @@ between the service's work on a request and its answer.
 
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import trio
 
 from tests.harness.fake_service import Coworker, FakeService, World
@@ -20,6 +21,7 @@ from zonedrive.daemon.compose import open_state
 from zonedrive.model import Entry
 from zonedrive.remote.retry import Backoff
 from zonedrive.sandbox.zones import Level
+from zonedrive.snapshot import Stale
 from zonedrive.state import local_operations
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.intents import Intent
@@ -32,6 +34,11 @@ from zonedrive.sync.upload import Uploader
 
 ResultT = TypeVar("ResultT")
 BOB = ALICE.replace("alice", "bob")
+
+
+def stale(expected: bool = True) -> AbstractContextManager[object]:
+    """Expect that the block ends because what it is based on has changed, if `expected`."""
+    return pytest.raises(Stale) if expected else nullcontext()
 
 
 class Watched(FakeService):

@@ -19,6 +19,7 @@ from zonedrive.causes import Cause
 from zonedrive.config import Settings
 from zonedrive.db import Database
 from zonedrive.errors import BadAnswer, Changed, Forbidden, Unavailable, UnusableReply
+from zonedrive.snapshot import Stale
 from zonedrive.state.intents import Intent, IntentTable, add_left, add_told, create_tables
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import PauseSwitch
@@ -343,6 +344,16 @@ async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable)
     assert (once.attempts, twice.attempts) == (1, 2)
     assert twice.due_ns > once.due_ns
     assert carrier.carried == [2]
+
+
+async def test_a_step_with_a_stale_snapshot_is_planned_again(journal: IntentTable) -> None:
+    """The next step starts at once, and no attempt is counted."""
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [Stale()]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert [each.attempts for each in carrier.intents] == [0, 0]
 
 
 async def test_an_inode_that_is_gone_after_a_change_is_planned_again(

@@ -13,7 +13,7 @@ import trio.testing
 
 from tests.harness.fake_service import Coworker, Node
 from tests.harness.in_process import ALICE
-from tests.unit.sync.account import Account
+from tests.unit.sync.account import Account, stale
 from zonedrive.content.small_contents import LARGEST
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.model import Entry
@@ -139,7 +139,8 @@ async def test_a_folder_whose_name_is_taken(tmp_path: Path, there: str, changed:
             account.bob.write("f", b"by bob")
         if changed:
             account.meanwhile(LISTING, lambda: account.rename("f", "g"))
-        await make(account, "f")
+        with stale(changed):
+            await make(account, "f")
         assert account.state.requests.all() == []
         if changed:
             assert account.left() == {"Zone/g": "MOVED"}
@@ -345,7 +346,8 @@ async def test_a_move_that_fails(tmp_path: Path, kind: str, changed: bool) -> No
         if changed:
             request = {"taken": LISTING, "own": LISTING, "gone folder": MOVE}.get(kind, ENTRY)
             account.meanwhile(request, lambda: account.rename("b", "c"))
-        await move(account, inode)
+        with stale(changed):
+            await move(account, inode)
         if changed:
             expected = "SAVED_MOVED" if kind == "gone and edited" else "MOVED"
             assert account.left() == {path: expected}
@@ -423,7 +425,8 @@ async def test_a_refused_move_is_taken_back(tmp_path: Path, situation: str) -> N
                 await move(account, inode)
             assert account.left() == {"Zone/b": "MOVED", "Zone/a": "SAVED"}
             return
-        await move(account, inode)
+        with stale(situation == "changed"):
+            await move(account, inode)
         name = {"plain": "a", "changed": "c", "done": "b", "other place": "d"}[situation]
         assert inode.name == name
         assert account.left() == ({"Zone/c": "MOVED"} if situation == "changed" else {})
@@ -493,7 +496,8 @@ async def test_an_entry_steps_aside(tmp_path: Path, situation: str) -> None:
             case "changed":
                 account.bob.delete("f/a")
                 account.meanwhile(ENTRY, lambda: account.rename("f/b", "f/c"))
-        await aside(account, inode)
+        with stale(situation == "changed"):
+            await aside(account, inode)
         temporary = f".zonedrive-{inode.ino}-{intent.seq}"
         expected = {
             "plain": {"f", f"f/{temporary}"}, "folder moved": {"f", temporary},
@@ -655,7 +659,8 @@ async def test_a_removal_that_another_file_takes_over(tmp_path: Path, request_: 
 
         account.meanwhile(request_, change)
         removed = state.inodes.get(inode.ino)
-        await account.names.delete(account.intent(removed), removed)
+        with stale():
+            await account.names.delete(account.intent(removed), removed)
         assert tree(account) == {"a", "f"}
 
 

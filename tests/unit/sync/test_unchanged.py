@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from tests.unit.sync.account import Account
+from tests.unit.sync.account import Account, stale
 from tests.unit.sync.test_uploading import (
     CONTENT,
     ENTRY,
@@ -220,7 +220,8 @@ async def test_a_change_during_the_comparison(tmp_path: Path, change: str) -> No
     async with account.running():
         account.save("a", OLD)
         account.meanwhile(CONTENT, act)
-        await send(account, "a")
+        with stale():
+            await send(account, "a")
         wanted = {"save": ("Zone/a", "SAVED"), "rename": ("Zone/b", "SAVED_MOVED"),
                   "remove": ("-Zone/a", "REMOVED")}[change]  # fmt: skip
         assert account.left() == dict([wanted])

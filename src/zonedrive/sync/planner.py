@@ -45,6 +45,7 @@ of `fold`.
 This module knows nothing about how a step is performed. No function here is `async`.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import IntEnum
 
@@ -83,6 +84,20 @@ class InodeView(msgspec.Struct, frozen=True):
     left: Place | None = None  # last local place that the service does not know, see `Intent.left`
 
 
+class PlaceView(msgspec.Struct, eq=False):
+    """Facts about a place that `fold` needs."""
+
+    leaving: InodeView | None = None  # its entry is to be deleted or moved from here on the service
+    left: tuple[InodeView, ...] = ()  # files whose last local place this is, see `InodeView.left`
+    former: InodeView | None = None  # a new file here may take over its entry
+    is_wanted: bool = False  # a new file is here, or a program is writing one
+    is_complete: bool = False  # that new file can be sent
+    is_needed: bool = False  # an entry is to be created here or moved here
+
+
+Places = defaultdict[Place | None, PlaceView]
+
+
 class Action(IntEnum):
     """Kind of a step; the values are also the order in which equally urgent steps start."""
 
@@ -116,44 +131,12 @@ def fold(
     `being_written` contains the places of new files that programs have open for writing.
     """
     items = [(intent, views[intent.ino]) for intent in intents if intent.ino in views]
-    leaving = {
-        view.origin: view
-        for intent, view in items
-        if view.origin is not None and _leaves(intent, view)
-    }
-    final = {intent.ino for intent, _ in items if intent.final}
-    inherited = {place: each for place, each in leaving.items() if each.ino not in final}
-    wanted = {
-        view.place for intent, view in items if view.new and not view.folder and intent.generation
-    }
-    wanted.update(being_written)
-    needed = {
-        view.place
-        for intent, view in items
-        if intent.place and not (intent.gone or intent.parked or view.local)
-    }
-    complete = {
-        view.place
-        for intent, view in items
-        if view.new and not view.folder and intent.generation and not intent.held
-    }
-    left = {
-        place: each
-        for place, each in _left_places(items, inherited, wanted).items()
-        # No other entry waits for a place on the service while a program writes the new file.
-        if place in complete or each.origin not in needed
-    }
-    inherited |= left
-    heirs = {each.ino for place, each in left.items() if place in wanted}
-    making_way = {
-        view.ino
-        for intent, view in items
-        if not (view.folder or view.new) and (view.origin in wanted or view.ino in heirs)
-    }
+    places = _places(items, being_written)
+    making_way = {view.ino for _, view in items if _makes_way(view, places)}
     steps = [
         step
         for intent, view in items
-        if (step := _step(intent, view, inherited, making_way)) is not None
+        if (step := _step(intent, view, places, making_way)) is not None
     ]
     taken = {views[step.ino].place for step in steps if _takes_a_place(step, views[step.ino])}
     deleted = {step.ino for step in steps if step.action is Action.DELETE}
@@ -166,7 +149,11 @@ def fold(
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
         for intent, view in items
-        if intent.parked and _gives_up(view, making_way, taken, deleted)
+        if intent.parked
+        # A coworker has moved the entry, another entry needs its place, or its folder is deleted.
+        if (view.moved and view.ino not in making_way)
+        or view.origin in taken
+        or (view.origin is not None and not deleted.isdisjoint(view.inside))
     ]
     # A new file can pass on its remote entry only after its own step has determined whether its
     # request has created the entry.
@@ -176,47 +163,44 @@ def fold(
     steps = [step for step in steps if step.ino not in adopted]
     # A file whose remote entry goes to a new file takes over the entry of a file that was removed
     # at its place.
-    places: set[Place | None] = {views[ino].place for ino in adopted}
-    steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
-    return _ordered(steps, views, leaving)
+    inherited: set[Place | None] = {views[ino].place for ino in adopted}
+    steps = [step for step in steps if not _has_successor(step, views[step.ino], inherited)]
+    return _ordered(steps, views, places)
 
 
-def _left_places(
-    items: Iterable[tuple[Intent, InodeView]],
-    inherited: Collection[Place],
-    wanted: Collection[Place],
-) -> dict[Place, InodeView]:
-    """Map each last local place (`Intent.left`) to the file that left it.
-
-    A new file at the place may take over the file's entry. Places are omitted in three cases:
-    several files left the place; the place is in `inherited`; or the file's entry is at a place in
-    `wanted`.
-    """
-    found: dict[Place, list[InodeView]] = {}
+def _places(items: Iterable[tuple[Intent, InodeView]], being_written: Iterable[Place]) -> Places:
+    """Return the facts about the places; see `fold`."""
+    places: Places = defaultdict(PlaceView)
+    for place in being_written:
+        places[place].is_wanted = True
     for intent, view in items:
+        is_leaving = intent.gone or intent.place or (view.new and view.origin != view.place)
+        if view.origin is not None and is_leaving:
+            origin = places[view.origin]
+            origin.leaving, origin.former = view, None if intent.final else view
         if view.left is not None and not intent.final:
-            found.setdefault(view.left, []).append(view)
-    return {
-        place: views[0]
-        for place, views in found.items()
-        if len(views) == 1 and place not in inherited and views[0].origin not in wanted
-    }
+            places[view.left].left += (view,)
+        if view.new and not view.folder and intent.generation:
+            here = places[view.place]
+            here.is_wanted = True
+            here.is_complete |= not intent.held
+        if intent.place and not (intent.gone or intent.parked or view.local):
+            places[view.place].is_needed = True
+    for at in list(places.values()):
+        if at.former is None and len(at.left) == 1:
+            origin = places[at.left[0].origin]
+            # No other entry waits for a place on the service while a program writes the new file.
+            if not origin.is_wanted and (at.is_complete or not origin.is_needed):
+                at.former = at.left[0]
+    return places
 
 
-def _gives_up(
-    view: InodeView,
-    making_way: Collection[int],
-    taken: Collection[Place],
-    deleted: Set[int],
-) -> bool:
-    """Return True if a parked file must lose its remote entry (WITHDRAW).
-
-    `making_way` contains the files whose entries new files may take over, `taken` the places that
-    steps need for other entries, and `deleted` the folders that steps delete.
-    """
-    if view.moved and view.ino not in making_way:
-        return True
-    return view.origin is not None and (view.origin in taken or not deleted.isdisjoint(view.inside))
+def _makes_way(view: InodeView, places: Places) -> bool:
+    """Return True for a known file whose entry a new file may take over, now or when complete."""
+    if view.folder or view.new:
+        return False
+    left = places[view.left]
+    return places[view.origin].is_wanted or (left.is_wanted and left.former is view)
 
 
 def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
@@ -228,21 +212,12 @@ def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bo
     return is_removal and not step.intent.final and not places.isdisjoint((view.origin, view.left))
 
 
-def _leaves(intent: Intent, view: InodeView) -> bool:
-    """Return True if the inode's entry is to be deleted or moved on the service."""
-    return intent.gone or intent.place or (view.new and view.origin != view.place)
-
-
 def _step(
-    intent: Intent,
-    view: InodeView,
-    inherited: Mapping[Place, InodeView],
-    making_way: Collection[int],
+    intent: Intent, view: InodeView, places: Places, making_way: Collection[int]
 ) -> Step | None:
     """Return the step for one intent, with an empty `after`, or None if no step is possible.
 
-    `inherited` maps places to entries that a new file may take over. `making_way` contains the
-    files whose entry such a new file may take over.
+    `making_way` contains the files whose entries new files may take over.
     """
     if intent.parked:
         return None
@@ -253,7 +228,7 @@ def _step(
             return Step(Action.MAKE, intent.ino, intent) if intent.place else None
         if not intent.generation or intent.held:
             return None
-        former = inherited.get(view.place)
+        former = places[view.place].former
         if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
@@ -271,9 +246,7 @@ def _step(
     return None
 
 
-def _ordered(
-    steps: Sequence[Step], views: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
-) -> list[Step]:
+def _ordered(steps: Sequence[Step], views: Mapping[int, InodeView], places: Places) -> list[Step]:
     """Return the steps with their dependencies; break a cycle, if there is one.
 
     If steps are waiting for each other in a cycle, one of them becomes an ASIDE step, which moves
@@ -281,8 +254,9 @@ def _ordered(
     """
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: the entries in it on the service, at any depth
-    # `leaving` also has files without a step, which programs still read.
-    for view in (*(views[step.ino] for step in steps), *leaving.values()):
+    # Files without a step, which programs still read, are in the way as well.
+    leaving = (at.leaving for at in places.values() if at.leaving is not None)
+    for view in (*(views[step.ino] for step in steps), *leaving):
         for folder in view.inside:
             if folder != view.ino:  # the recorded places may form a cycle
                 held_by.setdefault(folder, set()).add(view.ino)
@@ -291,52 +265,37 @@ def _ordered(
         # An entry that a new file takes over leaves its place with the step of the new file.
         step.ino: {
             ino if heirs.get(ino) in (None, step.ino) else heirs[ino]
-            for ino in _in_the_way(step, held_by, views, leaving)
+            for ino in _in_the_way(step, held_by, views, places)
         }
         for step in steps
     }
     waits = {
-        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, views)
-        if not _may_have_arrived(views[step.ino])
-        else set()
+        step.ino: others
         for step in steps
+        if not (views[step.ino].new and views[step.ino].origin)  # it may have arrived
+        if (others := in_the_way[step.ino] | _folders_first(step, by_ino, views))
     }
-    cycle = _cycle({ino: others for ino, others in waits.items() if others})
-    aside = next(
-        (
-            ino
-            for ino in cycle
-            if by_ino[ino].action is Action.MOVE
-            and any(ino in in_the_way[other] for other in cycle)
-        ),
-        None,
-    )
-    return [
-        msgspec.structs.replace(step, after=frozenset(waits[step.ino]))
-        if step.ino != aside
-        else Step(Action.ASIDE, aside, step.intent)
-        for step in steps
-    ]
-
-
-def _may_have_arrived(view: InodeView) -> bool:
-    return view.new and view.origin is not None
+    cycle = _cycle(waits)
+    for ino, others in waits.items():
+        by_ino[ino] = msgspec.structs.replace(by_ino[ino], after=frozenset(others))
+    for ino in cycle:
+        if by_ino[ino].action is Action.MOVE and any(ino in in_the_way[other] for other in cycle):
+            by_ino[ino] = Step(Action.ASIDE, ino, by_ino[ino].intent)
+            break
+    return list(by_ino.values())
 
 
 def _in_the_way(
-    step: Step,
-    held_by: Mapping[int, set[int]],
-    views: Mapping[int, InodeView],
-    leaving: Mapping[Place, InodeView],
+    step: Step, held_by: Mapping[int, set[int]], views: Mapping[int, InodeView], places: Places
 ) -> set[int]:
     """Return the inodes that must be moved or deleted on the service before the step."""
     view = views[step.ino]
     if step.action is Action.DELETE:
         return held_by.get(step.ino, set()) if view.folder else set()
     if _takes_a_place(step, view):
-        former = leaving.get(view.place)
-        if former is not None and former.ino != step.ino:
-            return {former.ino}
+        leaving = places[view.place].leaving
+        if leaving is not None and leaving.ino != step.ino:
+            return {leaving.ino}
     return set()
 
 
@@ -351,11 +310,9 @@ def _folders_first(
         between = view.toward[: view.toward.index(step.ino)]
         return {ino for ino in (view.place[0], *between) if ino in by_ino}
     parent = by_ino.get(view.place[0])
-    if parent is None:
-        return set()
-    if parent.action is Action.MAKE:
+    if parent and (parent.action is Action.MAKE or step.ino in views[parent.ino].inside):
         return {parent.ino}
-    return {parent.ino} if step.ino in views[parent.ino].inside else set()
+    return set()
 
 
 def _takes_a_place(step: Step, view: InodeView) -> bool:

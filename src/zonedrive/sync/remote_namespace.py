@@ -8,13 +8,7 @@ from itertools import islice
 import msgspec
 import trio
 
-from zonedrive.errors import (
-    AlreadyExists,
-    Changed,
-    NotFound,
-    Rejected,
-    ZonedriveError,
-)
+from zonedrive.errors import AlreadyExists, Changed, NotFound, Rejected, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
@@ -170,22 +164,22 @@ class RemoteNamespace:
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
             await self._locate(intent, inode)  # a coworker may have moved it
-            if await self._is_way_blocked(inode, parent, name):
-                planned.require()
-                await self._step_aside(intent, inode)
-                return  # the next step is planned again
+            is_blocked = await self._is_way_blocked(inode, parent, name)
             try:
-                entry = await self._in_the_way(inode, name, taken)
+                other = None if is_blocked else await self._in_the_way(inode, name, taken)
             except (AlreadyExists, Changed):
                 if not (planned.is_current and self._is_place_wanted(inode)):
                     raise
-                await self._step_aside(intent, inode)
-                return  # the next step is planned again
+                other = None
             planned.require()
-            if entry.id != inode.remote_id:
-                conflicts.rename_local_aside(state, inode, entry)
+            if other is None:  # a temporary name lets both get their places
+                await self._step_aside(intent, inode)
+                return
+            if other.id != inode.remote_id:
+                conflicts.rename_local_aside(state, inode, other)
                 await self._reconciler.make_durable()
                 return
+            entry = other  # an earlier request succeeded
         except NotFound as missing:
             await require_deletion(self._service, inode.zone, missing)
             planned.require()

@@ -7,7 +7,7 @@ import trio
 
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
-from zonedrive.sync.reconcile import COMPARED
+from zonedrive.sync.compare import COMPARED
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=600")
 

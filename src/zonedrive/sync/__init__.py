@@ -7,6 +7,7 @@ A local change passes through these modules:
     executor          performs a step: content by `upload`, names by `remote_namespace`
     reconcile         records requests and their responses, and determines whether an unanswered
                       request had an effect
+    compare           compares local bytes with versions on the service
     rollback          undoes a rejected removal or rename
 
 The functions that apply a response to the local state are in `state/remote_operations`,

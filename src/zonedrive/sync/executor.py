@@ -10,10 +10,11 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.local_state import LocalState
+from zonedrive.sync.compare import current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
 from zonedrive.sync.planner import Action, Step
-from zonedrive.sync.reconcile import Reconciler, current_entry, require_deletion
+from zonedrive.sync.reconcile import Reconciler
 from zonedrive.sync.remote_namespace import RemoteNamespace
 from zonedrive.sync.upload import Uploader
 
@@ -47,8 +48,7 @@ class Executor:
 
         First determine the outcome of the pending requests that affect the step. If the last
         attempt failed, perhaps because the known remote state is wrong, only fetch the remote state
-        again. Raises Stale if the state that the step depends on has changed meanwhile, and the
-        error of the step.
+        again. Raises Stale if the step is outdated, and the error of the step.
         """
         inode = self._state.inodes.find(step.ino)
         if inode is None or self._state.intents.get(step.ino) is None:

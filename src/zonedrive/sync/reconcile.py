@@ -25,10 +25,7 @@ from typing import Any
 import msgspec
 import trio
 
-from zonedrive.causes import Cause, cause_of
-from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import (
-    UNKNOWN_ZONE,
     BadAnswer,
     Changed,
     Damaged,
@@ -36,16 +33,13 @@ from zonedrive.errors import (
     Locked,
     NotFound,
     NotLoggedOn,
-    Rejected,
     RemoteError,
-    StoreError,
     Unavailable,
     Unreachable,
 )
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Revision, Version, are_of_equal_size, differ_in_precision
+from zonedrive.model import Entry, Revision, Version, differ_in_precision
 from zonedrive.remote.service import Service
-from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflicts, local_operations, remote_binding, remote_operations
@@ -55,6 +49,7 @@ from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import folded, is_aside
 from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.sync.compare import Comparer, current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.translation import marked
 
@@ -67,54 +62,12 @@ After any other error, the request had no effect. If the error `is_partial`, an 
 the same operation had an effect.
 """
 
-# Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
-# hardly longer than a request.
-COMPARED = 1 << 20
 # Seconds after a connection broke in which the service may still perform a request. A check in this
 # time could miss the new version, which would later count as a coworker's.
 LATE_S = 1.0
 LOOK_BACK = 6  # newest versions of a file among which a sent version is searched
-COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
 MAY_STAY = marked("it was removed while its upload had no answer; the service may have it")
 STAYS_THERE = marked("uploaded before it was renamed or removed here; it stays on the service")
-
-
-async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
-    """Return the service's current state of an entry, or None if it was deleted."""
-    try:
-        entry = await service.entry(zone, remote_id)
-    except NotFound as missing:
-        await require_deletion(service, zone, missing)
-        return None
-    return None if entry.deleted else entry
-
-
-async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
-    """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
-
-    A zone that the service does not list, or lists as not accessible, may be back later, with its
-    entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
-    zone where the user is no longer a member. Raises Unavailable if the list of zones is refused or
-    incomplete, or contains the zone although `missing` says that the zone is unknown.
-    """
-    try:
-        listed = await service.listed_zones()
-    except (Forbidden, NotFound, Rejected) as wrong:
-        raise Unavailable(wrong.message, status=wrong.status, code=wrong.code) from wrong
-    open_zones = (each.id for each in listed.zones if each.accessible)
-    is_listed = zone in {*listed.unsure, *open_zones}
-    if not is_listed and listed.complete:
-        raise Forbidden(
-            missing.message,
-            remedy=REMEDIES[UNKNOWN_ZONE],
-            status=missing.status,
-            code=missing.code,
-            logged=missing.logged,
-        ) from missing
-    if not is_listed or missing.code == UNKNOWN_ZONE:
-        raise Unavailable(
-            missing.message, status=missing.status, code=missing.code, logged=missing.logged
-        ) from missing
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -135,8 +88,7 @@ class Reconciler:
         self._state = state
         self._service = service
         self._folders = folders
-        # Separate threads for comparisons, so that other work does not wait for the service.
-        self._threads = trio.CapacityLimiter(state.settings.transfers)
+        self.comparer = Comparer(state, service)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
         # Times (`time.monotonic`) at which requests failed with unknown effect, by the ino and
         # generation of the sent bytes. Both stay the same if another inode gets the request.
@@ -245,7 +197,7 @@ class Reconciler:
         state = self._state
         if request.is_move:
             entry = await self._entry(request)
-            before = await self._revision_before_move(inode, entry)
+            before = await self.comparer.revision_before_move(inode, entry)
             if before is not None and await self._entry(request) != entry:
                 raise Changed("the file has changed on the service meanwhile")
             pending.require()
@@ -306,19 +258,16 @@ class Reconciler:
                 return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder:
             return None
-        is_own = state.is_own(found.modified_by) or not (found.modified_by or found.folder)
-        if is_own and inode.is_folder:
-            return found
-        if is_own:
+        if inode.is_folder:
+            return found if state.is_own(found.modified_by) else None
+        if state.is_own(found.modified_by) or not found.modified_by:
             has_sent = await self._has_sent(request, found.size, found.id)
             if has_sent or (has_sent is None and self._is_waiting_for(inode, request)):
                 return found
-        if inode.is_folder or request.remote_id is not None:
+        if request.remote_id is not None:
             return None
         below = await self.version_below(request, found.id)
-        if below is None:
-            return None
-        return self._as_it_was(request, found, below)
+        return None if below is None else self._as_it_was(request, found, below)
 
     def _is_waiting_for(self, inode: Inode, request: PendingRequest) -> bool:
         """Return True if the inode still has to upload the bytes of the request.
@@ -327,8 +276,7 @@ class Reconciler:
         user, because the bytes can be neither compared nor sent again.
         """
         intent = self._state.intents.get(inode.ino)
-        is_current = intent is not None and intent.generation == request.generation
-        return is_current and inode.parent != NOWHERE
+        return intent is not None and intent.generation == request.generation
 
     def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
         """Return the entry of a new file as it was when `version` was its newest version."""
@@ -358,132 +306,10 @@ class Reconciler:
         except (FileNotFoundError, Damaged):
             return None
         with closing(file), suppress(Damaged):
-            return await self.same_bytes(file, request.size, request.zone, file_id, version)
+            return await self.comparer.same_bytes(
+                file, request.size, request.zone, file_id, version
+            )
         return None
-
-    async def same_bytes(
-        self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None
-    ) -> bool:
-        """Return True if a version on the service has the same bytes as the beginning of `file`.
-
-        `size` is the size of the version in bytes, which the caller has compared with the size to
-        upload: after a power cut, the file may be longer than recorded. `version` is by default the
-        current version. The version is downloaded, because two versions by one user may have the
-        same size. Raises Damaged if `file` is damaged, and the errors of the download. Raises
-        Changed if the file was deleted, or if content of another size arrives (a newer version, or
-        the error page of a proxy).
-        """
-
-        def compare() -> bool:
-            offset, is_same = 0, file.size >= size
-            with self._service.transfer.download(zone, file_id, version=version) as download:
-                is_whole = download.total == size
-                for piece in download:
-                    is_same = is_same and file.pread(offset, len(piece)) == piece
-                    if is_whole and not is_same:
-                        return False
-                    offset += len(piece)
-            if offset != size:
-                raise Changed(f"comparing contents: {offset} instead of {size} bytes arrived")
-            return is_same
-
-        try:
-            return await trio.to_thread.run_sync(compare, limiter=self._threads)
-        except NotFound as missing:
-            if version is None and await current_entry(self._service, zone, file_id) is None:
-                raise Changed("the file was deleted on the service") from missing
-            raise
-
-    async def is_known(
-        self, intent: Intent, inode: Inode, known: Revision | None, found: Entry
-    ) -> bool:
-        """Return True if `found`, the inode's entry, is the version of the revision `known`.
-
-        Return False unless both revisions differ only in the precision of the time: listings, the
-        answer for one entry and the answer to an upload may each have another precision. Another
-        machine of this user may have saved a version of the same size in the same second. So the
-        bytes are compared if those of `known` are cached and at most COMPARED. Otherwise they are
-        not compared: such a version is improbable, and the service keeps it in any case. Return
-        False if the bytes cannot be read. Raises Changed, and temporary errors of the service; see
-        `is_unreadable`.
-        """
-        if known is None or found.folder or not differ_in_precision(known, found.revision):
-            return False
-        if not self._is_comparable(inode, known, found):
-            return True
-        return await self._has_cached_bytes(intent, inode, known, found)
-
-    def _is_comparable(self, inode: Inode, known: Revision, found: Entry) -> bool:
-        """Return True if `found` is small, and the bytes of the revision `known` are cached."""
-        is_small = 0 < found.size <= COMPARED
-        return is_small and self._state.cache.is_complete(inode.ino, known)
-
-    async def _has_cached_bytes(
-        self, intent: Intent, inode: Inode, known: Revision, found: Entry
-    ) -> bool:
-        """Return True if `found` has the bytes of the cached revision `known`; see `is_known`."""
-        state, size = self._state, found.size
-        with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
-            if not reader.complete:
-                return False  # the cached bytes are missing or damaged
-            try:
-                cached = bytes(await reader.read(0, size))
-                return cached == await self._service.content(inode.zone, found.id, size)
-            except (RemoteError, StoreError) as wrong:
-                if not await self.is_unreadable(intent, found, wrong):
-                    raise
-                return False
-
-    async def _revision_before_move(
-        self, inode: Inode | None, found: Entry | None
-    ) -> Revision | None:
-        """Return the last known revision of a moved file if `found` still has its bytes, else None.
-
-        Some services count a move as a change. The bytes are compared, because somebody may have
-        saved a version since. Raises the errors of `is_known`.
-        """
-        intent = None if inode is None else self._state.intents.get(inode.ino)
-        if inode is None or intent is None or found is None or found.folder:
-            return None
-        known = intent.base if intent.generation else inode.revision
-        if known is None or known == found.revision or not are_of_equal_size(known, found.revision):
-            return None  # a reader of another size would drop the cached bytes
-        if not self._is_comparable(inode, known, found):
-            return None
-        return known if await self._has_cached_bytes(intent, inode, known, found) else None
-
-    async def unchanged_by_move(
-        self, intent: Intent, inode: Inode, before: Revision, moved: Entry
-    ) -> Revision | None:
-        """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
-
-        Some services count a move as a change; otherwise somebody has saved a version between the
-        request of `before` and the move. The bytes are compared as in `is_known`. Raises the errors
-        of `is_known`.
-        """
-        if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
-            return before
-        is_own = self._state.is_own(moved.modified_by)
-        if not (is_own and are_of_equal_size(before, moved.revision)):
-            return None
-        if not self._is_comparable(inode, before, moved):
-            return before
-        return before if await self._has_cached_bytes(intent, inode, before, moved) else None
-
-    async def is_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> bool:
-        """Return True if a version of the entry `found` cannot be read for a comparison.
-
-        `wrong` is the error of the comparison. After a temporary error of the service, return True
-        only if the intent has failed COMPARISONS times, because then the error may concern only
-        this version. In that case, also query the entry, and raise the error if the service cannot
-        be reached.
-        """
-        if cause_of(wrong) is not Cause.SERVICE:
-            return True
-        if intent.attempts < COMPARISONS:
-            return False
-        await current_entry(self._service, found.zone_id, found.id)
-        return True
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
         """Return another remote file that has the request's name and the sent bytes, or None."""
@@ -512,15 +338,15 @@ class Reconciler:
         more, based on the former version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
-        if found.folder or found.unsure:
+        is_base = intent.base is not None and differ_in_precision(intent.base, found.revision)
+        if found.folder or found.unsure or is_base:
             return False
-        if intent.base is not None and differ_in_precision(intent.base, found.revision):
-            return False  # `found` may be the base itself, and nothing newer
         try:
             below = await self.version_below(request, found.id, intent.base)
+        except BadAnswer:
+            raise
         except RemoteError as wrong:
-            if isinstance(wrong, BadAnswer) or not await self.is_unreadable(intent, found, wrong):
-                raise
+            await self.comparer.require_unreadable(intent, found, wrong)
             below = None  # a conflict copy is safe in any case
         planned.require()
         session = state.session(inode.ino)
@@ -583,10 +409,10 @@ class Reconciler:
         inode = None if request is None else state.inodes.find(request.ino)
         if request is None or inode is None:
             return
-        if request.remote_id is not None and inode.remote_id != request.remote_id:
-            state.resolved(request)
+        if request.remote_id not in (None, inode.remote_id):
+            state.resolved(request)  # the inode has lost the entry since
             return
-        if request.remote_id is not None and entry.id != request.remote_id:
+        if request.remote_id not in (None, entry.id):
             pending = state.requests.snapshot(request)
             found = await self._find(inode, request)  # some services answer with a different id
             pending.require()
@@ -595,17 +421,8 @@ class Reconciler:
                 return
             entry = found
         other = state.inodes.by_remote(inode.zone, entry.id)
-        if other is not None and other is not inode:
-            if remote_operations.is_unified(state, request, entry):
-                if await self._leave_unified(inode, request, other, entry):
-                    return
-            elif inode.parent != NOWHERE and (left := self._left(other)) is not None:
-                # The service has made the new file the next version of a removed or parked file.
-                remote_binding.hand_over(state, other, left, inode, entry.revision)
-            elif state.in_use(other):
-                # A listing came first, and a program uses the inode that its merge created.
-                self._leave_to(inode, request)
-                return
+        if other not in (None, inode) and await self._is_left_to(other, inode, request, entry):
+            return
         bytes_go = remote_operations.record_arrival(state, inode, request, entry)
         can_delete = self._service.can("delete", folder=inode.is_folder)
         if inode.parent == NOWHERE and not can_delete and not self._has_successor(request):
@@ -618,10 +435,25 @@ class Reconciler:
         if remote_operations.is_unified(state, request, entry):
             await self.make_durable()
 
-    def _left(self, other: Inode) -> Intent | None:
-        """Return the intent of `other` if this file was removed or parked, else None."""
-        intent = self._state.intents.get(other.ino)
-        return intent if intent is not None and (intent.parked or intent.gone) else None
+    async def _is_left_to(
+        self, other: Inode, inode: Inode, request: PendingRequest, entry: Entry
+    ) -> bool:
+        """Return True, and end the request, if `other` keeps `entry` and `inode` cannot have it.
+
+        Otherwise return False, without a checkpoint.
+        """
+        state = self._state
+        intent = state.intents.get(other.ino)
+        if remote_operations.is_unified(state, request, entry):
+            return await self._leave_unified(inode, request, other, entry)
+        if inode.parent != NOWHERE and intent is not None and (intent.parked or intent.gone):
+            # The service has made the new file the next version of a removed or parked file.
+            remote_binding.hand_over(state, other, intent, inode, entry.revision)
+        elif state.in_use(other):
+            # A listing came first, and a program uses the inode that its merge created.
+            self._leave_to(inode, request)
+            return True
+        return False
 
     def _has_successor(self, request: PendingRequest) -> bool:
         """Return True if a new local file can take over the remote entry of the request.

@@ -26,9 +26,10 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import STEP
 from zonedrive.state.names import aside_name, folded, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.sync.compare import COMPARISONS, current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
 from zonedrive.sync.materialize import keep_readable
-from zonedrive.sync.reconcile import COMPARISONS, Reconciler, current_entry, require_deletion
+from zonedrive.sync.reconcile import Reconciler
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class RemoteNamespace:
         self._service = service
         self._folders = folders
         self._reconciler = reconciler
+        self._comparer = reconciler.comparer
         self._rollback = Rollback(state, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
@@ -185,7 +187,7 @@ class RemoteNamespace:
             planned.require()
             conflicts.accept_deletion(state, intent, inode)
             return
-        before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
+        before = await self._comparer.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(
             state, inode, parent, entry, before=before, request=request, done=intent
         )
@@ -240,7 +242,7 @@ class RemoteNamespace:
             planned.require()
             conflicts.accept_deletion(state, intent, inode)
             return
-        before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
+        before = await self._comparer.unchanged_by_move(intent, inode, former, entry)
         remote_operations.record_move(state, inode, above, entry, before=before, request=request)
         reached(Place.ASIDE_NOTED)
 
@@ -419,7 +421,7 @@ class RemoteNamespace:
                 continue
             intent, before = state.intents.get(inode.ino), None
             if intent is not None:
-                before = await self._reconciler.unchanged_by_move(intent, inode, former, entry)
+                before = await self._comparer.unchanged_by_move(intent, inode, former, entry)
             remote_operations.record_move(
                 state, inode, above, entry, before=before, request=request
             )
@@ -456,7 +458,7 @@ class RemoteNamespace:
         entry = await current_entry(self._service, inode.zone, inode.entry_id)
         if entry is None or entry.revision in (inode.revision, intent.base):
             return False
-        return not await self._reconciler.is_known(intent, inode, inode.revision, entry)
+        return not await self._comparer.is_known(intent, inode, inode.revision, entry)
 
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from enum import Enum, auto
 
 import msgspec
@@ -40,14 +40,9 @@ from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.sync.compare import current_entry, require_deletion
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import (
-    COMPARED,
-    Reconciler,
-    Sent,
-    current_entry,
-    require_deletion,
-)
+from zonedrive.sync.reconcile import Reconciler, Sent
 from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
@@ -72,6 +67,9 @@ class Decision(Enum):
 
     SEND = auto()  # no other version was added since
     COMPARE = auto()  # the service has another version of equal size: possibly the same content
+    SAME = auto()  # that version has the same content
+    UNCHANGED = auto()  # the save has changed no byte of the current version
+    REBASE = auto()  # the base of the edit is the current version, under another revision
     CONFLICT = auto()  # a coworker's version was added since: keep both
     LOST = auto()  # the file was deleted on the service: create it again and report that
 
@@ -130,6 +128,7 @@ class Uploader:
         self._service = service
         self._folders = folders
         self._reconciler = reconciler
+        self._comparer = reconciler.comparer
         self._bodies: dict[int, Body] = {}
 
     def sent(self, ino: int) -> int:
@@ -141,15 +140,26 @@ class Uploader:
         return body.sent if body else 0
 
     async def upload(self, intent: Intent, inode: Inode) -> None:
-        """Upload the intent's content as the next version or as a new file."""
+        """Upload the intent's content as the next version or as a new file.
+
+        After a crash, first check the bytes to upload. Raises Damaged if they are damaged or
+        incomplete.
+        """
         reached(Place.UPLOAD_TAKEN)
-        content = self._state.intents.content_snapshot(intent)
-        try:
-            file = await self._whole(intent)
-        except FileNotFoundError as wrong:
-            content.require()
-            raise StoreError("the bytes to upload are missing", remedy=SAVE_AGAIN) from wrong
-        with closing(file):
+        state, which = self._state, (intent.ino, intent.generation)
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(closing(state.spool.open(*which)))
+                if file.size < intent.size:
+                    raise Damaged("bytes to upload are missing")
+                if which in state.unverified_after_crash:
+                    await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
+                    state.unverified_after_crash.discard(which)
+            except FileNotFoundError as wrong:
+                state.intents.content_snapshot(intent).require()
+                raise StoreError("the bytes to upload are missing", remedy=SAVE_AGAIN) from wrong
+            except Damaged as wrong:
+                raise _damaged(wrong) from wrong
             await self._upload(intent, inode, file)
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
@@ -182,14 +192,7 @@ class Uploader:
                     found = None
                 else:
                     await self._require_only_one(inode, folder_id, name)
-        decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
         planned.require()
-        if decision is not Decision.SEND and found is not None and not inode.is_new:
-            is_base = await self._reconciler.is_known(intent, inode, intent.base, found)
-            planned.require()
-            if is_base:
-                remote_operations.record_revision(state, inode, intent, found.revision)
-                return  # the next step is planned again
         request = PendingRequest(
             ino=inode.ino,
             bytes_ino=inode.ino,
@@ -200,75 +203,47 @@ class Uploader:
             name=name,
             remote_id=inode.remote_id,
         )
-        reached(Place.UPLOAD_JUDGED)
-        same = False
-        if decision is Decision.COMPARE:
-            assert found is not None
-            same = await self._has_same_bytes(intent, file, found)
-            decision = Decision.CONFLICT
-        elif decision is Decision.SEND and found is not None and found.size == intent.size:
-            same = await self._is_unchanged(intent, inode, file, found)
+        decision = await self._decide(intent, inode, file, found)
         planned.require()
-        if same:
-            assert found is not None
-            is_cached = decision is Decision.SEND and state.cache.is_complete(
-                inode.ino, found.revision
-            )
-            state.record_request(request)
-            await self._reconciler.arrived(request, found, is_cached=is_cached)
-            return
-        if decision is Decision.CONFLICT:
-            assert found is not None
-            if not await self._reconciler.was_sent(inode, intent, request, found):
-                self._keep_both(inode, found)
-                await self._reconciler.make_durable()
-        elif decision is Decision.LOST:
-            self._recreate(inode)
-        elif not await self._reconciler.wait_for(folder_id, name):
-            await self._send(intent, inode, request, file)
+        match decision, found:
+            case Decision.SEND, _:
+                if not await self._reconciler.wait_for(folder_id, name):
+                    await self._send(intent, inode, request, file)
+            case Decision.LOST, _:
+                self._recreate(inode)
+            case Decision.REBASE, Entry():
+                remote_operations.record_revision(state, inode, intent, found.revision)
+            case Decision.SAME | Decision.UNCHANGED, Entry():
+                is_unchanged = decision is Decision.UNCHANGED
+                is_cached = is_unchanged and state.cache.is_complete(inode.ino, found.revision)
+                state.record_request(request)
+                await self._reconciler.arrived(request, found, is_cached=is_cached)
+            case Decision.CONFLICT, Entry():
+                if not await self._reconciler.was_sent(inode, intent, request, found):
+                    self._keep_both(inode, found)
+                    await self._reconciler.make_durable()
 
-    async def _has_same_bytes(self, intent: Intent, file: ContentFile, found: Entry) -> bool:
-        """Return True if the service's version `found` has the same bytes as `file`.
+    async def _decide(
+        self, intent: Intent, inode: Inode, file: ContentFile, found: Entry | None
+    ) -> Decision:
+        """Return the decision about the local content in `file`, after the necessary comparisons.
 
-        Return False if the version cannot be read: a conflict copy is safe in any case. Raises
-        Changed, Damaged if `file` is damaged, and temporary errors of the service; see
-        `Reconciler.is_unreadable`.
+        `found` is the service's current entry; see `decide`. Raises Stale if the intent changes.
         """
-        try:
-            return await self._reconciler.same_bytes(file, found.size, found.zone_id, found.id)
-        except RemoteError as wrong:
-            if not await self._reconciler.is_unreadable(intent, found, wrong):
-                raise
-            return False
-
-    async def _is_unchanged(
-        self, intent: Intent, inode: Inode, file: ContentFile, found: Entry
-    ) -> bool:
-        """Return True if the save of `file` has changed no byte and needs no new version.
-
-        `found` is the service's current version, on which the save is based. Return False if the
-        setting `unchanged` is "version", if the current version is neither cached nor small, or if
-        it cannot be read. Raises Changed if the entry changes on the service during the
-        comparison, and temporary errors of the service; see `Reconciler.is_unreadable`.
-        """
-        state, size = self._state, found.size
-        if state.settings.unchanged == "version" or found.unsure or file.size != size:
-            return False
-        revision, source = found.revision, state.source(inode)
-        try:
-            if not size or state.cache.is_complete(inode.ino, revision):
-                return await state.cache.is_same(inode.ino, revision, size, source, file)
-            if size > COMPARED:
-                return False
-            same = await self._reconciler.same_bytes(file, size, inode.zone, found.id)
-        except (Changed, RemoteError, StoreError) as wrong:
-            if not await self._reconciler.is_unreadable(intent, found, wrong):
-                raise
-            same = False  # the upload shows whether the bytes are damaged
-        now = await self._look_at(inode)
-        if now is None or _place_and_version(now) != _place_and_version(found):
-            raise Changed("the file has changed on the service meanwhile")
-        return same
+        decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
+        if found is not None and decision is not Decision.SEND and not inode.is_new:
+            is_base = await self._comparer.is_known(intent, inode, intent.base, found)
+            self._state.intents.snapshot(intent).require()
+            if is_base:
+                return Decision.REBASE
+        reached(Place.UPLOAD_JUDGED)
+        if found is None or decision is Decision.CONFLICT or found.size != intent.size:
+            return decision
+        if decision is Decision.COMPARE:
+            is_same = await self._comparer.is_same(intent, file, found)
+            return Decision.SAME if is_same else Decision.CONFLICT
+        is_unchanged = await self._comparer.is_unchanged(intent, inode, file, found)
+        return Decision.UNCHANGED if is_unchanged else Decision.SEND
 
     def _keep_both(self, inode: Inode, found: Entry) -> None:
         """Keep both versions: turn the local version into a conflict copy.
@@ -285,28 +260,6 @@ class Uploader:
             conflicts.rename_local_aside(self._state, inode, found)
         else:
             conflicts.keep_both_versions(self._state, inode, found)
-
-    async def _whole(self, intent: Intent) -> ContentFile:
-        """Open the bytes to upload; after a crash, also check them for damage.
-
-        Raises Damaged if the bytes are damaged or incomplete, and FileNotFoundError if they are
-        gone.
-        """
-        state, which = self._state, (intent.ino, intent.generation)
-        try:
-            file = state.spool.open(*which)
-            try:
-                if file.size < intent.size:
-                    raise Damaged("bytes to upload are missing")
-                if which in state.unverified_after_crash:
-                    await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
-                    state.unverified_after_crash.discard(which)
-            except BaseException:
-                file.close()
-                raise
-        except Damaged as wrong:
-            raise _damaged(wrong) from wrong
-        return file
 
     async def _send(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
@@ -399,13 +352,11 @@ class Uploader:
         is_partial = not (entry.modified_ns and entry.modified_by)
         try:
             found = await current_entry(self._service, request.zone, entry.id)
-            if found is None or found.revision == entry.revision:
+            if found is None or found.revision == entry.revision or found.size != request.size:
                 return entry
             if not (is_partial or differ_in_precision(entry.revision, found.revision)):
                 return entry
-            if found.size != request.size:
-                return entry
-            if not await self._reconciler.same_bytes(file, found.size, request.zone, entry.id):
+            if not await self._comparer.same_bytes(file, found.size, request.zone, entry.id):
                 return entry
         except (Changed, RemoteError, StoreError):
             return entry
@@ -582,10 +533,6 @@ class Uploader:
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
                 return found
         return None
-
-
-def _place_and_version(entry: Entry) -> tuple[str, str, Revision]:
-    return entry.parent_id, entry.name, entry.revision
 
 
 def _damaged(wrong: Damaged) -> Damaged:

@@ -28,9 +28,10 @@ from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
+from zonedrive.sync.compare import current_entry
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.reconcile import MAY_HAVE_ARRIVED, current_entry
+from zonedrive.sync.reconcile import MAY_HAVE_ARRIVED
 from zonedrive.vfs.namespace import NOREPLACE, Namespace
 from zonedrive.vfs.open_checks import require_changeable, require_writable
 

@@ -14,8 +14,7 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import Changed
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import Reconciler
+from zonedrive.sync.compare import Comparer
 
 DEADLINE = 60
 
@@ -62,26 +61,24 @@ class Bytes:
         return self._data[offset : offset + size]
 
 
-def _reconciler(transfer: Transfer) -> Reconciler:
+def _comparer(transfer: Transfer) -> Comparer:
     state = SimpleNamespace(settings=SimpleNamespace(transfers=2))
     service = SimpleNamespace(transfer=transfer)
-    return Reconciler(
-        cast("LocalState", state), cast("Service", service), cast("DirectoryCache", None)
-    )
+    return Comparer(cast("LocalState", state), cast("Service", service))
 
 
-async def _compare(reconciler: Reconciler, name: str, size: int) -> bool:
+async def _compare(comparer: Comparer, name: str, size: int) -> bool:
     here = cast("ContentFile", Bytes(b"as it is"))
-    return await reconciler.same_bytes(here, size, "zone", name)
+    return await comparer.same_bytes(here, size, "zone", name)
 
 
 async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     """However many files are compared, the number of simultaneous downloads is limited."""
     transfer, found = Transfer(), dict[str, bool]()
-    reconciler = _reconciler(transfer)
+    comparer = _comparer(transfer)
 
     async def compare(name: str) -> None:
-        found[name] = await _compare(reconciler, name, len(f"as {name}"))
+        found[name] = await _compare(comparer, name, len(f"as {name}"))
 
     try:
         with trio.fail_after(DEADLINE):
@@ -108,7 +105,7 @@ async def test_content_of_another_size_says_nothing(name: str, *, is_sized: bool
     transfer.is_sized = is_sized
     transfer.go.set()
     with pytest.raises(Changed):
-        await _compare(_reconciler(transfer), name, len("as it is"))
+        await _compare(_comparer(transfer), name, len("as it is"))
 
 
 async def test_contents_are_compared_without_an_announced_size() -> None:
@@ -116,5 +113,5 @@ async def test_contents_are_compared_without_an_announced_size() -> None:
     transfer = Transfer()
     transfer.is_sized = False
     transfer.go.set()
-    assert await _compare(_reconciler(transfer), "it is", len("as it is"))
-    assert not await _compare(_reconciler(transfer), "it was", len("as it was"))
+    assert await _compare(_comparer(transfer), "it is", len("as it is"))
+    assert not await _compare(_comparer(transfer), "it was", len("as it was"))

@@ -335,25 +335,15 @@ async def test_an_unclear_answer_is_a_failure_only_if_it_repeats(
 async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable) -> None:
     """A change meanwhile is no failure; only repeated changes cause a short wait."""
     carrier = StepExecutor(journal)
-    carrier.errors[2] = [Changed("another version"), Changed("and another one")]
+    carrier.errors[2] = [Stale(), Changed("another version"), Changed("and another one")]
     write(journal, 2)
     async with running(carrier) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
-    _, once, twice = carrier.intents
+    *_, once, twice = carrier.intents
     assert (once.failed, once.cause, once.error) == (False, Cause.CHANGED, "another version")
     assert (once.attempts, twice.attempts) == (1, 2)
     assert twice.due_ns > once.due_ns
     assert carrier.carried == [2]
-
-
-async def test_a_step_with_a_stale_snapshot_is_planned_again(journal: IntentTable) -> None:
-    """The next step starts at once, and no attempt is counted."""
-    carrier = StepExecutor(journal)
-    carrier.errors[2] = [Stale()]
-    write(journal, 2)
-    async with running(carrier) as dispatcher:
-        await dispatcher.wait_until(lambda: not len(journal))
-    assert [each.attempts for each in carrier.intents] == [0, 0]
 
 
 async def test_an_inode_that_is_gone_after_a_change_is_planned_again(

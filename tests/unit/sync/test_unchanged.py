@@ -22,7 +22,7 @@ from zonedrive.causes import Cause
 from zonedrive.errors import Changed, Damaged, Forbidden, Unavailable, Unreachable
 from zonedrive.state.inode import Inode
 from zonedrive.state.open_file import Session
-from zonedrive.sync.reconcile import COMPARED, COMPARISONS
+from zonedrive.sync.compare import COMPARED, COMPARISONS
 
 OLD, SAME_SIZE, LARGE = b"alice", b"bobby", bytes(range(256)) * (COMPARED // 256)
 

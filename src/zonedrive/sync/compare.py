@@ -1,0 +1,234 @@
+"""Comparisons with the service: whether it still has an entry, and whether bytes are the same.
+
+A revision or a size is not sufficient for the latter. Listings, the answer for one entry and the
+answer to an upload may each give the time with another precision, some services count a move as a
+change, and two versions by one user may have the same size.
+"""
+
+from contextlib import closing
+
+import trio
+
+from zonedrive.causes import Cause, cause_of
+from zonedrive.content.content_file import ContentFile
+from zonedrive.errors import (
+    UNKNOWN_ZONE,
+    Changed,
+    Forbidden,
+    NotFound,
+    Rejected,
+    RemoteError,
+    StoreError,
+    Unavailable,
+)
+from zonedrive.model import Entry, Revision, are_of_equal_size, differ_in_precision
+from zonedrive.remote.service import Service
+from zonedrive.remote.wire.error_mapping import REMEDIES
+from zonedrive.state.inode import Inode
+from zonedrive.state.intents import Intent
+from zonedrive.state.local_state import LocalState
+
+# Bytes. A version that is not cached is downloaded for a comparison up to this size: that takes
+# hardly longer than a request.
+COMPARED = 1 << 20
+COMPARISONS = 3  # failed attempts of an upload before a version counts as unreadable
+
+
+async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
+    """Return the service's current state of an entry, or None if it was deleted."""
+    try:
+        entry = await service.entry(zone, remote_id)
+    except NotFound as missing:
+        await require_deletion(service, zone, missing)
+        return None
+    return None if entry.deleted else entry
+
+
+async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
+    """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
+
+    A zone that the service does not list, or lists as not accessible, may be back later, with its
+    entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
+    zone where the user is no longer a member. Raises Unavailable if the list of zones is refused or
+    incomplete, or contains the zone although `missing` says that the zone is unknown.
+    """
+    try:
+        listed = await service.listed_zones()
+    except (Forbidden, NotFound, Rejected) as wrong:
+        raise Unavailable(wrong.message, status=wrong.status, code=wrong.code) from wrong
+    open_zones = (each.id for each in listed.zones if each.accessible)
+    is_listed = zone in {*listed.unsure, *open_zones}
+    if not is_listed and listed.complete:
+        raise Forbidden(
+            missing.message,
+            remedy=REMEDIES[UNKNOWN_ZONE],
+            status=missing.status,
+            code=missing.code,
+            logged=missing.logged,
+        ) from missing
+    if not is_listed or missing.code == UNKNOWN_ZONE:
+        raise Unavailable(
+            missing.message, status=missing.status, code=missing.code, logged=missing.logged
+        ) from missing
+
+
+class Comparer:
+    """Comparer of local bytes and known revisions with versions on the service.
+
+    All methods but `same_bytes` count a version that cannot be read as one with other bytes, and
+    raise Changed and temporary errors of the service; see `require_unreadable`.
+    """
+
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
+        self._service = service
+        # Separate threads, so that other work does not wait for the service.
+        self._threads = trio.CapacityLimiter(state.settings.transfers)
+
+    async def same_bytes(
+        self, file: ContentFile, size: int, zone: str, file_id: str, version: str | None = None
+    ) -> bool:
+        """Return True if a version on the service has the same bytes as the beginning of `file`.
+
+        `size` is the size of the version in bytes, which the caller has compared with the size to
+        upload: after a power cut, the file may be longer than recorded. `version` is by default the
+        current version. Raises Damaged if `file` is damaged, and the errors of the download. Raises
+        Changed if the file was deleted, or if content of another size arrives (a newer version, or
+        the error page of a proxy).
+        """
+
+        def compare() -> bool:
+            offset, is_same = 0, file.size >= size
+            with self._service.transfer.download(zone, file_id, version=version) as download:
+                is_whole = download.total == size
+                for piece in download:
+                    is_same = is_same and file.pread(offset, len(piece)) == piece
+                    if is_whole and not is_same:
+                        return False
+                    offset += len(piece)
+            if offset != size:
+                raise Changed(f"comparing contents: {offset} instead of {size} bytes arrived")
+            return is_same
+
+        try:
+            return await trio.to_thread.run_sync(compare, limiter=self._threads)
+        except NotFound as missing:
+            if version is None and await current_entry(self._service, zone, file_id) is None:
+                raise Changed("the file was deleted on the service") from missing
+            raise
+
+    async def is_same(self, intent: Intent, file: ContentFile, found: Entry) -> bool:
+        """Return True if `found` has the bytes of `file`; raises Damaged if `file` is damaged."""
+        try:
+            return await self.same_bytes(file, found.size, found.zone_id, found.id)
+        except RemoteError as wrong:
+            await self.require_unreadable(intent, found, wrong)
+            return False
+
+    async def is_unchanged(
+        self, intent: Intent, inode: Inode, file: ContentFile, found: Entry
+    ) -> bool:
+        """Return True if the save of `file` has changed no byte and needs no new version.
+
+        `found` is the service's current version, on which the save is based. Return False if the
+        setting `unchanged` is "version", or if the current version is neither cached nor small.
+        Raises Changed if the entry changes on the service during the comparison.
+        """
+        state, size = self._state, found.size
+        if state.settings.unchanged == "version" or found.unsure or file.size != size:
+            return False
+        revision, source = found.revision, state.source(inode)
+        try:
+            if not size or state.cache.is_complete(inode.ino, revision):
+                return await state.cache.is_same(inode.ino, revision, size, source, file)
+            if size > COMPARED:
+                return False
+            same = await self.same_bytes(file, size, inode.zone, found.id)
+        except (Changed, RemoteError, StoreError) as wrong:
+            await self.require_unreadable(intent, found, wrong)
+            same = False  # the upload shows whether the bytes are damaged
+        now = await current_entry(self._service, inode.zone, inode.entry_id)
+        if now is None or _place_and_version(now) != _place_and_version(found):
+            raise Changed("the file has changed on the service meanwhile")
+        return same
+
+    async def is_known(
+        self, intent: Intent, inode: Inode, known: Revision | None, found: Entry
+    ) -> bool:
+        """Return True if `found`, the inode's entry, is `known` with another precision of the time.
+
+        The bytes are compared if possible, because another machine of this user may have saved a
+        version of the same size in the same second. Such a version is improbable, and the service
+        keeps it in any case.
+        """
+        if known is None or found.folder or not differ_in_precision(known, found.revision):
+            return False
+        return await self._has_bytes_of(intent, inode, known, found) is not False
+
+    async def unchanged_by_move(
+        self, intent: Intent, inode: Inode, before: Revision, moved: Entry
+    ) -> Revision | None:
+        """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
+
+        If the service does not count a move as a change, somebody has saved a version between the
+        request of `before` and the move. The bytes are compared if possible.
+        """
+        if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
+            return before
+        is_own = self._state.is_own(moved.modified_by)
+        if not (is_own and are_of_equal_size(before, moved.revision)):
+            return None
+        is_same = await self._has_bytes_of(intent, inode, before, moved)
+        return None if is_same is False else before
+
+    async def revision_before_move(
+        self, inode: Inode | None, found: Entry | None
+    ) -> Revision | None:
+        """Return the last known revision of a moved file if `found` still has its bytes, else None.
+
+        Return None as well if the bytes cannot be compared, because somebody may have saved a
+        version since.
+        """
+        intent = None if inode is None else self._state.intents.get(inode.ino)
+        if inode is None or intent is None or found is None or found.folder:
+            return None
+        known = intent.base if intent.generation else inode.revision
+        if known is None or known == found.revision or not are_of_equal_size(known, found.revision):
+            return None  # a reader of another size would drop the cached bytes
+        return known if await self._has_bytes_of(intent, inode, known, found) else None
+
+    async def _has_bytes_of(
+        self, intent: Intent, inode: Inode, known: Revision, found: Entry
+    ) -> bool | None:
+        """Return True if `found`, the inode's entry, has the cached bytes of the revision `known`.
+
+        Return None if `found` is not small, or if these bytes are not cached.
+        """
+        state, size = self._state, found.size
+        if not (0 < size <= COMPARED and state.cache.is_complete(inode.ino, known)):
+            return None
+        with closing(state.cache.open(inode.ino, known, size, state.source(inode))) as reader:
+            if not reader.complete:
+                return False  # the cached bytes are missing or damaged
+            try:
+                cached = bytes(await reader.read(0, size))
+                return cached == await self._service.content(inode.zone, found.id, size)
+            except (RemoteError, StoreError) as wrong:
+                await self.require_unreadable(intent, found, wrong)
+                return False
+
+    async def require_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> None:
+        """Raise `wrong`, the error of a comparison with `found`, if a retry may be possible.
+
+        After a temporary error of the service, that is so until the intent has failed COMPARISONS
+        times: from then on, the error may concern only this version. Then also query the entry, and
+        raise the error if the service cannot be reached.
+        """
+        if cause_of(wrong) is Cause.SERVICE:
+            if intent.attempts < COMPARISONS:
+                raise wrong
+            await current_entry(self._service, found.zone_id, found.id)
+
+
+def _place_and_version(entry: Entry) -> tuple[str, str, Revision]:
+    return entry.parent_id, entry.name, entry.revision

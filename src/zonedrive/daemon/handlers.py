@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import trio
@@ -34,6 +34,7 @@ from zonedrive.paths import quoted
 from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
+from zonedrive.state.pause import Pause
 from zonedrive.state.status import LOST_FOUND, staying
 from zonedrive.sync.dispatcher import CALM
 from zonedrive.translation import marked
@@ -388,46 +389,26 @@ class Commands:
         without a `timeout`, do not wait for a logon. With `gives_up`, do not wait for a logon that
         only the user can do.
         """
-        link = self._parts.service.link
-        result: dict[str, Any] = {}
+        waiting = trio.move_on_after(float("inf") if timeout is None else timeout)
         before = self._heard(roots)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._say_progress, roots, say)
             if timeout is None or is_unmount:
                 away = AWAY_SECONDS if timeout is None else float("inf")
-                nursery.start_soon(self._give_up_offline, nursery.cancel_scope, away)
+                nursery.start_soon(self._give_up_offline, waiting, away)
             if gives_up:
-                nursery.start_soon(self._give_up_without_logon, nursery.cancel_scope)
-            result = await self._report.sync(roots, timeout, first=first)
+                nursery.start_soon(self._give_up_without_logon, waiting)
+            result = await self._report.sync(
+                roots, waiting, is_patient=timeout is not None, first=first
+            )
             nursery.cancel_scope.cancel()
-        if not result:  # given up
-            result = await self._report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
-        waiting = [one for one in result["uploads"] if one["state"] != "failed"]
-        code, reason, remedy = 0, "", ""
         pause = None if first else self._report.pause
+        code, reason, remedy = 0, "", ""
         if result["left"]["files"]:
-            code = 1
-            # An attempt may be running at the timeout; the reason is then the last error.
-            reasons = [one[key] for key in ("error", "last_error") for one in waiting]
-            reason = next(filter(None, reasons), "")
-            is_uploading = any(one["state"] == "uploading" for one in waiting)
-            if is_uploading and not reason:
-                reason = marked("an upload is still running")
-            silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
-            silent = silent and is_uploading
-            if silent and link.state == "online":  # the link needs longer to detect this
-                code, remedy = 4, AWAY
-                reason = marked("the service gave no answer in that time")
-            if waiting and link.state != "online":
-                code, remedy = 4, link.remedy or AWAY
-                if link.state == "logon-required":
-                    code, remedy = 3, f"run '{logon_command(self._parts)}'"
-                reason = link.reason or marked(f"the service is {link.state}")
-            if pause is not None:
-                option = self._parts.paths.option
-                code, reason = 1, pause.line
-                remedy = f"run 'zonedrive resume{option}', or for some files 'zonedrive send PATH'"
+            others = [one for one in result["uploads"] if one["state"] != "failed"]
+            is_silent = (timeout or 0) >= SILENT_SECONDS and before == self._heard(roots)
+            code, reason, remedy = self._why_left(others, pause, is_silent=is_silent)
         conflicts = result["conflicts"]
         alone = [one for one in conflicts if one["path"] == one["original"]]
         return {
@@ -441,6 +422,30 @@ class Commands:
             "anew": [one["path"] for one in alone if not one["by"]],
             "replaced": [one["path"] for one in alone if one["by"]],
         }
+
+    def _why_left(
+        self, waiting: list[Message], pause: Pause | None, *, is_silent: bool
+    ) -> tuple[int, str, str]:
+        """Return the exit code of a `sync` that leaves changes, the reason, and a remedy or "".
+
+        `waiting` are the remaining changes that have not failed. The first reason counts.
+        """
+        link = self._parts.service.link
+        is_uploading = any(one["state"] == "uploading" for one in waiting)
+        if pause is not None:
+            resume = f"zonedrive resume{self._parts.paths.option}"
+            return 1, pause.line, f"run '{resume}', or for some files 'zonedrive send PATH'"
+        if waiting and link.state != "online":
+            why = link.reason or marked(f"the service is {link.state}")
+            if link.state == "logon-required":
+                return 3, why, f"run '{logon_command(self._parts)}'"
+            return 4, why, link.remedy or AWAY
+        if is_uploading and is_silent:  # the link needs longer to detect this
+            return 4, marked("the service gave no answer in that time"), AWAY
+        # An attempt may be running at the timeout; the reason is then the last error.
+        errors = (one[key] for key in ("error", "last_error") for one in waiting)
+        running = marked("an upload is still running") if is_uploading else ""
+        return 1, next(filter(None, errors), running), ""
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:
         """Return the number of responses from the service, and the bytes sent by running uploads.
@@ -481,9 +486,11 @@ class Commands:
                 while (state := link.state) != "online":
                     if state == "logon-required":
                         waiting.cancel()
+                        return
                     await link.wait_other(state)
             if patience.cancelled_caught:
                 waiting.cancel()
+                return
             await link.wait_other("online")
 
     async def _give_up_without_logon(self, waiting: trio.CancelScope) -> None:
@@ -502,6 +509,7 @@ class Commands:
                 await link.wait_other("logon-required")
             if patience.cancelled_caught and not await trio.to_thread.run_sync(renewal.may_succeed):
                 waiting.cancel()
+                return
 
     async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait for uploads and for programs that use the mount, then unmount.

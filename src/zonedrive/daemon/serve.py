@@ -177,8 +177,7 @@ class Daemon:
             failures=Notification(self._desktop, "dialog-warning", NORMAL),
             conflicts=Notification(self._desktop, "dialog-information", NORMAL),
         )
-        send_all = partial(report.sync, [ROOT])
-        self._inhibitor = Inhibitor(report, link, send_all, self._on_resume)
+        self._inhibitor = Inhibitor(report, link, self._send_all, self._on_resume)
         commands = Commands(parts, self._session, self._over, self._logon_monitor.logged_on)
         self._server = Server(paths.control, commands.handlers, supervisor)
 
@@ -269,6 +268,12 @@ class Daemon:
             # Before the release, after which a logoff may delete the log.
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
             self._lock.release()
+
+    async def _send_all(self, seconds: float) -> None:
+        """Upload all pending changes, for at most this number of seconds."""
+        scope = trio.move_on_after(seconds)
+        report = self._parts.files.report
+        await report.sync([ROOT], scope, is_patient=True, first=False)
 
     async def _on_resume(self, dead: bool) -> None:
         log.info("resumed after a suspend")

@@ -6,9 +6,7 @@ INVARIANT: a file that is never uploaded is always reported as such.
 """
 
 import itertools
-import time
 from collections.abc import Collection, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import PurePosixPath
@@ -29,16 +27,15 @@ from zonedrive.state.pause import Pause
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.dispatcher import Dispatcher, is_blocked
+from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.upload import Uploader
 from zonedrive.translation import marked
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.xattrs import state_of
+from zonedrive.views.upload_wait import WRITTEN, UploadWait
 from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import Node, VirtualLayer
 
-VAIN = 7  # failed attempts in a row; with the pauses between them about ten seconds
-WRITTEN = 0  # sequence number of bytes without an intent
 WAITING = ("pending", "uploading", "failed")
 NOT_YET = marked("it is not there yet")
 
@@ -256,79 +253,39 @@ class StatusReport:
         return self._status.conflicts()
 
     async def sync(
-        self, under: Iterable[int], timeout: float | None, *, first: bool = False
+        self, under: Iterable[int], scope: trio.CancelScope, *, is_patient: bool, first: bool
     ) -> dict[str, Any]:
         """Wait until every change of the inodes `under` and below them is uploaded or blocked.
 
-        A change of a conflict copy also counts for its original. If `timeout` (seconds) is None, a
+        A change of a conflict copy also counts for its original. The wait also ends when `scope`,
+        which is not entered yet, is cancelled or reaches its deadline. Unless `is_patient`, a
         change counts as blocked after `VAIN` failed attempts. While uploads are paused, wait only
         for running uploads. If `first` is true, these changes are sent before all others, even
         while uploads are paused. In that case, also wait until no entry has a temporary name (as
         entries have while two names are exchanged).
 
-        Return a dict. After a timeout or in a pause, the remaining changes include pending ones.
+        Return a dict. After the end of `scope` or in a pause, the remaining changes include pending
+        ones.
 
         * `left`: the counts of the remaining changes
         * `uploads`: a description of each remaining change
-        * `failed`: the number of failed changes among them
         * `conflicts`: the conflict copies under `under` that were created or pending during the
           call, and those created since the start of the daemon that are in no earlier result
         """
-        roots = list(under)
-        before = self._state.intents.conflicts.times()
-        vain = VAIN if timeout is None else None
-        asked, newest = self._below(roots), self._state.intents.newest
-        written = {intent.ino for intent in asked if intent.held}
-        pending = {intent.ino for intent in asked}
-        wanted = {*pending}
-        # A change may wait for the WITHDRAW step of a parked file.
-        self._dispatcher.expedite(intent.ino for intent in (*asked, *self._state.intents.parked()))
-
-        def over() -> bool:
-            # A refused change gets one more attempt, and is over once it is postponed again.
-            now, left = time.time_ns(), self._below(roots)
-            # Changes that existed at the call skip the settle time, also where the kernel reports
-            # the last close only now.
-            if settling := [
-                intent.ino
-                for intent in left
-                if (intent.seq <= newest or intent.ino in written)
-                and not (intent.held or intent.attempts or intent.due_ns <= now)
-            ]:
-                self._dispatcher.expedite(settling)
-            inos = {intent.ino for intent in left}
-            if first and not inos <= wanted:
-                wanted.update(inos)
-                self._dispatcher.wake()
-            others = self._dispatcher.temporarily_named() - inos if first else set[int]()
-            left += [intent for ino in others if (intent := self._state.intents.get(ino))]
-            inos |= others
-            if any(self._state.intents.get(ino) is None for ino in self._dispatcher.running):
-                return False  # an entry was removed during its upload; a rollback may follow
-            if self._dispatcher.is_paused and not first:
-                return not inos & self._dispatcher.running
-            if any(intent.seq == WRITTEN for intent in left):
-                return False
-            running = self._dispatcher.running
-            return all(
-                is_blocked(intent, vain) and intent.due_ns > now and intent.ino not in running
-                for intent in left
-            ) or self._dispatcher.is_stalled(vain, inos if first else None)
-
-        with (
-            self._dispatcher.waited_for(),
-            self._dispatcher.preferred(wanted) if first else nullcontext(),
-            trio.move_on_after(float("inf") if timeout is None else timeout),
-        ):
-            await self._dispatcher.wait_until(over)
-        left, counting = self._below(roots), self._with_copies(roots)
+        roots, before = list(under), self._state.intents.conflicts.times()
+        remaining = partial(self._below, roots)
+        wait = UploadWait(
+            self._state, self._dispatcher, remaining, is_patient=is_patient, first=first
+        )
+        await wait.run(scope)
+        left, counting = remaining(), self._with_copies(roots)
         copies = [
             each
             for each in self.conflicts()
             if (
                 each["at_ns"] not in before
                 or each["at_ns"] not in self._reported
-                or each["ino"] in pending
+                or each["ino"] in wait.pending
             )
             and self._is_below(each["ino"], counting)
         ]
@@ -336,7 +293,6 @@ class StatusReport:
         return {
             "left": _counts(left),
             "uploads": self._status.uploads(left),
-            "failed": sum(intent.failed for intent in left),
             "conflicts": copies,
         }
 

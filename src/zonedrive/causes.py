@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 
 from zonedrive import errors
-from zonedrive.paths import NO_ROOM
 from zonedrive.translation import marked
 
 KEPT = "the file is kept on this computer, and the upload is retried"
@@ -65,6 +64,7 @@ _TYPES |= dict.fromkeys(
 )
 
 _DISK = {
+    errno.ENOSPC: "the disk of the outbox is full; make room there",
     errno.EDQUOT: "the disk quota is used up; free some space",
     errno.EROFS: "the disk has become read-only; look at 'dmesg'",
     errno.EFBIG: "the daemon's limit of file sizes is reached; remove it ('ulimit -f',"
@@ -97,9 +97,6 @@ def line_of(error: Exception) -> str:
         remedy = error.remedy or (REFUSAL_REMEDY if cause is Cause.REFUSED else "")
         return f"{error.message}; {marked(remedy)}" if remedy else error.message
     if isinstance(error, OSError) and error.errno:
-        if error.errno in NO_ROOM:
-            full = marked("the disk of the outbox is full; make room there")
-            return _DISK.get(error.errno, full)
         return marked(_DISK.get(error.errno) or os.strerror(error.errno))
     if cause is Cause.LOCAL:
         return marked("this machine has no memory left; close some programs")

@@ -19,9 +19,10 @@ REPORT = "nothing saved is lost; send the output of 'zonedrive doctor --report F
 
 LIMITS = {
     errno.EAGAIN: marked("raise the limit ('ulimit -u', TasksMax=), or end some programs"),
+    errno.EFBIG: marked("remove the limit of file sizes ('ulimit -f', LimitFSIZE=)"),
     errno.EMFILE: marked("raise the limit of open files ('ulimit -n', LimitNOFILE=)"),
 }
-"""Remedies for limits of processes and threads, and of open files, by errno."""
+"""Remedies for limits of processes and threads, of file sizes, and of open files, by errno."""
 
 
 class ZonedriveError(Exception):

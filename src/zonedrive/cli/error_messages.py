@@ -38,7 +38,6 @@ _REMEDIES = {
     **dict.fromkeys(
         paths.NO_ROOM, "make room on the disk of your home folder, or where XDG_STATE_HOME is"
     ),
-    errno.EFBIG: "remove the limit of file sizes ('ulimit -f')",
     **LIMITS,
 }
 """Remedies for errors of the operating system, by errno."""

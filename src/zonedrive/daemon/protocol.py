@@ -46,7 +46,6 @@ LONGEST_ADDRESS = 107  # bytes; see unix(7)
 
 _REMEDIES = {
     **dict.fromkeys(NO_ROOM, marked("make room on that disk; pending changes are kept")),
-    errno.EFBIG: marked("remove the daemon's limit of file sizes ('ulimit -f', LimitFSIZE=)"),
     **errors.LIMITS,
     errno.EROFS: "see 'zonedrive doctor' for what to do about a disk that became read-only",
 }

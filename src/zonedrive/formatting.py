@@ -45,6 +45,11 @@ def unsent(left: Mapping[str, int]) -> str:
     return marked(f"{said} and {count(changes, 'change')} (new folders, renames, removals)")
 
 
+def not_sent(left: Mapping[str, int]) -> str:
+    """Return a string such as `2 files (5 bytes) are not on the service yet`; see `unsent`."""
+    return f"{unsent(left)} {verb(left['files'])} not on the service yet"
+
+
 def saved(number: int) -> str:
     """Return a string such as `2 files in lost+found are only on this machine`.
 

@@ -374,10 +374,9 @@ def _uploads(found: Status, rows: int) -> list["RenderableType"]:
     If uploads are omitted, the result begins with a line that says so.
     """
     waiting = _waiting(found)
-    order = ("failed", "uploading", "conflict", "pending")
-    every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
+    every = found["uploads"][:rows]
     failed = [one for one in every if one["state"] == "failed"]
-    others = every[len(failed) :]
+    others = [one for one in every if one["state"] != "failed"]
     shown: list[RenderableType] = []
     if len(every) < waiting:  # above them: a live view is cut off at the end of the terminal
         all_of_them = _command("status --json", found)

@@ -578,9 +578,7 @@ class Commands:
         log.info("%s", pause.line if pause is not None else "the pause is over")
         with trio.move_on_after(PUT_BACK_SECONDS):
             await self._report.wait_until_quiet()
-        work = self._report.work()
-        left = {name: work[name] for name in ("files", "changes", "bytes")}
-        return {"left": left, "uploading": work["uploading"]}
+        return {"left": self._report.left(), "uploading": self._report.work()["uploading"]}
 
     async def _resume(self, request: Request, say: Say) -> Message:
         """End the pause of the uploads.

@@ -29,7 +29,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import open_dbus_connection, open_dbus_router
 from jeepney.low_level import HeaderFields, Message, MessageType
 
-from zonedrive.formatting import unsent, verb
+from zonedrive.formatting import not_sent
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.views.status_report import StatusReport
 
@@ -241,5 +241,4 @@ def _is_granted(reply: Message) -> bool:
 
 
 def _why(work: dict[str, int]) -> str:
-    left = {**work, "bytes": work["bytes"] - work["sent"]}
-    return f"{unsent(left)} {verb(work['files'])} not on the service yet"
+    return not_sent({**work, "bytes": work["bytes"] - work["sent"]})

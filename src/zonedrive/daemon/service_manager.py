@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
 from zonedrive import causes
-from zonedrive.formatting import amount, count, plain, saved, unsent, verb
+from zonedrive.formatting import amount, count, not_sent, plain, saved
 from zonedrive.logon.secrets import ANSWER_SECONDS, is_keyring_locked
 from zonedrive.logon.session_bus import session_bus
 from zonedrive.remote.connectivity import Connectivity
@@ -130,40 +131,38 @@ class StatusLine:
         said = ""
         while True:
             changed = self._report.changed
-            line, busy = self.line(), bool(self._report.work()["uploading"])
-            if line != said:
+            work = self._report.work()
+            if (line := self._line(work)) != said:
                 self._notifier.status(line)
                 said = line
             await trio.sleep(CALM_SECONDS)
-            with trio.move_on_after(PROGRESS_SECONDS if busy else float("inf")):
+            with trio.move_on_after(PROGRESS_SECONDS if work["uploading"] else float("inf")):
                 await changed.wait()
 
     def line(self) -> str:
         """Return the status line: the state of the connection, and the pending changes."""
+        return self._line(self._report.work())
+
+    def _line(self, work: dict[str, Any]) -> str:
         self._lost = self._report.lost()
-        return f"{self._state()}; {self._outbox()}"
+        return f"{self._state(work)}; {self._outbox(work)}"
 
     def end(self) -> str:
         """Return the status line to show after the unmount; the stores may already be closed."""
-        left = self._report.left()
-        if not left["files"]:
+        work = self._report.work()
+        if not work["files"]:
             return f"unmounted; {self._nothing_pending()}"
-        paused = self._report.work()["paused"]
-        then = "uploads are paused" if paused else "uploads continue at the next mount"
-        return (
-            f"unmounted; {unsent(left)} {verb(left['files'])} not on the service yet; kept here,"
-            f" {then}"
-        )
+        then = "uploads are paused" if work["paused"] else "uploads continue at the next mount"
+        return f"unmounted; {not_sent(work)}; kept here, {then}"
 
-    def _state(self) -> str:
+    def _state(self, work: dict[str, Any]) -> str:
         state, why = self._link.state, self._link.reason
         if state == "logon-required":
             return f"logon required, run: {self._command()}"
         said = f"{state} ({why})" if state == "offline" and why else state
-        return f"{said}, uploads are paused" if self._report.work()["paused"] else said
+        return f"{said}, uploads are paused" if work["paused"] else said
 
-    def _outbox(self) -> str:
-        work = self._report.work()
+    def _outbox(self, work: dict[str, Any]) -> str:
         if not work["files"]:
             return self._nothing_pending()
         parts = []

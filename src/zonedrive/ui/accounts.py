@@ -135,9 +135,8 @@ class AccountView:
 
         `problem` of an upload is the reason why the upload waits, or None.
         """
-        order = ("failed", "uploading", "conflict", "pending")
-        found = sorted(self.status.get("uploads", []), key=lambda one: order.index(one["state"]))
-        return [one | {"problem": problems.of_upload(one)} for one in found[:ROWS]]
+        found = self.status.get("uploads", [])[:ROWS]
+        return [one | {"problem": problems.of_upload(one)} for one in found]
 
     @property
     def more(self) -> int:

@@ -41,10 +41,6 @@ class Outbox:
         self.looks += 1
         return self.now
 
-    def left(self) -> dict[str, Any]:
-        """Return the remaining counts as a report does."""
-        return self.now
-
     def lost(self) -> int:
         """Return the number of lost files."""
         return int(self.now.get("lost", 0))

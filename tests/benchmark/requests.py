@@ -80,7 +80,6 @@ async def work(job: Job) -> dict[str, float]:
         with service.transfer.download(job.zone, file) as stream:
             for chunk in stream:
                 offset += kept.pwrite(offset, chunk)
-                stream.give_back([chunk])
         kept.close()
         assert offset == job.size, (offset, job.size)
 

@@ -933,20 +933,19 @@ class _Body:
             if fault.amount < self._limit and fault.use():
                 self._limit = int(fault.amount)
         self._is_cut = self._limit < len(data)
-        self._data = memoryview(data)
+        self._data = data
         self._position = 0
         self._is_aborted = False
 
-    def fill(self, into: memoryview) -> int:
-        """Read into `into`; return the number of bytes, 0 at the end. Raises httpx.ReadError."""
+    def read(self, most: int) -> bytes:
+        """Return up to `most` bytes, b"" at the end. Raises httpx.ReadError."""
         if self._is_aborted:
             raise httpx.ReadError("it was aborted")
-        part = self._data[self._position : min(self._position + len(into), self._limit)]
+        part = self._data[self._position : min(self._position + most, self._limit)]
         if not part and self._is_cut:
             raise httpx.ReadError("Connection reset")
-        into[: len(part)] = part
         self._position += len(part)
-        return len(part)
+        return part
 
     def abort(self) -> None:
         """End the reading with an error."""

@@ -68,15 +68,14 @@ class PulledBody:
         self._parts: Iterator[bytes] = iter(stream)
         self._rest = b""
 
-    def fill(self, into: memoryview) -> int:
-        """Read into `into`; return the number of bytes, 0 at the end."""
+    def read(self, most: int) -> bytes:
+        """Return up to `most` bytes, b"" at the end."""
         while not self._rest:
             if (part := next(self._parts, None)) is None:
-                return 0
+                return b""
             self._rest = part
-        part, self._rest = self._rest[: len(into)], self._rest[len(into) :]
-        into[: len(part)] = part
-        return len(part)
+        part, self._rest = self._rest[:most], self._rest[most:]
+        return part
 
     def abort(self) -> None:
         """Do nothing: no read waits."""

@@ -1,7 +1,7 @@
 """Cached file that is in use: its bytes on the disk and in memory.
 
-This module knows nothing about downloads or about other entries. `store`, `wait_for_store` and
-`spare` are called in threads, all other methods on the event loop.
+This module knows nothing about downloads or about other entries. `store` and `wait_for_store`
+are called in threads, all other methods on the event loop.
 
 INVARIANT: `present` lists only bytes that can be read now. `on_disk` lists the bytes of `present`
 that are in the file. Only the event loop changes `present` and `on_disk`; threads append to
@@ -102,7 +102,7 @@ class CacheEntry:
         self._closed = False
         self._lock = threading.Lock()  # held while storing and closing, not while reading
         # Start offset, bytes, and None before they are stored, then True if they are on the disk.
-        self._arrived: deque[tuple[int, Buffer, bool | None]] = deque()
+        self._arrived: deque[tuple[int, bytes, bool | None]] = deque()
         self.recent = RecentChunks(self._forget_in_memory, budget)
         self._ahead = ReadAhead()
 
@@ -319,7 +319,7 @@ class CacheEntry:
 
     # -- in a download's thread
 
-    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
+    def store(self, offset: int, data: bytes, came: Callable[[], object]) -> None:
         """Store `data` on the disk, or only in memory if there is no space or after a disk error.
 
         `came` is called as soon as the bytes can be read, which is before they are stored. Raises
@@ -348,14 +348,6 @@ class CacheEntry:
         with self._lock:
             pass
 
-    def spare(self) -> list[Buffer]:
-        """Return the buffers passed to `store` that nothing reads any more, for reuse."""
-        spent = list[Buffer]()
-        with contextlib.suppress(IndexError):  # other threads also remove buffers
-            while True:
-                spent.append(self.recent.spent.popleft())
-        return spent
-
     def _may_write(self, need: int) -> bool:
         with self._count:
             if self._allowance >= need:
@@ -364,7 +356,7 @@ class CacheEntry:
                 return True
         return self._store.allow(self, need, max(need, min(ALLOW, cost(self.size))))
 
-    def _to_disk(self, offset: int, data: Buffer) -> bool:
+    def _to_disk(self, offset: int, data: bytes) -> bool:
         try:
             if self._file is None:
                 self._file = self._create()

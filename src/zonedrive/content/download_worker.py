@@ -128,7 +128,6 @@ class Download:
             if end > self.entry.size:
                 raise BadAnswer(f"more than the {self.entry.size} bytes of the file came")
             self.entry.store(self.position, data, partial(self._came, end))
-            stream.give_back(self.entry.spare())
             if end in (self.end, self.entry.size):
                 continue  # nothing should follow; reading to the end lets the connection be reused
             if end > self.end:

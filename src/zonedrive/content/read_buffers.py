@@ -1,16 +1,13 @@
 """Memory buffers of cached files: recently downloaded chunks, and buffers for disk reads.
 
 This module knows nothing about downloads or files. All methods run on the event loop, and callers
-use the returned bytes before their next checkpoint. Only `RecentChunks.spent` is also used by
-download threads.
+use the returned bytes before their next checkpoint.
 
 `RecentChunks` serves a reader that follows a download, without a system call or decryption. It
 also keeps the latest bytes that could not be stored for lack of space or after a disk error.
 `ReadAhead` and SCRATCH are buffers for reads from the disk.
 
 INVARIANT: a received chunk that is not stored yet stays in `RecentChunks`.
-
-INVARIANT: nothing reads the buffers in `RecentChunks.spent` any more, so they can be reused.
 
 INVARIANT: one `MemoryBudget` limits the total size of chunks that could not be stored.
 """
@@ -37,7 +34,7 @@ class _Chunk:
 
     __slots__ = ("data", "end", "is_stored", "start")
 
-    def __init__(self, start: int, data: Buffer) -> None:
+    def __init__(self, start: int, data: bytes) -> None:
         self.start = start
         self.end = start + len(data)
         self.data = memoryview(data)
@@ -83,8 +80,6 @@ class RecentChunks:
         called with the start and end offsets of a chunk that was dropped and is stored nowhere
         else.
         """
-        self.spent: deque[Buffer] = deque(maxlen=_MOST_CHUNKS)
-        """Memory of dropped chunks, for reuse by the download."""
         self.kept_bytes = 0  # bytes in `_kept`
         self._kept: deque[_Chunk] = deque()  # chunks that could not be stored, the oldest first
         self._budget = budget
@@ -94,7 +89,7 @@ class RecentChunks:
         self._held = 0
         self._resting = False
 
-    def put(self, offset: int, data: Buffer) -> None:
+    def put(self, offset: int, data: bytes) -> None:
         """Add the bytes `data` at `offset`; call this before storing them on the disk."""
         self._resting = False
         self._chunks.append(_Chunk(offset, data))
@@ -121,15 +116,11 @@ class RecentChunks:
         self._chunks.remove(chunk)
         self._held -= len(chunk.data)
         self.kept_bytes += len(chunk.data)
-        # Copy the bytes, because the buffer that holds them can be much larger.
-        data, buffer = bytes(chunk.data), chunk.data
         last = self._kept[-1] if self._kept else None
-        if last is not None and last.end == offset and len(last.data) + len(data) <= PIECE:
-            last.data, last.end = memoryview(b"".join((last.data, data))), chunk.end
+        if last is not None and last.end == offset and len(last.data) + len(chunk.data) <= PIECE:
+            last.data, last.end = memoryview(b"".join((last.data, chunk.data))), chunk.end
         else:
-            chunk.data = memoryview(data)
             self._kept.append(chunk)
-        self.spent.append(buffer)
         self._budget.holders.add(self)
         while self.kept_bytes > _MOST and len(self._kept) > 1:
             self.drop_oldest()
@@ -163,7 +154,7 @@ class RecentChunks:
     def get(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes at `offset`, or None if some of the bytes are missing.
 
-        Bytes of one chunk are not copied. The result is valid until this buffer changes.
+        Bytes of one chunk are not copied.
         """
         parts, end = list[memoryview](), offset + length
         while offset < end:
@@ -188,7 +179,6 @@ class RecentChunks:
         self._resting = True
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
         self._held = sum(len(chunk.data) for chunk in self._chunks)
-        self.spent.clear()
 
     def clear(self) -> None:
         """Drop all chunks."""
@@ -196,7 +186,6 @@ class RecentChunks:
         self._kept.clear()
         self._held = self.kept_bytes = 0
         self._budget.holders.discard(self)
-        self.spent.clear()
 
     def _shrink(self) -> None:
         """Drop stored chunks, oldest first, until the limits are met; keep the newest chunk."""
@@ -207,7 +196,6 @@ class RecentChunks:
             if full and chunk.is_stored and index < len(self._chunks) - 1:
                 self._held -= len(chunk.data)
                 count -= 1
-                self.spent.append(chunk.data)
             else:
                 kept.append(chunk)
         self._chunks = kept

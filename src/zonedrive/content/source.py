@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from zonedrive.content.content_file import Buffer
-
 
 class Stream(Protocol):
     """Stream of one file's bytes from an offset on, in chunks.
@@ -29,19 +27,13 @@ class Stream(Protocol):
     def validator(self) -> str | None:
         """Identifier of the content's version, such as an ETag; None if the source has none."""
 
-    def __iter__(self) -> Iterator[Buffer]:
+    def __iter__(self) -> Iterator[bytes]:
         """Return an iterator over the chunks, preferably of 256 KiB to 1 MiB each."""
 
     def abort(self) -> None:
         """Make a blocked iteration in another thread end soon.
 
         The iteration may raise any exception. This method must not block.
-        """
-
-    def give_back(self, chunks: list[Buffer]) -> None:
-        """Accept chunks that nothing reads any more, to reuse their memory.
-
-        This method is called in the iterating thread.
         """
 
 

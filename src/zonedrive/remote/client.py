@@ -339,9 +339,7 @@ async def _pieces(download: Download) -> AsyncGenerator[bytes, None]:
         chunk = await finished(lambda: next(chunks, None), download.abort)
         if chunk is None:
             return
-        piece = bytes(chunk)
-        download.give_back([chunk])
-        yield piece
+        yield chunk
 
 
 def _folder(place: Place) -> tuple[str, str]:

@@ -57,8 +57,6 @@ BACKOFF: Final = Backoff(attempts=3)
 RANGE_REFUSED: Final = frozenset({400, 405, 416, 501})
 SLICE_SECONDS: Final = 0.2  # longest sleep before the next test whether a transfer has ended
 
-Buffer = bytes | memoryview
-
 _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 
 
@@ -361,7 +359,6 @@ class Download:
         self._wanted = wanted
         self._doing, self._host, self._link, self._limit = doing, host, link, limit
         self._is_aborted = False
-        self._spare: list[bytearray] = []  # memory for chunks to come
 
     def __enter__(self) -> Self:
         return self
@@ -374,15 +371,6 @@ class Download:
         """Stop the download. Call this from the thread that iterates over the download."""
         self._response.close()
 
-    def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
-        """Accept chunks that the caller no longer needs, and reuse their memory for later chunks.
-
-        Call this from the thread that iterates over the download.
-        """
-        for chunk in chunks:
-            if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
-                self._spare.append(chunk.obj)
-
     def abort(self) -> None:
         """Make the iteration in another thread end soon, with an error if bytes are missing.
 
@@ -392,7 +380,7 @@ class Download:
         self._is_aborted = True
         self._body.abort()
 
-    def __iter__(self) -> Iterator[Buffer]:
+    def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes from `offset` in chunks of up to a few hundred KiB. Iterate only once.
 
         Raises BadAnswer if the number of bytes differs from the announced one, Interrupted or
@@ -415,25 +403,16 @@ class Download:
         if self.total is not None and position < min(self.total, self._wanted or self.total):
             raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
 
-    def _chunks(self) -> Iterator[Buffer]:
+    def _chunks(self) -> Iterator[bytes]:
         """Yield the body in chunks.
 
         If the network is fast enough, chunks end at offsets that are multiples of the chunk size.
         """
         size = min(CHUNK, self._limit.piece)
         position = self.offset
-        while True:
-            memory = self._spare.pop() if self._spare else bytearray(size)
-            chunk = memoryview(memory)
-            count = self._body.fill(chunk[: size - position % size])
-            if not count:
-                return
-            position += count
-            if count < size // 2:  # do not hold a large buffer for a small chunk
-                self._spare.append(memory)
-                yield bytes(chunk[:count])
-            else:
-                yield chunk[:count]
+        while chunk := self._body.read(size - position % size):
+            position += len(chunk)
+            yield chunk
 
     def _wrong(self, what: str) -> RemoteError:
         return self._noted(BadAnswer(f"{self._doing}: {what}"))

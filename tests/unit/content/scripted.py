@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from zonedrive.content.cache import Cache
-from zonedrive.content.content_file import Buffer
 from zonedrive.content.quota import remove
 
 KIB = 1024
@@ -62,9 +61,6 @@ class Played:
         """End the stream; called from the loop."""
         self._script.aborted += 1
         self._script.go.set()
-
-    def give_back(self, chunks: list[Buffer]) -> None:
-        """Do nothing, because the pieces are not reused."""
 
 
 class Script:

@@ -1,15 +1,13 @@
-"""Buffer of recent chunks: they are read from memory, and freed memory is not read again."""
+"""Buffer of recent chunks: they are read from memory."""
 
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.content.scripted import KIB, MIB, content
+from tests.unit.content.scripted import KIB, content
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.read_buffers import PIECE, MemoryBudget, RecentChunks
 
@@ -46,21 +44,15 @@ def test_recent_bytes_are_the_right_ones(
 ) -> None:
     """In any order of chunks, a read returns the bytes of the content, or nothing.
 
-    The memory of removed chunks is overwritten at once, as downloads do. A chunk that is stored
-    nowhere else is always in the buffer, also if it cannot be stored.
+    A chunk that is stored nowhere else is always in the buffer, also if it cannot be stored.
     """
     recent = Buffer(capacity=200 * KIB)
     for start, size, fate in pieces:
-        chunk = bytearray(DATA[start : start + size])
-        recent.put(start, memoryview(chunk))
+        recent.put(start, DATA[start : start + size])
         if fate == "stored":
             recent.stored(start)
         elif fate == "kept":
             recent.keep(start)
-        while recent.spent:
-            spent = recent.spent.popleft()
-            assert isinstance(spent, memoryview)
-            spent[:] = b"\0" * len(spent)
     found = recent.get(offset, length)
     assert found is None or found == DATA[offset : offset + length]
     for start, end in recent.unstored:
@@ -93,14 +85,14 @@ def test_stored_chunks_are_dropped_at_rest() -> None:
 
 def test_memory_is_bounded() -> None:
     """Stored chunks take no more than the capacity, or a few small chunks."""
-    recent, held = Buffer(capacity=200 * KIB), 0
+    recent, held = Buffer(capacity=200 * KIB), dict[int, int]()
     for number, size in enumerate([64 * KIB] * 100 + [1] * 1000):
         recent.put(number * 64 * KIB, bytes(size))
         recent.stored(number * 64 * KIB)
-        held += size - sum(map(len, recent.spent))
-        recent.spent.clear()
-        assert held <= 200 * KIB
-    assert held <= 64
+        held[number * 64 * KIB] = size
+        held = {start: size for start, size in held.items() if recent.get(start, 1) is not None}
+        assert sum(held.values()) <= 200 * KIB
+    assert sum(held.values()) <= 64
 
 
 def test_a_chunk_stays_until_it_is_stored() -> None:
@@ -109,11 +101,10 @@ def test_a_chunk_stays_until_it_is_stored() -> None:
     for number in range(4):
         recent.put(number * 64 * KIB, DATA[: 64 * KIB])
     assert list(recent.unstored) == [(n * 64 * KIB, (n + 1) * 64 * KIB) for n in range(4)]
-    assert not recent.spent
     for number in range(4):
         recent.stored(number * 64 * KIB)
     recent.put(9 * 64 * KIB, b"x")
-    assert sum(map(len, recent.spent)) == 3 * 64 * KIB
+    assert [recent.get(n * 64 * KIB, 1) is None for n in range(4)] == [True] * 3 + [False]
     assert list(recent.unstored) == [(9 * 64 * KIB, 9 * 64 * KIB + 1)]
 
 
@@ -172,22 +163,3 @@ def test_refetched_bytes_count_as_recent(tmp_path: Path) -> None:
     entry.process_arrivals()
     assert entry.read(0, PIECE) == bytes(PIECE)
     entry.close()
-
-
-def test_two_threads_take_the_spent_buffers_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A download's thread that shares the spent buffers with another one takes what is left."""
-
-    class Shared(deque[memoryview]):
-        def popleft(self) -> memoryview:
-            """Take the first buffer just before another thread takes all others."""
-            first = super().popleft()
-            self.clear()
-            return first
-
-    entry = CacheEntry(1, "s", MIB, tmp_path / "none", None, MemoryBudget(), cast(Any, None))
-    buffers = [memoryview(bytearray(1)) for _ in range(3)]
-    monkeypatch.setattr(entry.recent, "spent", Shared(buffers))
-    assert entry.spare() == buffers[:1]
-    assert entry.spare() == []

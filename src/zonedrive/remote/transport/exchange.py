@@ -28,7 +28,6 @@ EARLY: Final = "early"
 ROOM: Final = 512 * 1024  # maximum number of received bytes that wait for the consumer
 HEADERS: Final = 200  # maximum number of headers of a response
 HEAD_BYTES: Final = 128 * 1024  # maximum size of all headers and trailers of a response
-NOWHERE: Final = memoryview(bytearray())
 # A response may have SMALL_PIECES chunks that are smaller than SMALL_PIECE bytes. From then on, it
 # must have at least SMALL_PIECE bytes per small chunk.
 SMALL_PIECES: Final = 10_000
@@ -77,8 +76,6 @@ class Exchange:
         self.certificate: str | None = None
         self.seen = 0  # received bytes of the response
         self.pieces = 0  # number of small chunks of the response's body
-        self.into = NOWHERE  # buffer for the response's body; its first `filled` bytes are used
-        self.filled = 0
         self.parts: deque[bytes] = deque()
         self.waiting = 0  # bytes in `parts`
         self.is_paused = False
@@ -221,20 +218,14 @@ class Exchange:
     def body(self, part: bytes) -> int | None:
         """Store a chunk of the response's body; return None, or a code to pause or abort."""
         size = len(part)
-        end = self.filled + size
-        if end <= len(self.into):
-            self.into[self.filled : end] = part
-            self.filled = end
-        elif self.waiting > self._room:
+        if self.waiting > self._room:
             if not self._may_pause:
                 self.wrong = httpx.RemoteProtocolError("the answer arrives faster than it is read")
                 return -1
             self.is_paused = True
             return int(pycurl.WRITEFUNC_PAUSE)
-        else:
-            self.into = NOWHERE  # later bytes must follow `part`
-            self.parts.append(part)
-            self.waiting += size
+        self.parts.append(part)
+        self.waiting += size
         self.seen += size
         if size < SMALL_PIECE:
             self.pieces += 1

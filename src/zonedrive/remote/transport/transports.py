@@ -16,7 +16,7 @@ import httpx
 import trio
 
 from zonedrive.remote.transport.connection import CERTIFICATE, Connection, Pool
-from zonedrive.remote.transport.exchange import EARLY, EFFECT, NOWHERE, Exchange
+from zonedrive.remote.transport.exchange import EARLY, EFFECT, Exchange
 from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 
@@ -30,7 +30,7 @@ once, and libcurl receives far fewer bytes of one response in one step of the lo
 """
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
-LINGER: Final = 0.002  # seconds that `fill` waits for more bytes
+LINGER: Final = 0.002  # seconds that `read` waits for more bytes
 
 
 class BlockingTransport(httpx.BaseTransport):
@@ -173,7 +173,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._content = content
         self._stall_seconds = stall_seconds
         self._connection: Connection | None = None
-        self._rest = memoryview(b"")
+        self._rest = b""
         self._waited = 0.0  # seconds of waiting since `_counted` bytes had arrived
         self._counted = 0
 
@@ -216,39 +216,26 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         while self._more():
             yield self.exchange.take()
 
-    def fill(self, into: memoryview) -> int:
-        """Read bytes of the body into the buffer `into`; return their number, 0 at the end.
+    def read(self, most: int) -> bytes:
+        """Return up to `most` bytes of the body, b"" at the end.
 
-        Block until at least one byte has arrived, and then until `into` is full or no more bytes
-        arrive for LINGER seconds. Raises httpx's errors.
+        Block until at least one byte has arrived, and then until there are `most` bytes or no more
+        bytes arrive for LINGER seconds. Raises httpx's errors.
         """
-        exchange = self.exchange
-        count = 0
-        while count < len(into):
-            if not self._rest and exchange.parts:
-                self._rest = memoryview(exchange.take())
-            if self._rest:
-                size = min(len(into) - count, len(self._rest))
-                into[count : count + size] = self._rest[:size]
-                self._rest = self._rest[size:]
-                count += size
-                continue
-            exchange.into, exchange.filled = into[count:], 0
-            is_more = self._more(LINGER if count else None)
-            count += exchange.filled
-            exchange.into, exchange.filled = NOWHERE, 0
-            if not is_more:
+        exchange, parts = self.exchange, list[bytes]()
+        while most:
+            if not (self._rest or exchange.parts or self._more(LINGER if parts else None)):
                 break
-        return count
+            part = self._rest or exchange.take()
+            parts.append(part[:most])
+            self._rest = part[most:]
+            most -= len(parts[-1])
+        return b"".join(parts)
 
     def _more(self, patience: float | None = None) -> bool:
         """Wait for bytes, up to `patience` seconds if given; return True if some are available."""
         exchange = self.exchange
-
-        def has_come() -> bool:
-            return bool(exchange.parts or exchange.filled)
-
-        for seconds in self._receive(has_come):
+        for seconds in self._receive(lambda: bool(exchange.parts)):
             began = time.monotonic()
             if patience is None or seconds <= patience:
                 self.wait(seconds)
@@ -262,9 +249,9 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
                     f"too little data arrived in {self._waited:.0f} s"
                 )
                 self.close()
-        if patience is None and exchange.wrong is not None and not has_come():
+        if patience is None and exchange.wrong is not None and not exchange.parts:
             raise exchange.wrong
-        return has_come()
+        return bool(exchange.parts)
 
     def __aiter__(self) -> Self:
         """Return the body itself, because an abandoned async generator would cause a warning."""

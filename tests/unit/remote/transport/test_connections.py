@@ -115,26 +115,6 @@ def test_a_large_body_comes_in_full_chunks(peer: Callable[[Talk], Peer], ca_file
     service.hang_up()
 
 
-def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """On a slow network the memory of the kept chunks is that of their bytes."""
-    taken = threading.Semaphore(0)
-
-    def talk(connection: socket.socket) -> None:
-        request(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n")
-        for _ in range(2):
-            connection.sendall(bytes(10_000))
-            assert taken.acquire(timeout=60)
-
-    service = transfer(peer(talk).url, ca_file)
-    with service.download("z", "f") as download:
-        for chunk in download:
-            kept = chunk.obj if isinstance(chunk, memoryview) else chunk
-            assert memoryview(kept).nbytes <= 2 * len(chunk)
-            taken.release()
-    service.hang_up()
-
-
 def test_a_large_body_that_ends_early_is_an_error(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:

@@ -505,6 +505,10 @@ class Kernel:
             raise OSError(errno.ENOTCONN, "the client that opened the file has ended")
         return self._open[fd]
 
+    def ino_of(self, fd: int) -> int:
+        """Return the kernel's inode number of an open file, 0 for another one."""
+        return self._open[fd].ino if fd in self._open else 0
+
     async def close(self, fd: int) -> None:
         """Close a descriptor."""
         file = self._file(fd)

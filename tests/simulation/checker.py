@@ -93,6 +93,7 @@ class WatchedSystem(System):
         self.findings: list[str] = []
         self.refused: set[str] = set()  # tokens of saves that close(2) refused
         self.names: list[NameCall] = []
+        self.changed_s: dict[int, float] = {}  # by inode: its last change by this program
         self._written: dict[int, bytes] = {}  # by descriptor, since the last fsync
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -119,6 +120,8 @@ class WatchedSystem(System):
             except OSError as wrong:
                 self._failed(name, plain, wrong.errno or 0)
                 raise
+            if name in ("write", "ftruncate", "open"):
+                self._note_change(name, plain, result)
             if name == "write":
                 self._written[plain[0]] = self._written.get(plain[0], b"") + plain[1]
             elif name in ("close", "fsync"):
@@ -129,6 +132,13 @@ class WatchedSystem(System):
 
         setattr(self, name, call)
         return call
+
+    def _note_change(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Record which file a call has changed."""
+        if name == "open" and not args[1] & os.O_TRUNC:
+            return
+        ino = self._mount.client.kernel.ino_of(result if name == "open" else args[0])
+        self.changed_s[ino] = trio.current_time()
 
     def note_names(self, verb: str, old: str, new: str = "", flags: int = 0) -> None:
         """Record a call that changes names, before it."""
@@ -296,18 +306,24 @@ class RecordedWorld(World):
 
 def torn(world: World, lines: Mapping[str, bytes]) -> list[str]:
     """Return the versions that are not made of whole lines that programs wrote."""
-    found = []
-    for node in world.nodes.values():
-        for version in node.versions:
-            rest = version.data.replace(b"\0", b"")  # of a save that makes the file longer first
-            while rest:
-                line, _, after = rest.partition(b"\n")
-                token = head(line)
-                if token is None or lines.get(token) != line + b"\n":
-                    found.append(f"{node.name}: bytes that nobody wrote: {rest[:60]!r}")
-                    break
-                rest = after
-    return found
+    return [
+        f"{node.name}: bytes that nobody wrote: {rest[:60]!r}"
+        for node in world.nodes.values()
+        for version in node.versions
+        if (rest := rest_of(version.data, lines))
+    ]
+
+
+def rest_of(data: bytes, lines: Mapping[str, bytes]) -> bytes:
+    """Return the bytes from the first line on that no program wrote."""
+    rest = data.replace(b"\0", b"")  # of a save that makes the file longer first
+    while rest:
+        line, _, after = rest.partition(b"\n")
+        token = head(line)
+        if token is None or lines.get(token) != line + b"\n":
+            return rest
+        rest = after
+    return b""
 
 
 def emptied(world: World, freed: set[str]) -> list[str]:

@@ -60,6 +60,7 @@ class Disk:
         self.may_lose_power = may_lose_power
         self.is_full = False
         self.failing = 0.0  # probability of EIO for a write or fsync
+        self.had_trouble = False  # a call has failed
         self._numbers, self._passed = numbers, passed
         self._synced: dict[int, bytes] = {}  # content by inode number at its last fsync
         self._names: dict[Path, dict[str, int]] = {}  # of a folder at its last fsync
@@ -82,8 +83,10 @@ class Disk:
         """Pass a step that changes the disk. Raises OSError if the disk refuses it."""
         self._passed(what)
         if grows and self.is_full:
+            self.had_trouble = True
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if self.failing and self._numbers.random() < self.failing:
+            self.had_trouble = True
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def synced(self, descriptor: int) -> None:

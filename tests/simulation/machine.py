@@ -21,6 +21,7 @@ from tests.simulation.http_client import Logon, http_service
 from tests.simulation.kernel import CachingKernel
 from tests.simulation.network import WEATHERS, Line, SimulatedService, Weather
 from tests.simulation.sandbox_world import SandboxWorld
+from zonedrive.content import cache as cache_module
 from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Inode, Kind
@@ -155,6 +156,47 @@ class Machine(Client):
                     self.place_findings.add(
                         f"{self.name}: {inode.name!r} is {inode.remote_name!r} on the service"
                     )
+
+    def leftovers(self) -> list[str]:
+        """Return what a client keeps that has sent everything, and whose files are all closed."""
+        state, found = self.parts.state, []
+        with disks.observing():
+            intents = state.intents.all()
+            parked = {one.ino for one in intents if one.parked}
+            found += [f"{one.change(is_new=False)} is left" for one in intents if not one.parked]
+            requests = [one for one in state.requests.all() if one.ino not in parked]
+            if self.power_cuts:  # it stays until the next change of a file whose bytes are lost
+                requests = [one for one in requests if one.remote_id is None]
+            found += [f"the request {one} is left" for one in requests]
+            found += [f"inode {ino} is open" for ino in (*state.opened, *state.kernel.former)]
+            is_sound = not self.disk.had_trouble  # else a later flush or start deletes files
+            for what in ("in_flight", "cancelled_uploads", "paused_uploads", "superseded"):
+                if getattr(state, what) and (is_sound or what != "superseded"):
+                    found.append(f"{what}: {getattr(state, what)}")
+            stored, needed = set(state.spool.stored()), state.named_bytes()
+            if self.power_cuts:
+                needed -= {(one.bytes_ino, one.generation) for one in state.requests.all()} - stored
+            unneeded = stored - needed if is_sound else set[tuple[int, int]]()
+            found += [f"nothing needs the outgoing bytes {one}" for one in unneeded]
+            found += [f"the outgoing bytes {one} are missing" for one in needed - stored]
+            local = {one.ino for one in state.inodes.below(ROOT) if one.local}
+            found += [f"the bytes {one} are sent" for one in needed if one[0] not in local]
+            cache = state.cache
+            rows = list(cache._index.all_rows())
+            files = {row.name for row in rows if not row.in_index}
+            there = cache._files() or set()
+            open_files = {each.path.name for each in cache.quota.entries}
+            found += [f"no row has the cached file {one}" for one in there - files - open_files
+                      if is_sound and cache_module._NAME.fullmatch(one)]  # fmt: skip
+            used = sum(row.taken for row in rows)
+            if not cache.quota.entries and cache.quota.usage() != used:
+                found.append(f"the cache counts {cache.quota.usage()} bytes, not {used}")
+            every = {ino for (ino,) in state.database.execute("SELECT ino FROM inodes")}
+            here = {ROOT} | {one.ino for one in state.inodes.below(ROOT)}
+            known = {ino for ino, times in self.kernel._known.items() if times}
+            lost = [state.inodes.find(ino) for ino in every - here - known]
+            found += [f"inode {one.ino} {one.name!r} is nowhere" for one in lost if one]
+        return [f"{self.name} {each}" for each in found]
 
     def make_line(self) -> Line:
         """Return a line to the service for the next start."""

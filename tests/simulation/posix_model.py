@@ -40,6 +40,7 @@ class Node:
     data: bytes | None  # None: a folder
     id: str = ""  # of an entry that was on the service at first
     mtime_ns: int = 0  # 0: not looked at since the last change
+    mode: int = 0  # permission bits that a program has set
     is_known: bool = True  # False: its existence and content are unknown
     made_s: float = field(default_factory=trio.current_time)
     stay: str = SENT
@@ -214,6 +215,8 @@ class Model:
             return
         if found.st_size != len(node.data):
             self._differs("stat", (path,), f"size {found.st_size}, not {len(node.data)}")
+        if node.mode and stat.S_IMODE(found.st_mode) != node.mode:
+            self._differs("stat", (path,), f"mode {found.st_mode:o}, not {node.mode:o}")
         if any(file.node is node for file in self._fds.values()):
             return
         # A save that the service stores late and after its repetition is a newer version there.
@@ -226,6 +229,14 @@ class Model:
         ):
             self._differs("stat", (path,), "another mtime, but nothing was written")
         node.mtime_ns = found.st_mtime_ns
+
+    def _chmod(self, _none: None, path: str, mode: int) -> None:
+        if (node := self._found(self._inside(path))) is not None:
+            node.mode = mode
+
+    def _utime(self, _none: None, path: str, ns: tuple[int, int]) -> None:
+        if (node := self._found(self._inside(path))) is not None:
+            node.mtime_ns = ns[1]
 
     def _listdir(self, names: list[str], path: str) -> None:
         path = self._inside(path)

@@ -71,8 +71,11 @@ RESCUED = "rescued"
 SYNC_S = 120.0  # virtual seconds for sending everything
 PEACE_S = 120.0  # virtual seconds after which machines must show what the service has
 LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several calls
+ALL = 1 << 20  # bytes, more than any file has
+KEPT_S = 65.0  # after which appended bytes are saved although the file is open
+STARTS_AGAIN = 3  # one of so many seeds ends with a start without a connection
 ADVICES = 3  # of errors that a person follows: a file may have one after the other
-SECOND_US = 1_000_000
+SECOND_US, SECOND_NS = 1_000_000, 1_000_000_000
 LOOK_S = 5.0  # between two looks at what they show
 MOMENT_S = 0.01  # after which programs have got the answers of calls that have ended
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
@@ -128,13 +131,20 @@ class SimulatedProgram(Program):
     _is_refused = False  # the id of a file that is renamed was not known
     _noted: list[str]  # ids that were known
     has_lost_power = is_restored = False  # during the operation
+    # Path and token of what is saved while the file is open, and the deaths before.
+    _kept: tuple[str, str, int] | None = None
     _last = NOTHING  # token of the save that began last
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count, before = len(self.wrong), self._claims.here(self.who).get(path)
         self._stored = {before} if before else set()
         self.has_lost_power = self.is_restored = False
+        self._kept = None
         super().do(verb, path, other, padding)
+        if self._kept and not (self.has_lost_power or self.is_restored):
+            place, token, deaths = self._kept
+            if cast(Mount, self.system._mount).machine.deaths > deaths:
+                self._claims.saved(self.who, place, token)
         if verb in WRITING and path not in self._claims.here(self.who):
             # After a failed save, the file has one of these contents, and a rename may follow.
             self._claims.may_replace(self._stored | {self._last})
@@ -147,6 +157,14 @@ class SimulatedProgram(Program):
     def _may_have_saved(self, number: int) -> bool:
         """Return True also for a call that waits: it has any error of the upload."""
         return self.waits or self.flushes_there or super()._may_have_saved(number)
+
+    def set_mode(self, path: str, other: str, padding: int) -> None:
+        """Change the permission bits, which stay on this machine."""
+        self.system.chmod(self.folder / path, 0o600 | (padding % 2 and 0o111))
+
+    def touch(self, path: str, other: str, padding: int) -> None:
+        """Set the times of a file, which stay on this machine."""
+        self.system.utime(self.folder / path, (padding * SECOND_NS, padding * SECOND_NS + 7))
 
     def list_all(self, path: str, other: str, padding: int) -> None:
         for _ in self.folder.rglob("*"):
@@ -186,6 +204,26 @@ class SimulatedProgram(Program):
             number = self._inode(file.fileno())  # a coworker may move the file
         self._saved(path, token, number)
         self.continued.append((first, token))
+
+    def log(self, path: str, other: str, padding: int) -> None:
+        """Append a line, wait until it is saved although the file is open, and append another."""
+        machine = cast(Mount, self.system._mount).machine
+        with (self.folder / path).open("ab", buffering=0) as file:
+            is_new = not self.system.fstat(file.fileno()).st_size
+            token, line = self._begin(NOT_READ, padding)
+            deaths = machine.deaths
+            file.write(line)
+            _sleep(KEPT_S)
+            is_same = machine.is_running and not machine.died_at and machine.deaths == deaths
+            if is_same and not (is_new or machine.disk.had_trouble):
+                self._kept = path, token, deaths
+            _sleep(padding % 20)
+            last, line = self._begin(NOT_READ, padding)
+            file.write(line)
+            number = self._inode(file.fileno())
+        self._kept = None
+        self._saved(path, last, number)
+        self._claims.may_replace({token})  # the second line may be alone in a file
 
     def save_slowly(self, path: str, other: str, padding: int) -> None:
         """Read the file, and keep it open for a while before writing and before the close."""
@@ -473,11 +511,11 @@ class Mount:
 
     def __init__(self, machine: Machine) -> None:
         self.client: Client = machine
-        self._machine = machine
+        self.machine = machine
 
     def call(self, work: Callable[..., Coroutine[Any, Any, ResultT]], *args: Any) -> ResultT:
         """Make a system call; the other tasks continue only if it waits."""
-        call = self._machine.call(work, *args)
+        call = self.machine.call(work, *args)
         try:
             wait = call.send(None)
         except StopIteration as done:
@@ -648,6 +686,8 @@ class Run:
                 await self._change_life(self.machines[who[0]], step)
             elif who.endswith("$"):
                 await self._run_command(self.machines[who[0]], step)
+            elif who.endswith("&"):
+                await self._hold(self.machines[who[0]], *step.arguments)
             elif who.endswith("@"):
                 await self._change_account(self.machines[who[0]], step)
             else:
@@ -671,6 +711,72 @@ class Run:
         await machine.check_caches()
         if took > LONGEST_S:
             self.findings.append(f"{who}: {step.verb} {path} took {took:.0f} s")
+
+    async def _hold(self, machine: Machine, path: str, size: str, seconds: str) -> None:
+        """Read a part of a file, wait, and read the rest: both are of one version.
+
+        A program that reads the version of before may get ESTALE if somebody else changes files.
+        """
+        if not machine.is_running:
+            return
+
+        async def call(name: str, *args: object) -> Any:
+            return await machine.perform(getattr(machine.kernel, name), *args)
+
+        kernel, system = machine.kernel, self._systems[machine.name]
+        whole, began_s = f"{ZONE}/{FOLDER}/{path}", trio.current_time()
+        what, descriptor, said = f"hold {path}", 0, ""
+        try:
+            descriptor = await call("open", whole, os.O_RDONLY)
+            data: bytes = await call("read", descriptor, int(size))
+            await trio.sleep(float(seconds))
+            with contextlib.suppress(OSError):
+                said = await self._look(machine, whole)
+            data += await call("read", descriptor, ALL)
+            shown = (await call("fstat", descriptor)).st_size
+            is_changed = system.changed_s.get(kernel.ino_of(descriptor), -1.0) >= began_s
+            if not is_changed and (rest := checker.rest_of(data, self._lines)):
+                said = f"reads {len(data)} bytes, with what nobody wrote: {rest[-60:]!r}"
+            elif not is_changed and shown != len(data):
+                said = f"reads {len(data)} bytes, and fstat says {shown}"
+        except OSError as wrong:
+            number = wrong.errno or 0
+            self.trace.note(f"{machine.name}&", f"{what}: {wrong}")
+            is_usual = {errno.ESTALE} if not self._is_alone else set[int]()
+            is_usual |= {errno.ENOENT, errno.EISDIR} if not descriptor else set()
+            is_same = machine.kernel is kernel and machine.is_running
+            is_hindered = system.lost_power or self._loses_rights
+            if is_same and system.calm and not is_hindered and number not in is_usual:
+                said = f"{errno.errorcode.get(number)}, though nothing is wrong"
+        else:
+            self.trace.note(f"{machine.name}&", f"{what}: {len(data)} bytes")
+        if said and not (self._has_torn_bytes() and "nobody wrote" in said):
+            self.findings.append(f"{machine.name}: {what} {said}")
+        if descriptor:
+            with contextlib.suppress(OSError):
+                await call("close", descriptor)
+
+    async def _look(self, machine: Machine, path: str) -> str:
+        """Read a file anew; return what is wrong if its size is not that of its content."""
+        kernel, now_s = machine.kernel, trio.current_time()
+        size = (await machine.perform(kernel.lstat, path)).st_size
+        descriptor = await machine.perform(kernel.open, path, os.O_RDONLY)
+        ino = kernel.ino_of(descriptor)
+        try:
+            data = await machine.perform(kernel.pread, descriptor, ALL, 0)
+        finally:
+            if machine.kernel is kernel:
+                await machine.perform(kernel.close, descriptor)
+        is_changed = self._systems[machine.name].changed_s.get(ino, -1.0) >= now_s
+        if len(data) == size or is_changed or trio.current_time() > now_s:
+            return ""
+        return f"has {size} bytes, and shows {len(data)} to another program"
+
+    def _has_torn_bytes(self) -> bool:
+        """Return True if a power cut may have changed bytes, without any sign of that."""
+        verbs = {step.verb for step in self.scenario.steps}
+        is_plain = "encrypt=no" in self.scenario.options or "save_shorter" in verbs
+        return "power" in verbs and is_plain
 
     async def _revive(self, machine: Machine) -> None:
         """Start a dead machine; it may die again on the way."""
@@ -843,8 +949,8 @@ class Run:
 
     # ---- somebody at a browser ----
 
-    def _web_writes(self, path: str) -> None:
-        token, line = self.claims.begin(WEB, NOT_READ)
+    def _web_writes(self, path: str, padding: int = 0) -> None:
+        token, line = self.claims.begin(WEB, NOT_READ, padding)
         self._lines[token] = line
         self._web.write(f"{FOLDER}/{path}", line)
         self.claims.saved(WEB, path, token)
@@ -852,12 +958,12 @@ class Run:
 
     def _web_works(self, step: Step) -> None:
         """Write, rename, remove or restore an entry as a person in a browser."""
-        path, other = step.arguments
+        path, other, *padding = step.arguments
         self.trace.note(WEB, f"{step.verb} {path} {other}")
         with contextlib.suppress(AssertionError, ApiError):  # not there, taken, in a lost folder
             match step.verb:
                 case "write":
-                    self._web_writes(path)
+                    self._web_writes(path, *map(int, padding))
                 case "move":
                     self.claims.renamed(WEB, path, other)
                     self._web.move(f"{FOLDER}/{path}", f"{FOLDER}/{other}")
@@ -914,6 +1020,12 @@ class Run:
             await trio.sleep(max(LOOK_S, trusted_s))
         for name in self.machines:
             await self._sync(name, final=True)
+        await trio.sleep(LOOK_S)
+        for machine in self.machines.values():
+            if machine.is_running:
+                self.findings += machine.leftovers()
+            if self.scenario.seed % STARTS_AGAIN == 0:
+                self.findings += await self._forgotten(machine)
         allowed = {each.draft for each in self._programs.values()}
         waits = any(each.waits for each in self._programs.values())  # a close sends a draft, too
         # A file that was sent and then got a name of `local_only` stays there.
@@ -940,6 +1052,35 @@ class Run:
         self.findings += self._twice()
         await self._check()
 
+    async def _forgotten(self, machine: Machine) -> list[str]:
+        """Return what a machine shows in another way after a start without a connection."""
+        before = await self._shown(machine)
+        await machine.stop()
+        machine.weather = WEATHERS["down"]
+        await machine.boot()
+        after = await self._shown(machine)
+        machine.weather = WEATHERS["calm"]
+        machine.service.link.recheck()
+        found = []
+        for path in sorted(before.keys() | after.keys()):
+            one, other = before.get(path), after.get(path)
+            if one != other and not (one and other and one[2] == "remote" and one[3:] == other[3:]):
+                found.append(f"{machine.name} {path} was {one}, and is {other} after a start")
+        return found
+
+    async def _shown(self, machine: Machine) -> dict[str, tuple[object, ...]]:
+        """Return content, id, state, mode, size and time of all that a machine shows, by path."""
+        found: dict[str, tuple[object, ...]] = {}
+        tree = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
+        for path, content in tree.items():
+            status = await machine.perform(machine.kernel.lstat, f"{ZONE}/{FOLDER}/{path}")
+            said = [await self._attribute(machine, path, name) for name in ("id", "state")]
+            times = (status.st_mtime_ns, status.st_size) if content is not None else ()
+            # The rights in a zone are not known at a start without a connection.
+            mode = status.st_mode & ~(0o222 if self._loses_rights else 0)
+            found[path] = (_short(content), *said, mode, *times)
+        return found
+
     async def _check(self) -> None:
         """Compare the service with what programs wrote, and were told."""
         there = self._there()
@@ -947,8 +1088,7 @@ class Run:
         # Of a file that is not encrypted, nothing shows that a power cut has torn it. What is
         # written after an fsync changes the synced bytes in place.
         verbs = {step.verb for step in steps}
-        if "power" not in verbs or not ("encrypt=no" in self.scenario.options
-                                        or "save_shorter" in verbs):  # fmt: skip
+        if not self._has_torn_bytes():
             self.findings += checker.torn(self.world, self._lines)
         if not verbs & EMPTYING:
             freed = {Path(step.arguments[0]).name for step in steps
@@ -1003,12 +1143,16 @@ class Run:
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
         """Return the conflict copies that the command lists on no machine."""
-        listed = set()
+        listed, said = set[str](), list[str]()
         for machine in self.machines.values():
             answer = await machine.perform(partial(machine.command, "conflicts"))
-            listed |= {PurePosixPath(each["path"]).name for each in answer["conflicts"]}
+            for each in answer["conflicts"]:
+                name = PurePosixPath(each["path"]).name
+                listed.add(name)
+                if each["path"].removeprefix(f"{ZONE}/{FOLDER}/") not in there:
+                    said.append(f"{machine.name} lists as a conflict {each}")
         names = {path: PurePosixPath(path).name for path in there}
-        said = [f"the conflict copy {path} is not listed" for path, name in names.items()
+        said += [f"the conflict copy {path} is not listed" for path, name in names.items()
                 if COPY.search(name) and name not in listed]  # fmt: skip
         if all(step.verb != "move_folder" for step in self.scenario.steps):
             said += [f"a folder is in conflict: {path}" for path, name in names.items()

@@ -38,6 +38,8 @@ OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "l
 KERNEL_SHARE = 1 / 6  # of the seeds have machines whose kernels have caches
 RESOLVE_SHARE = 1 / 5  # of the seeds with others have people who resolve conflicts
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
+ATTRIBUTES_SHARE = 1 / 6  # of the seeds have programs that set permission bits and times
+HOLD_SHARE = 1 / 5  # of the seeds have programs that keep files open while they read
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
@@ -147,7 +149,8 @@ def draw(seed: int) -> Scenario:
         "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
         "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
         "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
-        "conflicts": _with_resolved_conflicts,
+        "conflicts": _with_resolved_conflicts, "readers": _with_slow_readers,
+        "attributes": _with_set_attributes,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -347,6 +350,55 @@ def _with_resolved_conflicts(numbers: random.Random, scenario: Scenario) -> Scen
     steps = [step for step in found if step.who not in MACHINES]
     for who in MACHINES:
         steps += sorted((step for step in found if step.who == who), key=lambda step: step.at_s)
+    return replace(scenario, steps=tuple(steps))
+
+
+def _with_set_attributes(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let programs set permission bits and times after some operations, in a share of the seeds."""
+    if numbers.random() >= ATTRIBUTES_SHARE:
+        return scenario
+    steps: list[Step] = []
+    for step in scenario.steps:
+        steps.append(step)
+        if step.who in MACHINES and step.verb in (*VERBS, *SAVES) and numbers.random() < 0.5:
+            path, other, _ = step.arguments
+            path = other if step.verb in ("rename", "swap") else path
+            arguments = (path, other, str(numbers.randrange(1, 300)))
+            at_s = step.at_s + numbers.choice((0, 0, 5))
+            verb = numbers.choice(("set_mode", "touch"))
+            steps.append(replace(step, verb=verb, at_s=at_s, arguments=arguments))
+    return replace(scenario, steps=tuple(steps))
+
+
+def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let a second program on each machine read files slowly, in a share of the seeds.
+
+    Coworkers write files of several sizes in these seeds, so that a mixture of two is none of them.
+    """
+    if numbers.random() >= HOLD_SHARE or not scenario.steps:
+        return scenario
+    steps = [
+        replace(step, arguments=(*step.arguments, str(numbers.choice((9, 40, 300, LARGE)))))
+        if (step.who, step.verb) == (WEB, "write")
+        else replace(step, verb="log")
+        if step.verb == "append" and numbers.random() < 0.4
+        else step
+        for step in scenario.steps
+    ]
+    for who in MACHINES[: len(scenario.users)]:
+        found = []
+        others = [step for step in steps if step.who in {WEB, *MACHINES} - {who}]
+        own = [step for step in steps if step.who == who]
+        for _ in range(numbers.randrange(2, 8)):
+            if not (meanwhile := (others if numbers.random() < 0.7 else own) or others or own):
+                break
+            step = numbers.choice(meanwhile)  # while the file is open
+            at_s = max(0.0, round(step.at_s - numbers.choice((0, 1, 3)), 3))
+            size = numbers.choice((2, 10, 40, 150_000))
+            seconds = round(numbers.choice((3, 12, 70, numbers.expovariate(1 / 15))), 1)
+            arguments = (step.arguments[0], str(size), str(seconds))
+            found.append(Step(f"{who}&", "hold", at_s, arguments))
+        steps += sorted(found, key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps))
 
 

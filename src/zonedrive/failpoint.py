@@ -80,7 +80,7 @@ class Place(StrEnum):
     # Two versions of one file
     COPY_RECORDED = "copy-recorded"  # the copy, and a new inode of the coworker's version
     WAY_GIVEN = "way-given"  # the local entry has a copy's name, the coworker's the original name
-    MADE_ANEW = "made-anew"  # the local file is a new file, because it was deleted on the service
+    RECREATED = "recreated"  # the local file is a new file, because it was deleted on the service
     # The next start, and the end
     RECOVERY_NOTED = "recovery-noted"  # the recovered state is in the tables; unnamed bytes remain
     RECOVERY_SWEPT = "recovery-swept"  # unnamed bytes are deleted

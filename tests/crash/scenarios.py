@@ -215,7 +215,7 @@ SCENARIOS: Mapping[Place, Scenario] = {
     Place.DELETE_NOTED: Scenario(delete),
     Place.COPY_RECORDED: Scenario(collision, allowed=CONFLICT),
     Place.WAY_GIVEN: Scenario(name_collision, allowed=CONFLICT),
-    Place.MADE_ANEW: Scenario(edit_of_deleted, allowed=CONFLICT),
+    Place.RECREATED: Scenario(edit_of_deleted, allowed=CONFLICT),
     Place.RECOVERY_NOTED: Scenario(append_twice, first=Place.FORMER_DELETED, refusing=True),
     Place.RECOVERY_SWEPT: Scenario(append_twice, first=Place.SPOOL_COPIED, refusing=True),
     Place.RECOVERED: Scenario(new_file, first=Place.SPOOL_MADE),

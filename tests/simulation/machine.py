@@ -228,7 +228,7 @@ class Machine(Client):
         """Delete the data of a stopped client as a logoff does; return False if it refuses."""
         with disks.observing():
             with StateReader.open(self.paths.database) as state:
-                if state.waiting()[0] or state.lost_files() or state.wanted_files():
+                if state.waiting()[0] or state.lost_files() or state.files_by_user():
                     return False
             shutil.rmtree(self.paths.folder)
             self.paths.folder.mkdir()

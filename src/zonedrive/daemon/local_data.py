@@ -84,7 +84,7 @@ def only_here(paths: AccountPaths) -> LocalData:
             Backlog(*state.waiting()),
             _lost_files(paths, state),
             state.local_files(),
-            state.wanted_files(),
+            state.files_by_user(),
         )
 
 
@@ -115,7 +115,7 @@ def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
         with reader(paths) as state:
-            return state.wanted_path(Clear() if key is None else names_box(key))
+            return state.path_by_user(Clear() if key is None else names_box(key))
     return ""
 
 

@@ -145,7 +145,7 @@ class PinFetcher:
         """
         if not self._pins:
             return
-        if self._pins.has_returned():
+        if self._pins.find_returned():
             self.request_check()
         if not self._pins.concerns(ino):
             self._seen.pop(ino, None)
@@ -279,7 +279,7 @@ class PinFetcher:
         progress = PinProgress()
 
         def found(ino: int) -> None:
-            if not self._is_here(ino, progress) and len(progress.failed) < most:
+            if not self._count(ino, progress) and len(progress.failed) < most:
                 path, why = self._state.inodes.path(ino), self._reasons.get(ino, "")
                 progress.failed.append(Failed(path, why))
 
@@ -293,7 +293,7 @@ class PinFetcher:
         too_large = array("q")
 
         def found(ino: int) -> None:
-            if self._is_here(ino, progress):
+            if self._count(ino, progress):
                 if ino in self._reasons:  # a program has read it after a failed attempt
                     self._note_arrival(ino)
                 return
@@ -382,7 +382,7 @@ class PinFetcher:
         except (ZonedriveError, OSError) as wrong:
             self._failed(folder, wrong, progress)
 
-    def _is_here(self, ino: int, progress: PinProgress) -> bool:
+    def _count(self, ino: int, progress: PinProgress) -> bool:
         """Count a file in `progress`, and return True if it can be read offline.
 
         A removed file is not counted; return True for such a file, too.

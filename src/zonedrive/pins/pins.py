@@ -68,7 +68,7 @@ class Pins:
         """Return True if the folder `ino`, or a file directly in this folder, is pinned."""
         return ino in self or ino in self._parents_of_files
 
-    def has_returned(self) -> bool:
+    def find_returned(self) -> bool:
         """Update the inodes of the pins; return True if a missing pinned entry exists again."""
         found = map(self._inode_of, self._missing)
         if not any(map(self._state.inodes.is_here, found)):

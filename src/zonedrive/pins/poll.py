@@ -147,7 +147,7 @@ class PinPoller:
             await self._attempt(
                 partial(self._folders.find, pin.zone, pin.remote_id or "", asked_ns)
             )
-            if not await self._goes_on(1):
+            if not await self._pause_between_listings(1):
                 return False
         return True
 
@@ -162,10 +162,10 @@ class PinPoller:
         async with trio.open_nursery() as nursery:
             for ino in wanted:
                 nursery.start_soon(self._list_one, ino, asked_ns)
-        return await self._goes_on(len(wanted))
+        return await self._pause_between_listings(len(wanted))
 
-    async def _goes_on(self, listings: int) -> bool:
-        """Pause after this number of listings, see `_list`; return False if the round is to end."""
+    async def _pause_between_listings(self, listings: int) -> bool:
+        """Pause after this number of listings, see `_list`; return False if the round must end."""
         if self._failures >= TROUBLE or self._service.link.state != "online":
             return False
         if self._unhindered > 0:

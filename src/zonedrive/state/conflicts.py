@@ -44,7 +44,7 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
         state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.set_base(inode.ino, None)
         record_conflict(state, inode.ino, inode.ino, "")
-    reached(Place.MADE_ANEW)
+    reached(Place.RECREATED)
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:

@@ -321,7 +321,7 @@ class InodeTable:
         )
         return found.fetchone() is None
 
-    def wanted(self) -> list[int]:
+    def local_by_user(self) -> list[int]:
         """Return the numbers of the local-only files that are BY_USER and have local bytes.
 
         See `names.local_only_reason`.

@@ -116,15 +116,15 @@ class StateReader:
         """Return the number of local-only files that have bytes, except files in lost+found."""
         return self._count(_LOCAL)
 
-    def wanted_files(self) -> int:
+    def files_by_user(self) -> int:
         """Return the number of files in `local_files` that a user has made, not a program.
 
         Temporary files of programs, which match a default pattern of `local_only`, do not count.
         """
         return self._count(_BY_USER)
 
-    def wanted_path(self, box: Box) -> str:
-        """Return the path of one file counted by `wanted_files`.
+    def path_by_user(self, box: Box) -> str:
+        """Return the path of one file counted by `files_by_user`.
 
         Return "" if there is no such file or `box` cannot decrypt the path.
         """

@@ -67,6 +67,6 @@ def local_files(inodes: Inodes) -> None:
     files.
     """
     with inodes.transaction():
-        for inode in inodes.get_all(inodes.rows.wanted()):
+        for inode in inodes.get_all(inodes.rows.local_by_user()):
             if local_only_reason(inode.name) != BY_USER:
                 inodes.rows.write(inode)

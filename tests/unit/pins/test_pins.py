@@ -587,9 +587,9 @@ def test_only_missing_pins_are_looked_up_after_a_listing(office: Office) -> None
     office.pins.update_inodes()
     queries: list[str] = []
     office.state.database._connection.set_trace_callback(queries.append)
-    assert not office.pins.has_returned()
+    assert not office.pins.find_returned()
     assert len(queries) < 10
     returned = office.file("1")
-    assert office.pins.has_returned()
+    assert office.pins.find_returned()
     assert returned.ino in office.pins
     assert [pin.remote_id for pin in office.pins.missing()] == ["0"]

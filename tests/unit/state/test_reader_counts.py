@@ -21,7 +21,7 @@ def counts(path: Path) -> tuple[int, int, int]:
     person."""
     with closing(Database.read(path, SCHEMAS)) as database:
         found = StateReader(database)
-        return found.lost_files(), found.local_files(), found.wanted_files()
+        return found.lost_files(), found.local_files(), found.files_by_user()
 
 
 def test_an_error_is_not_counted_as_zero(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_an_error_is_not_counted_as_zero(tmp_path: Path) -> None:
         (size,) = raw.execute("PRAGMA page_size").fetchone()
     whole = path.read_bytes()
     path.write_bytes(whole[:size] + b"\xff" * (len(whole) - size))  # the schema is left
-    for count in (StateReader.lost_files, StateReader.local_files, StateReader.wanted_files):
+    for count in (StateReader.lost_files, StateReader.local_files, StateReader.files_by_user):
         with pytest.raises(StoreError), closing(Database.read(path, SCHEMAS)) as database:
             count(StateReader(database))
 
@@ -55,7 +55,7 @@ def test_files_of_editors_before_an_upgrade(tmp_path: Path) -> None:
     assert counts(path)[1:] == (3, 3)
     row_upgrade.local_files(tree)
     assert counts(path)[1:] == (3, 1)
-    assert StateReader(database).wanted_path(Clear()) == "a.private"
+    assert StateReader(database).path_by_user(Clear()) == "a.private"
     database.close()
 
 
@@ -68,9 +68,9 @@ def test_a_cycle_of_rows(tmp_path: Path) -> None:
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
         folder = tree.add(zone.ino, "folder", Kind.FOLDER, local=True)
         tree.add(folder.ino, "a.private", Kind.FILE, local=True, generation=1)
-    assert StateReader(database).wanted_path(Clear()) == "Zone/folder/a.private"
+    assert StateReader(database).path_by_user(Clear()) == "Zone/folder/a.private"
     with tree.transaction():
         database.execute("UPDATE inodes SET parent = ino WHERE ino = ?", (folder.ino,))
-    assert StateReader(database).wanted_path(Clear()) == ""
+    assert StateReader(database).path_by_user(Clear()) == ""
     assert counts(path)[2] == 1
     database.close()

@@ -277,8 +277,8 @@ class Logon:
             await self._end_unstored(plan, access)
             self._tell(cancelled if is_created else f"{cancelled}; {perhaps}")
             raise
-        del self._unstored["the session"]  # it is ended now
         await leave_session(access, token)
+        del self._unstored["the session"]
         return token
 
     async def _keep(

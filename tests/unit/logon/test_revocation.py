@@ -323,6 +323,26 @@ async def test_a_cancelled_logon_leaves_no_session(
     assert not office.paths.secrets_file.exists()
 
 
+async def test_a_logon_that_is_cancelled_while_the_session_ends_leaves_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After Ctrl-C in the request that ends the session, the session and the new token end."""
+    handle = office.desk.handle
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/access/logoff" and interrupts:
+            raise interrupts.pop()
+        return handle(request)
+
+    monkeypatch.setattr(office.desk, "handle", interrupted)
+    office.desk.answer(REVOKE, say(204))
+    with pytest.raises(KeyboardInterrupt):
+        await office.log_on(profile="sandbox")
+    assert ended(office) == [(REVOKE, TOKEN), ("GET /api/access/logoff", SESSION)]
+    assert not office.paths.secrets_file.exists()
+
+
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
 @pytest.mark.parametrize("wrong", [httpx.ConnectError("x"), refuse(403, ""), KeyboardInterrupt()])
 async def test_a_new_token_whose_check_fails_is_not_left_behind(

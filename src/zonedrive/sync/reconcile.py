@@ -262,7 +262,9 @@ class Reconciler:
             return found if state.is_own(found.modified_by) else None
         if state.is_own(found.modified_by) or not found.modified_by:
             has_sent = await self._has_sent(request, found.size, found.id)
-            if has_sent or (has_sent is None and self._is_waiting_for(inode, request)):
+            is_lost = has_sent is None and self._is_waiting_for(inode, request)
+            is_certain = bool(found.modified_ns and found.modified_by)  # else it may be the base
+            if has_sent or (is_lost and is_certain):
                 return found
         if request.remote_id is not None:
             return None

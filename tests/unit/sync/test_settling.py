@@ -11,6 +11,7 @@ import trio.testing
 from tests.harness.fake_service import Coworker
 from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account, stale
+from zonedrive.model import Entry
 from zonedrive.sandbox.zones import Level
 from zonedrive.state.inode import Kind
 from zonedrive.state.pending_requests import PendingRequest
@@ -400,6 +401,42 @@ async def test_a_request_without_its_bytes(
         if is_found:
             assert inode.remote_id == account.bob.entry_id("a")
             assert inode.revision == (await account.entry(inode)).revision
+
+
+@pytest.mark.parametrize(
+    ("is_new", "untold"), [(False, {"modified_ns": 0, "revision": "0|5|alice"}),
+                           (True, {"modified_by": ""})],
+)  # fmt: skip
+async def test_a_request_without_its_bytes_at_a_service_without_times_or_authors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool, untold: dict[str, object]
+) -> None:
+    """The version may be the base, or a coworker's: the lost bytes stay reported."""
+    account = Account(tmp_path)
+    look, listing = account.service.entry, account.service.listing
+
+    async def entry(zone: str, file_id: str) -> Entry:
+        return msgspec.structs.replace(await look(zone, file_id), **untold)
+
+    async def entries(zone: str, folder: str) -> list[Entry]:
+        return [msgspec.structs.replace(each, **untold) for each in await listing(zone, folder)]
+
+    if not is_new:
+        account.alice.write("a", b"older")
+    async with account.running():
+        account.save("a", b"alice")
+        inode = account.at("a")
+        request = account.ask(inode)
+        account.state.spool.path(inode.ino, request.generation).unlink()
+        account.state.spool._open.clear()
+        if is_new:
+            account.bob.write("a", b"bobby")
+        else:
+            with account.state.transaction():
+                account.state.inodes.update(inode, revision=untold["revision"])
+        monkeypatch.setattr(account.service, "entry", entry)
+        monkeypatch.setattr(account.service, "listing", entries)
+        await account.reconciler.settle(inode.ino)
+        assert account.left() == {"Zone/a": "SAVED"}
 
 
 @pytest.mark.parametrize("happened", [arrived_and_edited, arrived_and_removed_here])

@@ -320,17 +320,18 @@ class Client:
 
     async def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
         """Do the work of a program. Raises ConnectionError where the client is dead or dies."""
-        life, ended = self._scope, self._ended  # the client may be started again meanwhile
+        # The client may be started again meanwhile.
+        life, ended, gate = self._scope, self._ended, self._gate
         if self.is_running:
             try:
                 call = cast(Coroutine[Any, Any, ResultT], work(*args))
-                result = await deadline._limited("call", call, self._gate, math.inf)
+                result = await deadline._limited("call", call, gate, math.inf)
                 if not (self.died_at or ended.is_set()):  # a dead client gives no answer
                     return result
-            except BaseException as wrong:
+            except BaseException:
                 if self.died_at or ended.is_set():
                     life.cancel()
-                elif not isinstance(wrong, FUSEError):  # which says that the client is ending
+                elif not gate.is_shut:  # the client is not ending
                     raise
         with trio.CancelScope(shield=True):
             await ended.wait()

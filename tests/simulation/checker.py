@@ -140,6 +140,10 @@ class WatchedSystem(System):
         ino = self._mount.client.kernel.ino_of(result if name == "open" else args[0])
         self.changed_s[ino] = trio.current_time()
 
+    def note_saved(self, descriptor: int) -> None:
+        """Record that what was written may be a version, whatever a later close answers."""
+        self._written.pop(descriptor, None)
+
     def note_names(self, verb: str, old: str, new: str = "", flags: int = 0) -> None:
         """Record a call that changes names, before it."""
         if new.startswith(WASTEBASKET):

@@ -214,6 +214,7 @@ class SimulatedProgram(Program):
             deaths = machine.deaths
             file.write(line)
             _sleep(KEPT_S)
+            self.system.note_saved(file.fileno())
             is_same = machine.is_running and not machine.died_at and machine.deaths == deaths
             if is_same and not (is_new or machine.disk.had_trouble):
                 self._kept = path, token, deaths
@@ -1151,7 +1152,9 @@ class Run:
             for each in answer["conflicts"]:
                 name = PurePosixPath(each["path"]).name
                 listed.add(name)
-                if each["path"].removeprefix(f"{ZONE}/{FOLDER}/") not in there:
+                try:
+                    await machine.perform(machine.kernel.lstat, each["path"])
+                except OSError:
                     said.append(f"{machine.name} lists as a conflict {each}")
         names = {path: PurePosixPath(path).name for path in there}
         said += [f"the conflict copy {path} is not listed" for path, name in names.items()

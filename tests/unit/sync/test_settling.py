@@ -13,7 +13,7 @@ from tests.harness.in_process import ALICE
 from tests.unit.sync.account import Account, stale
 from zonedrive.model import Entry
 from zonedrive.sandbox.zones import Level
-from zonedrive.state.inode import Kind
+from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
 
@@ -367,6 +367,21 @@ async def test_a_move_without_an_answer(tmp_path: Path, happened: str) -> None:
         assert account.left() == ({} if happened == "moved" else {f"Zone/{name}": "MOVED"})
 
 
+def lose_bytes(account: Account, lost: str = "spool") -> Inode:
+    """Save a file, ask the service without an answer, and destroy the sent bytes."""
+    account.save("a", b"alice")
+    inode = account.at("a")
+    request = account.ask(inode)
+    path = account.state.spool.path(inode.ino, request.generation)
+    if lost == "spool":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    account.state.spool._open.clear()
+    return inode
+
+
 @pytest.mark.parametrize("lost", ["spool", "damaged"])
 @pytest.mark.parametrize("is_new", [False, True])
 @pytest.mark.parametrize(
@@ -376,7 +391,7 @@ async def test_a_move_without_an_answer(tmp_path: Path, happened: str) -> None:
 async def test_a_request_without_its_bytes(
     tmp_path: Path, lost: str, is_new: bool, happened: Callable[[Account], None], is_found: bool
 ) -> None:
-    """What a power cut destroyed here is not lost if the service received it before.
+    """A file that a power cut destroyed here is not lost if the service received it before.
 
     Otherwise, the user would have to save or delete a file that is intact on the service.
     """
@@ -384,16 +399,7 @@ async def test_a_request_without_its_bytes(
     if not is_new:
         account.bob.write("a", b"old")
     async with account.running():
-        account.save("a", b"alice")
-        inode = account.at("a")
-        request = account.ask(inode)
-        path = account.state.spool.path(inode.ino, request.generation)
-        if lost == "spool":
-            path.unlink()
-        else:
-            data = path.read_bytes()
-            path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-            account.state.spool._open.clear()
+        inode = lose_bytes(account, lost)
         happened(account)
         await account.reconciler.settle(inode.ino)
         assert account.state.requests.all() == []
@@ -423,11 +429,7 @@ async def test_a_request_without_its_bytes_at_a_service_without_times_or_authors
     if not is_new:
         account.alice.write("a", b"older")
     async with account.running():
-        account.save("a", b"alice")
-        inode = account.at("a")
-        request = account.ask(inode)
-        account.state.spool.path(inode.ino, request.generation).unlink()
-        account.state.spool._open.clear()
+        inode = lose_bytes(account)
         if is_new:
             account.bob.write("a", b"bobby")
         else:
@@ -446,11 +448,7 @@ async def test_a_request_without_its_bytes_for_a_file_that_changed_since(
     """A newer edit, or a removal, must not concern a version that may be another machine's."""
     account = Account(tmp_path)
     async with account.running():
-        account.save("a", b"alice")
-        inode = account.at("a")
-        request = account.ask(inode)
-        account.state.spool.path(inode.ino, request.generation).unlink()
-        account.state.spool._open.clear()
+        inode = lose_bytes(account)
         happened(account)
         await account.reconciler.settle(inode.ino)
         assert account.state.requests.all() == []

@@ -18,12 +18,13 @@ async def materialize(
 ) -> None:
     """Copy the service's version of a file into the spool, as local content (a generation).
 
-    Does nothing for a file with local content. If a program writes to the file meanwhile, the copy
-    is discarded. If the service has a newer version, the newer version is copied. Raises Changed if
-    `tries` downloads each find a newer version, and NotFound if the file is gone.
+    Does nothing for a file with local content or without an entry. If a program writes to the file
+    or removes it meanwhile, the copy is discarded. If the service has a newer version, the newer
+    version is copied. Raises Changed if `tries` downloads each find a newer version, and NotFound
+    if the file is gone.
     """
     changes = 0
-    while not inode.generation:
+    while not inode.generation and not inode.is_new:
         state.spool.require_room(inode.size)
         generation, content = state.next_generation(), Snapshot(lambda: content_of(inode))
         path = state.spool.path(inode.ino, generation)

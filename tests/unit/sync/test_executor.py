@@ -259,6 +259,40 @@ async def test_the_former_bytes_are_copied_before_another_file_takes_the_place(
         assert new.is_new == (happened == "saved")
 
 
+@pytest.mark.parametrize("happened", ["removed", "replaced", "replaced while open"])
+async def test_a_renamed_file_that_goes_during_the_copy_of_its_bytes(
+    tmp_path: Path, happened: str
+) -> None:
+    """No second copy is begun, because the file has no entry of which it could be a copy."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        outbox, state, old = Outbox(account), account.state, account.at("a")
+        if happened == "replaced while open":
+            state.new_open_file(old)
+        account.rename("a", "b")
+        account.save("a", b"new")
+        new = account.at("a")
+
+        def go() -> None:
+            if happened == "removed":
+                account.remove("b")
+            else:
+                account.save("c", b"newest")
+                account.rename("c", "b")
+            state.release_if_unreferenced(old)
+
+        account.meanwhile(r"GET .*/content$", go)
+        requests = await outbox.carry(new)
+        assert requests.count("GET content") == 1
+        state.opened.pop(old.ino, None)
+        while changed := state.intents.all():
+            await outbox.carry(state.inodes.get(changed[0].ino))
+        tree = {"a": b"new"} if happened == "removed" else {"a": b"new", "b": b"newest"}
+        assert account.bob.tree() == tree
+        assert account.left() == {}
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 @pytest.mark.parametrize(
     "kind", ["edit", "move", "folder", "remove", "remove folder", "adopt", "withdraw"]

@@ -52,6 +52,7 @@ from enum import IntEnum
 import msgspec
 
 from zonedrive.snapshot import Snapshot
+from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.state.local_state import LocalState
@@ -402,6 +403,13 @@ class InodeViews:
             left=None if intent is None else intent.left,
         )
 
+    def forget(self, ino: int) -> None:
+        """Delete the intent and the row of an inode that no longer exists (see `describe`)."""
+        if (inode := self._state.inodes.find(ino)) is None:
+            self._state.intents.discard(ino)
+        else:
+            local_operations.forget(self._state, inode)
+
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
         """Return the folders above an inode on the service, nearest first."""
         missing: list[tuple[tuple[str, str], Inode]] = []
@@ -594,7 +602,7 @@ class Planner:
             ino = intent.ino
             view = described[ino] if ino in described else self._views.describe(ino, chains)
             if view is None:
-                self._intents.discard(ino)
+                self._views.forget(ino)
             else:
                 found.append(intent)
                 views[ino] = view

@@ -37,6 +37,11 @@ class Views:
     def __init__(self, items: Items) -> None:
         self._seen = seen(items)
         self.asked: set[int] = set()
+        self.forgotten: list[int] = []
+
+    def forget(self, ino: int) -> None:
+        """Record the inode that no longer exists."""
+        self.forgotten.append(ino)
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the view for folding."""

@@ -11,8 +11,8 @@
 |                                         |                              | goes to `lost+found`   |
 | missing local bytes without an intent,  | a power cut undid a commit   | the service's version  |
 | of an entry that the service has        |                              | is shown               |
-| a local copy of the service's version   | may be damaged               | the service's version  |
-| from before a restart of the machine    |                              | is shown               |
+| a local copy of the service's version   | made for a change that did   | deleted; the service's |
+|                                         | not happen; may be damaged   | version is shown       |
 | an unencrypted file in the spool that   | written to after the last    | truncated to the       |
 | is longer than recorded                 | save                         | recorded size          |
 | a row that refers to a missing inode    | a bug, or damage             | deleted; bytes that    |
@@ -84,7 +84,7 @@ def recover(state: LocalState) -> None:
                 state.intents.done(intent, content=True)
                 # The next listing restores the service's version; a new file is removed below.
                 state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
-        _forget_missing_bytes(state, stored)
+        _show_remote_versions(state, stored)
         for inode in state.inodes.unlinked():
             if state.intents.get(inode.ino) is None:
                 state.inodes.unlink(inode)
@@ -116,21 +116,23 @@ def recover(state: LocalState) -> None:
     reached(Place.RECOVERED)
 
 
-def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
-    """Show the service's version of files whose local bytes are unusable and not to be uploaded.
+def _show_remote_versions(state: LocalState, stored: set[tuple[int, int]]) -> None:
+    """Show the service's version of files whose local bytes are not to be uploaded, or are missing.
 
-    The bytes are missing if a power cut has undone the commit after which they were deleted. They
-    are also unusable if they are a copy of the service's version that a power cut may have damaged.
+    Such bytes are a copy of the service's version. A power cut may have damaged them, or may have
+    undone the commit after which they were deleted: then the known revision may be wrong as well.
     """
     for ino in state.inodes.rows.with_bytes():
         inode, intent = state.inodes.get(ino), state.intents.get(ino)
         if not inode.generation or inode.parent == NOWHERE or inode.is_new:
             continue
         bytes_id = ino, inode.generation
-        is_damaged = bytes_id in state.unverified_after_crash and not inode.local
-        is_sent = intent is not None and intent.generation
-        if (bytes_id not in stored or is_damaged) and not is_sent:
+        if intent is not None and intent.generation:
+            continue
+        if bytes_id not in stored or (bytes_id in state.unverified_after_crash and not inode.local):
             state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
+        elif not inode.local:
+            state.inodes.update(inode, generation=0)
 
 
 def _trim_unsaved_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:

@@ -150,6 +150,8 @@ def _record_size(state: LocalState, inode: Inode, session: Session, size: int) -
 def adopt_copy(state: LocalState, inode: Inode, generation: int, file: ContentFile) -> None:
     """Use a copy of the service's current version as the local bytes of the file."""
     state.copies[inode.ino, generation] = (inode.remote_id, inode.revision)
+    if inode.remote_id is not None:
+        state.unsynced_copies.setdefault(inode.remote_id, []).append((inode.ino, generation))
     with state.transaction():
         state.same_bytes(inode, generation)
         state.spool.record(inode.ino, generation, file)

@@ -1,10 +1,12 @@
 """Executor of the outbox, which performs the steps and records their success."""
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+
+import trio
 
 from zonedrive.causes import Cause, cause_of
-from zonedrive.errors import Forbidden, NotFound, Rejected
+from zonedrive.errors import Forbidden, NotFound, Rejected, StoreError
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflicts, remote_binding
@@ -99,9 +101,33 @@ class Executor:
             case Action.MOVE | Action.ASIDE:
                 await self._names.move(step.intent, inode, aside=step.action is Action.ASIDE)
             case Action.UPLOAD:
+                await self._sync_copies(inode)
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
+                await self._sync_copies(inode)
                 await self._names.delete(step.intent, inode)
+
+    async def _sync_copies(self, inode: Inode) -> None:
+        """Make copies of the content durable that the service is about to replace or delete.
+
+        The copies belong to other files. Without the sync, a power cut could undo the local records
+        of the copies, but not the change on the service. Raises OSError.
+        """
+        state, spool, entry_id = self._state, self._state.spool, inode.remote_id or ""
+        if not (copies := state.unsynced_copies.pop(entry_id, [])):
+            return
+        try:
+            for ino, generation in copies:
+                with (
+                    suppress(FileNotFoundError, StoreError),
+                    closing(spool.open(ino, generation)) as file,
+                ):
+                    state.durable.add((ino, generation))
+                    await trio.to_thread.run_sync(file.sync)
+            await trio.to_thread.run_sync(state.database.flush)
+        except BaseException:
+            state.unsynced_copies.setdefault(entry_id, []).extend(copies)
+            raise
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
         """Return the other inodes that an unanswered move may have moved to this inode's place."""

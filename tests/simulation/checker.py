@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
@@ -183,7 +183,7 @@ class RecordedWorld(World):
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         # By id of an entry: time and machine ("" for the website) of its last move to a folder.
         self._placed: dict[str, tuple[float, str]] = {}
-        self.deletions: list[tuple[str, Node]] = []  # machine, file that was deleted by itself
+        self.deletions: list[tuple[str, Node]] = []  # machine, file by itself, as it was
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
         # Ids of versions that the file had already, and that no client can prevent: late ones,
@@ -281,7 +281,7 @@ class RecordedWorld(World):
             is_late = asked_s < made_s < trio.current_time() - self.race_s
             is_deleted = self.nodes[node.id].trash_id
             if is_deleted == node.id:
-                self.deletions.append((who, node))
+                self.deletions.append((who, replace(node, versions=[*node.versions])))
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
             is_listed = (who, node.parent_id) in self.listed
             if not (is_deleted and token):

@@ -81,6 +81,7 @@ MOMENT_S = 0.01  # after which programs have got the answers of calls that have 
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
+ADDRESS = re.compile("cannot be part of an address")  # a request about something without an entry
 DISK_STEPS, ENDS = (
     ("full", "room", "failing", "sound"),
     ("room", "sound", "resume", "pause", "clock"),
@@ -490,7 +491,7 @@ def _sleep(seconds: float) -> None:
 
 
 class Complaints(logging.Handler):
-    """Errors that the clients log."""
+    """Errors that the clients log, and other entries that show a mistake of a client."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(logging.INFO)
@@ -498,12 +499,13 @@ class Complaints(logging.Handler):
         self._trace = trace
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep an entry; errors with a traceback are findings."""
+        """Keep an entry that is a finding, as an error with a traceback is."""
         disk = disks.CURRENT.get()
         who = "?" if disk is None else disk.folder.name
         text = logging.Formatter("%(levelname)s %(message)s").format(record)
         self._trace.note(f"{who}.", RANDOM.sub("", text))
-        if record.levelno >= logging.ERROR and (record.exc_info or TABLE.search(text)):
+        error = record.levelno >= logging.ERROR and (record.exc_info or TABLE.search(text))
+        if error or ADDRESS.search(text):
             self.entries.append(f"{who} logged {text}")
 
 

@@ -40,6 +40,8 @@ RESOLVE_SHARE = 1 / 5  # of the seeds with others have people who resolve confli
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ATTRIBUTES_SHARE = 1 / 6  # of the seeds have programs that set permission bits and times
 HOLD_SHARE = 1 / 5  # of the seeds have programs that keep files open while they read
+BUSY = ("save", "save_over", "append", "rename", "rename", "aside", "swap", "unlink")
+BUSY_SHARE = 1 / 8  # of the seeds have a program that works without pauses
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
@@ -150,7 +152,7 @@ def draw(seed: int) -> Scenario:
         "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
         "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
         "conflicts": _with_resolved_conflicts, "readers": _with_slow_readers,
-        "attributes": _with_set_attributes,
+        "attributes": _with_set_attributes, "busy": _with_busy_program,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -368,6 +370,28 @@ def _with_set_attributes(numbers: random.Random, scenario: Scenario) -> Scenario
             verb = numbers.choice(("set_mode", "touch"))
             steps.append(replace(step, verb=verb, at_s=at_s, arguments=arguments))
     return replace(scenario, steps=tuple(steps))
+
+
+def _with_busy_program(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let a program work on few files without pauses, in a share of the seeds.
+
+    Many of its operations happen during a request about an earlier one.
+    """
+    if numbers.random() >= BUSY_SHARE or not scenario.steps:
+        return scenario
+    who, at_s = numbers.choice(MACHINES[: len(scenario.users)]), numbers.choice(scenario.steps).at_s
+    few, found = numbers.sample(PATHS, 3), []
+    for _ in range(numbers.randrange(10, 30)):
+        path, other = numbers.sample(few, 2)
+        padding = str(numbers.randrange(300))
+        found.append(Step(who, numbers.choice(BUSY), round(at_s, 3), (path, other, padding)))
+        at_s += numbers.choice((0, numbers.expovariate(1 / 0.05)))
+    steps = [step for step in scenario.steps if step.who != who]
+    own = [step for step in scenario.steps if step.who == who]
+    settle = numbers.choice(("settle=0", "settle=0.02"))
+    options = tuple(settle if o.startswith("settle=") else o for o in scenario.options)
+    steps += sorted([*own, *found], key=lambda step: step.at_s)
+    return replace(scenario, steps=tuple(steps), options=options)
 
 
 def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -82,13 +82,13 @@ async def refresh_version(state: LocalState, service: Service, inode: Inode) -> 
     Return False if the version has not changed, or if the file has local content. Raises NotFound
     if the file is gone.
     """
-    known = Snapshot(lambda: inode.revision)
+    known = Snapshot(lambda: (inode.remote_id, inode.revision))
     found = await service.entry(inode.zone, inode.entry_id)
     if found.deleted:
         raise NotFound("the file was deleted on the service")
     if not known.is_current:
         return True
-    if found.revision == known.value or inode.generation:
+    if found.revision == inode.revision or inode.generation:
         return False
     if state.local(inode.ino) & Local.CONTENT:
         return False

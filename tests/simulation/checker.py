@@ -179,6 +179,7 @@ class RecordedWorld(World):
         self.listed: set[tuple[str, str]] = set()  # machines, and folders that they have listed
         # By machine and id of a file: when the service last told the machine its newest version.
         self._told_s: dict[tuple[str, str], float] = {}
+        self._heard_s: dict[tuple[str, str], float] = {}  # when the machine got such an answer
         self.checked_s: dict[str, float] = {}  # by id of a version: when its machine was told so
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         # By id of an entry: time and machine ("" for the website) of its last move to a folder.
@@ -253,6 +254,7 @@ class RecordedWorld(World):
         elif entry := ENTRY.match(what):
             key = disk.folder.name, entry[1]
             self._told_s[key] = max(made_s, self._told_s.get(key, made_s))
+            self._heard_s[key] = trio.current_time()
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash."""
@@ -282,12 +284,23 @@ class RecordedWorld(World):
             is_deleted = self.nodes[node.id].trash_id
             if is_deleted == node.id:
                 self.deletions.append((who, replace(node, versions=[*node.versions])))
+            is_late &= not self._came_between(who, node)
             is_own = self.made_by.get(newest.id) == who  # sent while it was removed
             is_listed = (who, node.parent_id) in self.listed
             if not (is_deleted and token):
                 continue
             if (is_late and is_listed and not is_own) or self._was_moved_in(node, who, asked_s):
                 self.deleted_unseen.append((who, node.name, token))
+
+    def _came_between(self, who: str, node: Node) -> bool:
+        """Return True if the newest version was made while `who` waited for the service's answer.
+
+        `who` has deleted the file soon after the answer, which was slow.
+        """
+        told_s = self._told_s.get((who, node.id), float("inf"))
+        heard_s = self._heard_s.get((who, node.id), float("-inf"))
+        made_s = self.made_s[node.versions[-1].id]
+        return told_s < made_s < heard_s > trio.current_time() - self.race_s
 
     def _was_moved_in(self, node: Node, who: str, asked_s: float) -> bool:
         """Return True if somebody else has moved a file into the folder that `who` now deletes.

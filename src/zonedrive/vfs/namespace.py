@@ -409,6 +409,8 @@ class Namespace:
                         await self._files.keep_readable(target)  # which may be uploaded by now
                 if not names.is_current:
                     raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+                self._leave_lost_upload(inode, new_folder, wanted)
+                local_operations.rename(state, inode, new_folder, wanted, target)
             except BaseException:  # also the end of the time that a rename may take
                 if not had_bytes and self._renaming[inode.ino] == 1:  # no other rename needs it
                     state.revert_to_remote(inode)  # deletes the copy that `bring_bytes` made
@@ -416,8 +418,6 @@ class Namespace:
             finally:
                 self._renaming[inode.ino] -= 1
                 self._renaming += Counter()  # drops the zeros
-            self._leave_lost_upload(inode, new_folder, wanted)
-            local_operations.rename(state, inode, new_folder, wanted, target)
 
     def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
         """Before a rename of a new entry, end its link to a request that may have created it.

@@ -106,6 +106,7 @@ class WatchedSystem(System):
             )
             if name in NAMING:
                 self.note_names(name, *plain)
+                noted = self.names[-1]
             began = trio.current_time()
             if name in REMOVING:
                 self._world.removals[self.who] = began
@@ -114,7 +115,7 @@ class WatchedSystem(System):
                     result = real(*args, **options)
                 finally:
                     if name in NAMING:
-                        self.names[-1].has_waited = trio.current_time() > began
+                        noted.has_waited = trio.current_time() > began
                     if name in REMOVING:
                         self._world.removals[self.who] = trio.current_time()
             except OSError as wrong:

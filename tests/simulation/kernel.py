@@ -557,7 +557,9 @@ class Caches:
             else:
                 continue
             if former is None and (session := state.session(there.ino)) is not None:
-                attr.size, attr.mtime_ns = session.size, session.mtime_ns
+                attr.size = session.size
+                attr.mtime_ns = session.mtime_ns
+                attr.ctime_ns = max(attr.ctime_ns, session.ctime_ns)
             # New rights in a zone are not announced for each of its files.
             has_rules = inode.rules == state.rules
             for name in CHECKED if has_rules else CHECKED[1:]:

@@ -180,7 +180,8 @@ class Machine(Client):
             found += [f"nothing needs the outgoing bytes {one}" for one in unneeded]
             found += [f"the outgoing bytes {one} are missing" for one in needed - stored]
             local = {one.ino for one in state.inodes.below(ROOT) if one.local}
-            found += [f"the bytes {one} are sent" for one in needed if one[0] not in local]
+            found += [f"the bytes {one} are sent" for one in needed
+                      if is_sound and one[0] not in local]  # fmt: skip
             cache = state.cache
             rows = list(cache._index.all_rows())
             files = {row.name for row in rows if not row.in_index}

@@ -55,7 +55,15 @@ from tests.simulation.machine import BootId, Machine, fast_s
 from tests.simulation.network import WEATHERS
 from tests.simulation.posix_model import ALONE, Model
 from tests.simulation.sandbox_world import SandboxWorld
-from tests.simulation.scenario import LOCAL_NAMES, MACHINES, SERVICE, WEB, Scenario, Step
+from tests.simulation.scenario import (
+    LOCAL_NAMES,
+    MACHINES,
+    SECOND_NAMES,
+    SERVICE,
+    WEB,
+    Scenario,
+    Step,
+)
 from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.errors import ZonedriveError
@@ -621,7 +629,6 @@ class Run:
         local_only = options.get("local_only")
         self._stays = LocalNames(local_only.split(":") if local_only else LOCAL_ONLY)
         self.claims.stays = self._stays
-        verbs = {step.verb for step in scenario.steps}
         cut = {step.who for step in scenario.steps if step.verb == "power"}
         for name, user in zip(MACHINES, scenario.users, strict=False):
             place = self._folder / name
@@ -636,31 +643,11 @@ class Run:
             system = self._systems[name] = WatchedSystem(
                 Mount(machine), name, machine.identity, self.world
             )
-            root = VirtualPath(system, PurePosixPath(ZONE, FOLDER))
-            program = SimulatedProgram(name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
-            program.system, program.lines, program.world = system, self._lines, self.world
-            troubles = {
-                step.verb
-                for step in scenario.steps
-                if step.who in (f"{name}~", f"{name}!", f"{name}@")
-            }
-            program.continued, program.shortened = [], set()
-            program.wastebasket = VirtualPath(system, PurePosixPath(WASTEBASKET))
-            program.troubled = bool(troubles) or self._loses_rights or self._is_full_once
-            program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
-            if self._is_published or "trash" in verbs:
-                program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
-            if not self._is_alone:  # a coworker may rename an entry at the same time
-                program.expected = program.expected | {errno.EBUSY}
-            program.waits = machine.settings.close == "wait"
-            program.flushes_there = machine.settings.fsync == "service"
-            system.waits = program.waits or program.flushes_there
-            program.troubled |= system.waits
-            program.settle_s = -1.0 if program.waits else machine.settings.settle
-            self._programs[name] = program
+            for who in sorted({name, *(step.who for step in scenario.steps)} & {name, f"{name}+"}):
+                self._programs[who] = self._program(who, machine, system)
             await machine.boot()
         is_usual = not (self._changes_profile or self._loses_rights or scenario.lacking)
-        if self._is_alone and is_usual:
+        if self._is_alone and is_usual and len(self._programs) == 1:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
@@ -670,6 +657,34 @@ class Run:
                 f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late, self._stays,
                 keeps_times=scenario.times != "mixed" or not self._has_trouble,
             )  # fmt: skip
+
+    def _program(self, who: str, machine: Machine, system: WatchedSystem) -> SimulatedProgram:
+        """Return the program `who` on a machine."""
+        scenario = self.scenario
+        verbs = {step.verb for step in scenario.steps}
+        root = VirtualPath(system, PurePosixPath(ZONE, FOLDER))
+        program = SimulatedProgram(machine.name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
+        program.system, program.lines, program.world = system, self._lines, self.world
+        troubles = {
+            step.verb
+            for step in scenario.steps
+            if step.who in (f"{machine.name}~", f"{machine.name}!", f"{machine.name}@")
+        }
+        program.continued, program.shortened = [], set()
+        program.wastebasket = VirtualPath(system, PurePosixPath(WASTEBASKET))
+        program.troubled = bool(troubles) or self._loses_rights or self._is_full_once
+        program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
+        if self._is_published or "trash" in verbs:
+            program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
+        if not self._is_alone:  # a coworker may rename an entry at the same time
+            program.expected = program.expected | {errno.EBUSY}
+        program.waits = machine.settings.close == "wait"
+        program.flushes_there = machine.settings.fsync == "service"
+        system.waits = program.waits or program.flushes_there
+        program.troubled |= system.waits
+        program.settle_s = -1.0 if program.waits else machine.settings.settle
+        program.draft = f"draft-{who}"
+        return program
 
     def _id(self, path: str) -> str:
         return self._web.entry_id(f"{FOLDER}/{path}")
@@ -694,7 +709,7 @@ class Run:
             elif who.endswith("@"):
                 await self._change_account(self.machines[who[0]], step)
             else:
-                await self._work(who, step)
+                await self._work(self.machines[who[0]], step)
             del self._doing[who]
             self._check_places()
 
@@ -702,8 +717,8 @@ class Run:
         for machine in self.machines.values():
             machine.check_places()
 
-    async def _work(self, who: str, step: Step) -> None:
-        machine, program = self.machines[who], self._programs[who]
+    async def _work(self, machine: Machine, step: Step) -> None:
+        who, program = step.who, self._programs[step.who]
         if not machine.is_running:
             await self._revive(machine)
         path, other, padding = step.arguments
@@ -794,10 +809,15 @@ class Run:
                         raise
                     await trio.sleep(LOOK_S)
 
+    def _programs_of(self, name: str) -> list[SimulatedProgram]:
+        """Return the programs on a machine."""
+        return [program for who, program in self._programs.items() if who[0] == name]
+
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
-        self._programs[name].has_lost_power = True
-        self.claims.copied |= self._programs[name].shortened
+        for program in self._programs_of(name):
+            program.has_lost_power = True
+            self.claims.copied |= program.shortened
         self._systems[name].lost_power = True
         if (model := self._systems[name].model) is not None:
             model.is_off = True
@@ -887,7 +907,8 @@ class Run:
                 await machine.stop()
         machine.bring_back()
         self.claims.restored(machine.name)
-        self._programs[machine.name].is_restored = True
+        for program in self._programs_of(machine.name):
+            program.is_restored = True
         self._systems[machine.name].lost_power = True  # bytes of that time may be gone
         if (model := self._systems[machine.name].model) is not None:
             model.is_off = True
@@ -1004,10 +1025,10 @@ class Run:
                     machine.service.link.recheck()
                     await trio.sleep(1)
             await machine.perform(partial(machine.command, "resume"))
-            program = self._programs[name]
-            program.troubled = False
-            with machine.acting(), contextlib.suppress(OSError):
-                await _ran(program.clean_up)
+            for program in self._programs_of(name):
+                program.troubled = False
+                with machine.acting(), contextlib.suppress(OSError):
+                    await _ran(program.clean_up)
         self.trace.note("-", "peace")
         for final in (False, False, True):
             for name in self.machines:
@@ -1041,7 +1062,7 @@ class Run:
         # An entry that was waiting under a temporary name is deleted under the name that it has
         # here, which may be a backup's, and a coworker may restore it.
         if any(step.verb == "restore" for step in self.scenario.steps):
-            allowed |= {name + BACKUP for name in NAMES}
+            allowed |= {name + BACKUP for name in (*NAMES, *SECOND_NAMES)}
         # An exchange of two names had begun, and nobody knows of it any more: the data of its
         # machine is older, or somebody has deleted the entry meanwhile, and it is restored.
         is_restored = any(step.verb in ("bring_back", "restore") for step in self.scenario.steps)
@@ -1111,8 +1132,8 @@ class Run:
             self.findings += [f"{ALONE}a conflict copy of one's own edit: {path}"
                               for path in there if COPY.search(path)]  # fmt: skip
         # After a power cut, a client may take its own version for a coworker's.
-        continued = [pair for name, program in self._programs.items() for pair in program.continued
-                     if not self.machines[name].power_cuts]  # fmt: skip
+        continued = [pair for who, program in self._programs.items() for pair in program.continued
+                     if not self.machines[who[0]].power_cuts]  # fmt: skip
         self.findings += checker.scattered(self.world, continued, self.claims.copied)
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
@@ -1397,7 +1418,7 @@ def _expected(path: str, allowed: Container[str]) -> bool:
     if name.startswith(RESCUED):
         return True
     name = MARK.sub("", name.removesuffix(ASIDE))
-    return (name in NAMES or name in known or name in allowed) and set(
+    return (name in (*NAMES, *SECOND_NAMES) or name in known or name in allowed) and set(
         folder.split("/")
     ) <= known | {""}
 

@@ -41,6 +41,12 @@ LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on th
 ATTRIBUTES_SHARE = 1 / 6  # of the seeds have programs that set permission bits and times
 HOLD_SHARE = 1 / 5  # of the seeds have programs that keep files open while they read
 BUSY = ("save", "save_over", "append", "rename", "rename", "aside", "swap", "unlink")
+SECOND_SHARE = 1 / 10  # of the seeds have a second program that writes on each machine
+SECOND_VERBS = (
+    "look", "save", "save", "save_over", "save_within", "append", "aside", "rename", "unlink",
+    "save_slowly", "write_on", "save_renamed_open", "log",
+)  # fmt: skip
+SECOND_NAMES = ("four.txt", "five.txt")  # only the second program uses them
 BUSY_SHARE = 1 / 8  # of the seeds have a program that works without pauses
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
@@ -153,6 +159,7 @@ def draw(seed: int) -> Scenario:
         "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
         "conflicts": _with_resolved_conflicts, "readers": _with_slow_readers,
         "attributes": _with_set_attributes, "busy": _with_busy_program,
+        "second": _with_second_writers,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -392,6 +399,29 @@ def _with_busy_program(numbers: random.Random, scenario: Scenario) -> Scenario:
     options = tuple(settle if o.startswith("settle=") else o for o in scenario.options)
     steps += sorted([*own, *found], key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps), options=options)
+
+
+def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let a second program on each machine write in the same folders, in a share of the seeds.
+
+    It writes files of its own, so that the order of two operations on one file is known.
+    """
+    uses_trash = any(step.verb in ("trash", "untrash") for step in scenario.steps)
+    if numbers.random() >= SECOND_SHARE or not scenario.steps or uses_trash:
+        return scenario
+    paths = [f"{folder}/{name}".lstrip("/") for folder in FOLDERS for name in SECOND_NAMES]
+    steps = list(scenario.steps)
+    for who in MACHINES[: len(scenario.users)]:
+        own = [step for step in scenario.steps if step.who == who] or scenario.steps
+        found = []
+        for _ in range(numbers.randrange(2, 10)):
+            at_s = numbers.choice(own).at_s + numbers.choice((0, numbers.uniform(0, 1)))
+            path, other = numbers.sample(paths, 2)
+            arguments = (path, other, str(numbers.randrange(300)))
+            verb = numbers.choice(SECOND_VERBS)
+            found.append(Step(f"{who}+", verb, round(at_s, 3), arguments))
+        steps += sorted(found, key=lambda step: step.at_s)
+    return replace(scenario, steps=tuple(steps))
 
 
 def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:

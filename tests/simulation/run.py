@@ -1460,7 +1460,8 @@ def run(scenario: Scenario, base: Path | None = None) -> Result:
             socket.gethostname = gethostname
             played.world.close()
             time.remove()
-        findings = played.findings + complaints.entries
+        without_id = [f"{each} has an empty id" for each in played.world.requests if "//" in each]
+        findings = played.findings + complaints.entries + without_id
     what = "\n".join([*played.trace.lines, *played.world.requests, *findings])
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
     return Result(scenario, findings, played.trace.lines, digest, played.done)

@@ -15,7 +15,7 @@ from zonedrive.model import Entry, Revision
 from zonedrive.state.conflict_copies import record_conflict, rename_to_copy
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Intent, due_in
-from zonedrive.state.invalidation import EntryGone, name_left
+from zonedrive.state.invalidation import EntryGone, InodeChanged, name_left
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, local_name
 
@@ -137,6 +137,7 @@ def hand_over(
             _make_new(state, old, old_intent)
         reached(Place.IDENTITY_INSIDE)
     reached(Place.IDENTITY_ADOPTED)
+    state.invalidations.put(InodeChanged(new.ino, attr_only=True))  # perhaps read-only from now on
     state.release_if_unreferenced(old)
 
 

@@ -40,7 +40,11 @@ RESOLVE_SHARE = 1 / 5  # of the seeds with others have people who resolve confli
 LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
 ATTRIBUTES_SHARE = 1 / 6  # of the seeds have programs that set permission bits and times
 HOLD_SHARE = 1 / 5  # of the seeds have programs that keep files open while they read
-BUSY = ("save", "save_over", "append", "rename", "rename", "aside", "swap", "unlink")
+BUSY = (
+    "look", "save", "save_over", "save_over", "append", "rename", "rename", "aside", "swap",
+    "unlink", "save_within", "save_beside_backup", "save_renamed_open", "write_on",
+    "make_folder", "remove_folder", "move_folder",
+)  # fmt: skip
 SECOND_SHARE = 1 / 10  # of the seeds have a second program that writes on each machine
 SECOND_VERBS = (
     "look", "save", "save", "save_over", "save_within", "append", "aside", "rename", "unlink",
@@ -387,7 +391,7 @@ def _with_busy_program(numbers: random.Random, scenario: Scenario) -> Scenario:
     if numbers.random() >= BUSY_SHARE or not scenario.steps:
         return scenario
     who, at_s = numbers.choice(MACHINES[: len(scenario.users)]), numbers.choice(scenario.steps).at_s
-    few, found = numbers.sample(PATHS, 3), []
+    few, found = numbers.sample(PATHS, numbers.choice((2, 3, 4))), []
     for _ in range(numbers.randrange(10, 30)):
         path, other = numbers.sample(few, 2)
         padding = str(numbers.randrange(300))

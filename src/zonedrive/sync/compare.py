@@ -1,7 +1,7 @@
 """Comparisons with the service: whether it still has an entry, and whether bytes are the same.
 
 A revision or a size is not sufficient for the latter. Listings, the answer for one entry and the
-answer to an upload may each give the time with another precision, some services count a move as a
+answer to an upload may give the time with different precision. Some services count a move as a
 change, and two versions by one user may have the same size.
 """
 
@@ -93,8 +93,8 @@ class Comparer:
         `size` is the size of the version in bytes, which the caller has compared with the size to
         upload: after a power cut, the file may be longer than recorded. `version` is by default the
         current version. Raises Damaged if `file` is damaged, and the errors of the download. Raises
-        Changed if the file was deleted, or if content of another size arrives (a newer version, or
-        the error page of a proxy).
+        Changed if the file was deleted, or if content of a different size arrives (a newer version,
+        or the error page of a proxy).
         """
 
         def compare() -> bool:
@@ -155,7 +155,7 @@ class Comparer:
     async def is_known(
         self, intent: Intent, inode: Inode, known: Revision | None, found: Entry
     ) -> bool:
-        """Return True if `found`, the inode's entry, is `known` with another precision of the time.
+        """Return True if `found`, the inode's entry, is `known` with a more or less precise time.
 
         The bytes are compared if possible, because another machine of this user may have saved a
         version of the same size in the same second. Such a version is improbable, and the service
@@ -170,8 +170,8 @@ class Comparer:
     ) -> Revision | None:
         """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
 
-        If the service does not count a move as a change, somebody has saved a version between the
-        request of `before` and the move. The bytes are compared if possible.
+        If the service does not count a move as a change, a different revision shows that a version
+        was saved between the request of `before` and the move. The bytes are compared if possible.
         """
         if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
             return before
@@ -186,8 +186,8 @@ class Comparer:
     ) -> Revision | None:
         """Return the last known revision of a moved file if `found` still has its bytes, else None.
 
-        Return None as well if the bytes cannot be compared, because somebody may have saved a
-        version since.
+        Return None as well if the bytes cannot be compared, because another version may have been
+        saved since.
         """
         intent = None if inode is None else self._state.intents.get(inode.ino)
         if inode is None or intent is None or found is None or found.folder:
@@ -220,9 +220,9 @@ class Comparer:
     async def require_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> None:
         """Raise `wrong`, the error of a comparison with `found`, if a retry may be possible.
 
-        After a temporary error of the service, that is so until the intent has failed COMPARISONS
-        times: from then on, the error may concern only this version. Then also query the entry, and
-        raise the error if the service cannot be reached.
+        A temporary error of the service is raised until the intent has failed COMPARISONS times:
+        from then on, the error may concern only this version. Then query the entry instead, which
+        raises an error if the service cannot be reached.
         """
         if cause_of(wrong) is Cause.SERVICE:
             if intent.attempts < COMPARISONS:

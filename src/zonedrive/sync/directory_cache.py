@@ -235,7 +235,7 @@ class DirectoryCache:
         Also add the missing parent folders, and list those that were never listed. If the service
         does not have the entry, do nothing. Raises the service's error.
 
-        If the zone is not in the tree, list the zones first, because the zone may be back.
+        If the zone is not in the tree, list the zones first, because the zone may have reappeared.
         """
         if not self._has_zone(zone):
             await self.refresh(self._state.inodes.get(ROOT), newer_than_ns)
@@ -538,7 +538,7 @@ class DirectoryCache:
 
 
 def clocks_ns() -> tuple[int, int]:
-    """Return the present time by the monotonic clock and by the clock of `since_boot_ns`."""
+    """Return the current time by the monotonic clock and by the clock of `since_boot_ns`."""
     return time.monotonic_ns(), since_boot_ns()
 
 

@@ -290,7 +290,7 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return `walk`, or a new walk if the program follows another order than `walk`.
+        """Return `walk`, or a new walk if the program follows a different order.
 
         A program follows the order of the listing or the order of the names.
         """

@@ -264,11 +264,11 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """Retry now the steps that failed with a temporary error: another step has succeeded.
+        """Retry steps that failed with a temporary error, because another step has succeeded.
 
         Steps that the service rejected because of overload keep their pauses. Each of the first
-        SOON errors in a row causes one such retry. Later errors may concern only this entry, and
-        every success of another step would send the entry's bytes again.
+        SOON errors in a row causes one such retry. Later errors may concern only the step's entry,
+        whose bytes would be sent again after every success of another step.
         """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
@@ -573,7 +573,7 @@ class Dispatcher:
             if attempts < SOON and _overload(self._failures[intent.ino]) is None:
                 self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
-            # Each attempt sends the whole file, so the pauses of a large file go on growing.
+            # Each attempt sends the whole file, so the pauses of a large file keep growing.
             longest = LONGEST_FAILED_RETRY_S if intent.size > BIG else LONGEST_RETRY_S
             if self._impatient:
                 longest = WAITED_FOR_RETRY_S

@@ -118,7 +118,7 @@ class Reconciler:
         """End the pending request if the `with` block fails and the request had no effect.
 
         The block sends the request. After an error that leaves the effect unknown, the request
-        stays pending. Every error is raised again.
+        stays pending. Every error is re-raised.
         """
         try:
             yield
@@ -332,9 +332,9 @@ class Reconciler:
         In that case, record the upload as done, so that the file gets the newer version. Raises
         Stale if the intent has changed.
 
-        The content is there if the response was lost, or if a power cut has undone the records of
-        the request and the response. The newer version may be a coworker's or this client's. The
-        search ends at the base of the edit, because older versions cannot contain the edit. The
+        The service has the content if the response was lost, or if a power cut has undone the
+        records of the request and the response. The newer version may be a coworker's or this
+        client's. The search ends at the base, because older versions cannot contain the edit. The
         base itself matches if the save has changed no byte. A match of the base counts only if the
         setting `unchanged` is "skip", and no program waits for the upload: such a program may write
         more, based on the former version.

@@ -195,7 +195,7 @@ class RemoteNamespace:
         reached(Place.MOVE_NOTED)
 
     async def _is_way_blocked(self, inode: Inode, parent: str, name: str) -> bool:
-        """Return True if only a temporary name lets the inode's entry get to `name` in `parent`.
+        """Return True if the entry needs a temporary name before it can get `name` in `parent`.
 
         Some profiles rename and move by two requests. The first one fails if the former folder has
         another entry `name`, and the target folder has another entry of the former name. The

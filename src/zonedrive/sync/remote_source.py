@@ -31,7 +31,7 @@ class VersionSource:
         )
 
     async def confirm(self) -> None:
-        """Raise the error of the request if the service itself does not answer.
+        """Request the file's entry. Raises RemoteError if the service itself does not answer.
 
         A stored version never changes, but a captive portal may answer instead of the service.
         """
@@ -46,7 +46,7 @@ class CurrentSource(VersionSource):
         self._revision = inode.revision
 
     async def confirm(self) -> None:
-        """Raise Changed if the service has another version. Also raises errors of the request.
+        """Raise Changed if the service has another version, or RemoteError if the request fails.
 
         The known revision may differ from that in the answer in the precision of the time.
         """

@@ -306,7 +306,7 @@ class Uploader:
         """Turn the file into a new file if its entry is gone or in the request's deleted folder.
 
         Some services mark only the folder as deleted, and still return its entries. If the returned
-        entry has another folder or none, do nothing, because a coworker may have moved the entry.
+        entry has a different folder or none, do nothing: a coworker may have moved the entry.
         """
         if request.remote_id is None:
             return
@@ -320,7 +320,7 @@ class Uploader:
         conflicts.recreate(self._state, inode)
 
     async def _note_other_size(self, request: PendingRequest, entry: Entry) -> None:
-        """Handle the response `entry` to an upload, which has another size than the sent bytes.
+        """Handle the response `entry` to an upload, if its size is not that of the sent bytes.
 
         If this user's current version has that size, the service has changed the sent bytes. Record
         this version as known, so that the next attempt sends the bytes as the next version. Leave
@@ -342,12 +342,12 @@ class Uploader:
             remote_operations.record_arrival(state, inode, without_content, found)
 
     async def _precise(self, request: PendingRequest, entry: Entry, file: ContentFile) -> Entry:
-        """Return the entry of an upload's answer with the revision that other answers give.
+        """Return `entry`, the answer to an upload, with the revision that later answers will have.
 
-        The answer may have the time in whole seconds, or no time or author. The bytes are compared,
-        because another machine of this user may have saved a version in the same second, or anybody
-        if a time or author is missing. If the comparison fails or is not possible, return `entry`;
-        a later save is then compared with the cached version.
+        `entry` may have the time in whole seconds, or no time or author. The bytes are compared,
+        because another machine of this user may have saved a version in the same second, or any
+        user if a time or author is missing. If the comparison fails or is not possible, return
+        `entry`; a later save is then compared with the cached version.
         """
         is_partial = not (entry.modified_ns and entry.modified_by)
         try:

@@ -322,7 +322,7 @@ class InodeTable:
         return found.fetchone() is None
 
     def local_by_user(self) -> list[int]:
-        """Return the numbers of the local-only files that are BY_USER and have local bytes.
+        """Return the numbers of the files that are local-only BY_USER and have local bytes.
 
         See `names.local_only_reason`.
         """

@@ -35,7 +35,7 @@ Invalidation = InodeChanged | EntryChanged | EntryGone
 
 
 def name_left(parent: int, inode: Inode) -> Invalidation:
-    """Return the invalidation of the name of an inode that leaves the name, but not the tree.
+    """Return the invalidation for the former name of an inode that stays in the tree.
 
     A folder is not reported as removed: while a program uses a removed folder, the kernel shows the
     folder empty, under each of its names.

@@ -83,6 +83,7 @@ class Merged(msgspec.Struct, eq=False):
 
 class Merge:
     """Merge of one listing into one folder.
+
     INVARIANT: the merge does not unlink an inode that has local changes or whose entry is in the
     listing. Such an inode may be in another folder, because a program may have moved it there.
     """

@@ -139,7 +139,7 @@ def fits(name: str) -> bool:
 
 
 def shows(local: str, name: str, entry_id: str | None) -> bool:
-    """Return True if `local` is a display name of `name`, by today's rules or those of 0.1.0.
+    """Return True if `local` is a display name of `name`, by the current rules or those of 0.1.0.
 
     `name` is the service's name, `entry_id` the id of the entry. The display name may have the
     hash suffix of this id or, if the id is None, of any id.
@@ -187,7 +187,7 @@ def _digest(entry_id: str) -> str:
 
 
 def _marks(entry_id: str) -> Iterator[str]:
-    """Yield the hash suffixes of an entry without end, the shortest first.
+    """Yield infinitely many hash suffixes of an entry, the shortest first.
 
     Coworkers can give the display names with the first three suffixes to other entries.
     """

@@ -181,7 +181,7 @@ class Handle(msgspec.Struct, eq=False):
     number: int  # number of the kernel inode that was opened
     readable: bool
     writable: bool
-    append: bool  # opened with O_APPEND; pyfuse3 does not pass on the present flags of a write
+    append: bool  # opened with O_APPEND; pyfuse3 does not pass on the current flags of a write
     pid: int = 0  # process or thread that opened the file
     flags: int = 0  # flags of open(2)
     emptied: bool = False  # True if the program has truncated the file to size 0 through the handle
@@ -236,7 +236,7 @@ class Handle(msgspec.Struct, eq=False):
         """Return True if a write through an appending handle comes from a memory mapping (mmap(2)).
 
         Such writes are recognised by their range: the kernel writes whole pages, and the last page
-        only up to the end of the file (the present end, or the end that the kernel knows). They
+        only up to the end of the file (the current end, or the end that the kernel knows). They
         begin before the end that the kernel knows, while appended data begins at this end. Only a
         readable handle can be mapped. `size` is the size of the file in bytes.
         """

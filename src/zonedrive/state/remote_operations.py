@@ -165,7 +165,7 @@ def record_replaced(
 
 
 def _take_name(state: LocalState, inode: Inode, request: PendingRequest) -> None:
-    """Rename the inode locally if the service has given its entry another name than requested.
+    """Rename the inode locally if the service has given its entry a name other than requested.
 
     An inode that was renamed or moved since the request keeps its name. Call within a transaction.
     """
@@ -357,7 +357,7 @@ def _follow_revision(
 
 
 def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:
-    """Replace an edit's base revision by `revision`, the same version with another precision."""
+    """Set an edit's base to `revision`, the same version with a more or less precise time."""
     with state.transaction():
         if inode.revision == intent.base:
             state.inodes.update(inode, revision=revision)

@@ -170,7 +170,7 @@ def inspect(path: Path) -> str:
 
 @contextlib.contextmanager
 def noting_damage(path: Path) -> Iterator[None]:
-    """Let the next start repair damage that the `with` block meets in the open database.
+    """Record damage that the `with` block finds, so that the next start repairs the database.
 
     In a large database, `open_sound` checks only some rows. Raises StoreError for damage.
     """

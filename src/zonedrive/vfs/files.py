@@ -106,7 +106,7 @@ class Files:
         return opened
 
     async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> bool:
-        """Fetch the first bytes if none are here, and return True; else return False.
+        """Fetch the first bytes if none are local, and return True; else return False.
 
         Many programs ignore an error of their first read, and later save the file as if it had been
         empty. So the open raises an error of the fetch, unless the program may write, and need not
@@ -533,7 +533,7 @@ class Files:
             return opened.reader[1]
         open_checks.require_current(opened)
         state = self._state
-        # Otherwise a program could edit another version than the one that it has read.
+        # Otherwise a program could edit a version other than the one that it has read.
         if inode.revision != opened.content:
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         opened.close()

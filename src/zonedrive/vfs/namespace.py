@@ -422,7 +422,7 @@ class Namespace:
     def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
         """Before a rename of a new entry, end its link to a request that may have created it.
 
-        The answer of the request was lost. If the profile can bring the entry to `name` in
+        The response to the request was lost. If the profile can move the entry to `name` in
         `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the entry that
         the request has created, if any, is removed if possible.
         """
@@ -500,7 +500,7 @@ class Namespace:
         """Raise an error if `inode` cannot be moved to `name` in `folder`.
 
         `target` is the inode with the name, or None. If `aside` is true, the move goes through a
-        temporary name. Raises PermissionError for a zone, or if a policy forbids to upload the
+        temporary name. Raises PermissionError for a zone, or if a policy forbids uploading the
         file's bytes as the next version of `target`. Raises NotSupported if the profile cannot
         rename or move the entry. Raises OSError (EINVAL for a move of a folder into itself, EXDEV
         if programs should copy the entry instead).

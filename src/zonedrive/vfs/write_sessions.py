@@ -49,7 +49,7 @@ KEEP_S = 30.0  # seconds between commits of files that are appended to
 SYNCS = 3  # attempts to sync a file in a thread, if programs write to the file meanwhile
 CHANGES = 7  # failed attempts because of changes on the service before a waiting close fails
 BREAKS = 3  # the same for connections that break during an upload
-SAVING_S = 15.0  # seconds after which a waiting close fails if other programs go on saving
+SAVING_S = 15.0  # seconds after which a waiting close fails if other programs keep saving
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
@@ -419,7 +419,7 @@ class WriteSessions:
 
         If another program saves meanwhile, its version is sufficient, too, because it contains the
         committed one. Raises the errors of `_wait_for_upload_or_save`, and Changed if other
-        programs go on saving for SAVING_S seconds and neither version reaches the service.
+        programs keep saving for SAVING_S seconds and neither version reaches the service.
         """
         intent = self._state.intents.get(opened.ino)
         if intent is None or not intent.generation:
@@ -457,8 +457,8 @@ class WriteSessions:
 
             The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
             first BREAKS broken connections are ignored, too, because the next attempt finds out
-            whether the service has the version, or sends it again. An error that cannot be
-            recorded, as on a full disk, is returned at once. So is the rejection of a step that
+            whether the service has the version, or sends it again. Two errors are returned at once:
+            an error that cannot be recorded, as on a full disk, and the rejection of a step that
             must come first, such as the creation of the parent folder.
             """
             if blocked := self._dispatcher.blocking_failures({opened.ino}).get(opened.ino):

@@ -124,7 +124,7 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Number that changes when content was lost and the folder can be used again.
+        """Number that changes when content was lost and the cache folder is usable again.
 
         All content is lost if the folder is emptied or the index is damaged. New content is also
         lost while a disk error prevents the opening of the index.
@@ -133,7 +133,7 @@ class Cache:
         return self._index.epoch if self._index.is_open else 0
 
     def drop_between(self, first: int, end: int) -> None:
-        """Drop the content of all inodes from number `first` to before `end`.
+        """Drop the content of all inodes with numbers in [first, end).
 
         New inodes get these numbers. Content of former inodes with these numbers is left if the
         database lost rows or was restored from a backup.
@@ -191,8 +191,8 @@ class Cache:
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch all missing bytes of a revision and store them on the disk.
 
-        Raises the errors of `Reader.read`, and OSError if not all bytes can be stored: ENOSPC
-        without room, else the number of the disk error.
+        Raises the errors of `Reader.read`, and OSError if not all bytes can be stored: ENOSPC if
+        there is no space, else the errno of the disk error.
         """
         with closing(self.open(ino, revision, size, source)) as reader:
             await reader.fill(again=True)
@@ -403,7 +403,7 @@ class Cache:
             self._index.set_fact("clean", "1")
         self._index.close()
         self._closing.set()
-        with trio.move_on_after(1):  # the threads look at their flags between two chunks
+        with trio.move_on_after(1):  # the threads check their flags between two chunks
             while self._engine.limiter.borrowed_tokens:  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
@@ -470,7 +470,7 @@ class Cache:
             log.warning("cached content is missing or damaged and is fetched again (%s)", wrong)
             self._drop_rows([row])
             return
-        except OSError as wrong:  # no descriptor left, or the disk is in trouble
+        except OSError as wrong:  # no descriptor left, or a disk error
             entry.without_disk(wrong)
             return
         if file.size != row.size or not self._is_bound(row.manifest):
@@ -650,7 +650,7 @@ class Cache:
             return None
 
     def _sweep(self, names: set[str]) -> None:
-        """Remove those cache files among `names` that are not in use, and will not have a row."""
+        """Remove the cache files among `names` that are neither in use nor being added."""
         names -= self._adding.union(entry.path.name for entry in self.quota.entries)
         remove(self._directory / name for name in names if _NAME.fullmatch(name))
 

@@ -313,7 +313,7 @@ class CacheIndex:
         return self._rows("WHERE ino = ?", (ino,))
 
     def inos(self, first: int = 0, end: int = (1 << 63) - 1) -> list[int]:
-        """Return the numbers of all inodes from `first` to before `end` that have a row.
+        """Return the numbers in [first, end) of all inodes that have a row.
 
         Leave out damaged numbers; their rows are deleted when content is evicted.
         """

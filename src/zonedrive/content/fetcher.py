@@ -379,7 +379,7 @@ class Fetcher:
             log.exception("a download failed with an unexpected error")
             error = wrong
         finally:
-            download.stop()  # the thread may have been left behind
+            download.stop()  # the thread may have been abandoned
             self._ended(download, error)
         # The C library keeps freed memory for the thread's next allocations: up to 16 MiB.
         if download.position - download.start >= LARGE and not self._engine.running:
@@ -391,8 +391,8 @@ class Fetcher:
         The download's thread calls this method on the event loop. If neither size nor validator
         shows that the stream is the entry's version, the source confirms the version first: the
         stream may be another version, or the login page of a captive portal. Raises Changed if the
-        source has another version, BadAnswer if the stream has another size, and the errors of the
-        source.
+        source has another version, BadAnswer if the size of the stream differs, and the errors of
+        the source.
         """
         entry = self.entry
         if download not in self._downloads:

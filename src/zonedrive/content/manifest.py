@@ -144,7 +144,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
 
 
 def have_same_chunks(first: bytes, second: bytes) -> bool:
-    """Return True if two manifests describe the same chunks, whatever later writes they accept.
+    """Return True if two manifests describe the same chunks; `Manifest.floor` may differ.
 
     Raises Damaged if a manifest cannot be decoded. The manifest b"" equals only itself.
     """

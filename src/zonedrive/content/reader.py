@@ -71,7 +71,7 @@ class Reader:
         return self._data[offset : offset + length]
 
     async def begin(self) -> bool:
-        """If no bytes are here, fetch the first ones, and return True; else return False.
+        """If no bytes are local, fetch the first ones, and return True; else return False.
 
         Raises the errors of `read`.
         """

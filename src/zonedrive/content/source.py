@@ -50,5 +50,5 @@ class Source(Protocol):
     async def confirm(self) -> None:
         """Raise Changed if the source now has another version.
 
-        This method is called on the event loop. Raises the source's error if the check fails.
+        Raises the source's error if the check fails. This method is called on the event loop.
         """

@@ -77,7 +77,7 @@ class _Fixed(Node):
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Change nothing; accept the current mode and any timestamp, because programs set them.
 
-        Raises PermissionError (EPERM) for another mode.
+        Raises PermissionError (EPERM) for any other mode.
         """
         if mode not in (None, PRIVATE):
             raise PermissionError(errno.EPERM, "only its owner may enter the trash")

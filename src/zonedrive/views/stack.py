@@ -248,10 +248,10 @@ class FileSystem:
     ) -> Attr:
         """Set size, permission bits, owner and times.
 
-        `handle` is the handle through which the size is set, if it is set through one.
+        `handle` is the file handle of ftruncate(2), or None.
         Permission bits and times are stored locally (access times only until unmount), because
         the service cannot store them. A time that does not fit into 64 bits becomes the earliest
-        or the latest time that does. Raises PermissionError (EPERM) for another owner, for the
+        or the latest time that does. Raises PermissionError (EPERM) for a different owner, for the
         mount point, and for permission bits that the entry's protection on the service forbids.
         """
         state = self._state

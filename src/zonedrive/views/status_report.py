@@ -257,9 +257,9 @@ class StatusReport:
     ) -> dict[str, Any]:
         """Wait until every change of the inodes `under` and below them is uploaded or blocked.
 
-        A change of a conflict copy also counts for its original. The wait also ends when `scope`,
-        which is not entered yet, is cancelled or reaches its deadline. Unless `is_patient`, a
-        change counts as blocked after `VAIN` failed attempts. While uploads are paused, wait only
+        A change of a conflict copy also counts for its original. The wait enters `scope`, and
+        also ends when `scope` is cancelled or reaches its deadline. Unless `is_patient`, a change
+        counts as blocked after `VAIN` failed attempts. While uploads are paused, wait only
         for running uploads. If `first` is true, these changes are sent before all others, even
         while uploads are paused. In that case, also wait until no entry has a temporary name (as
         entries have while two names are exchanged).

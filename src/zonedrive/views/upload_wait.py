@@ -41,7 +41,7 @@ class UploadWait:
         dispatcher.expedite(intent.ino for intent in (*asked, *state.intents.parked()))
 
     async def run(self, scope: trio.CancelScope) -> None:
-        """Wait until the uploads have ended, or until the end of `scope`, which is not entered."""
+        """Enter `scope`, and wait until the uploads have ended or `scope` is cancelled."""
         with (
             self._dispatcher.waited_for(),
             self._dispatcher.preferred(self._wanted) if self._first else nullcontext(),
@@ -62,7 +62,7 @@ class UploadWait:
             return not inos & running
         if any(intent.seq == WRITTEN for intent in left):
             return False
-        # A refused change gets one more attempt, and is over once it is postponed again.
+        # A refused change gets one more attempt, and is blocked once it is postponed again.
         return all(
             is_blocked(intent, self._vain) and intent.due_ns > now and intent.ino not in running
             for intent in left
@@ -71,7 +71,7 @@ class UploadWait:
     def _push(self, left: list[Intent], now: int) -> None:
         """Skip the settle time of the changes that are older than the wait.
 
-        That also applies if the kernel reports the last close only now. With `first`, prefer all
+        The same applies if the kernel reports the last close late. With `first`, prefer all
         changes.
         """
         if settling := [

@@ -147,7 +147,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def logon_again(cls, paths: AccountPaths, session_only: bool) -> str:
-        """Return the shell command that repeats the last logon; "" if no account can be loaded."""
+        """Return the result of `logon_command` for the stored account; "" if none can be loaded."""
         try:
             return cls.load(paths).logon_command(session_only=session_only)
         except (NotLoggedOn, ConfigError):

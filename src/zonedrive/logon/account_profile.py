@@ -35,7 +35,7 @@ def account_profile(account: Account, settings: Settings) -> Profile:
 
 
 def published(wrong: ProfileError) -> Profile:
-    """Return the packaged profile `published`, for a profile that has the error `wrong`."""
+    """Return the packaged profile `published`, to replace a profile that has the error `wrong`."""
     return dataclasses.replace(load_profile("published"), wrong=wrong)
 
 

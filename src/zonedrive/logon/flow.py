@@ -113,7 +113,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
     password: Secret | None
     way: tuple[str, ...] = ()  # option that selects the same browser sign-on again
     typed: str = ""  # user name typed at the prompt
-    is_other: bool = False  # the local user has confirmed another user than the expected one
+    is_other: bool = False  # the local user has confirmed a user other than the expected one
 
 
 class Flow:
@@ -406,9 +406,9 @@ async def obtain_token(
 ) -> Bearer:
     """Create a token called `name`, valid for `days` days; test the token, and return it.
 
-    `created` is called with the token before the test. `access` uses the session afterwards. Raises
-    RemoteError if the service creates no usable token, and CredentialsRefused if `session` has no
-    password.
+    `created` is called with the token before the test. After the test, `access` sends the session's
+    bearer token again. Raises RemoteError if the service creates no usable token, and
+    CredentialsRefused if `session` has no password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")

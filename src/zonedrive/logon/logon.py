@@ -298,7 +298,7 @@ class Logon:
                     stored = bearer_auth.load_bearer(plan.store)
                 replaced = stored if stored and stored.secret != bearer.secret else None
                 previous = PreviousAccount(self._paths, self._queries)
-                # The replaced bearer token must not be sent to another service than its own.
+                # The replaced bearer token must not be sent to a service other than its own.
                 former, former_access = previous.account, None
                 if previous.at(plan.base_url):
                     former_access = access

@@ -65,7 +65,7 @@ class Renewal:
     ) -> None:
         """Set the callbacks: `run` renews the logon; `monotonic` returns seconds.
 
-        `store` returns the secret store that the account uses now, as the renewal process does.
+        `store` opens the secret store that the account uses now; a renewal process uses the same.
         """
         self._paths, self._open_store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic

@@ -45,7 +45,7 @@ class Requirements(msgspec.Struct, frozen=True):
     has_codes: bool = True  # the organization uses one-time codes, or does not say
     organization: str = ""
     can_save: bool = True  # the password may be saved
-    idp: bool = False  # everybody signs on at an identity provider
+    idp: bool = False  # every user signs on at an identity provider
     offers: tuple[Offer, ...] = ()
 
 

@@ -78,7 +78,7 @@ def require_deletable(paths: AccountPaths) -> None:
 
 
 def _closed(folder: Path) -> Path | None:
-    """Return `folder`, its parent or a folder below it if the user may not delete what is in it.
+    """Return a folder whose content the user may not delete: `folder`, its parent or one below it.
 
     Return None if there is no such folder.
     """

@@ -177,9 +177,8 @@ class BearerAuth(httpx.Auth):
     ) -> None:
         """Set the store and the callbacks.
 
-        `reopen` returns the store that the account uses now; a later logon may have chosen another
-        one than `store`. `monotonic` returns seconds; see `Renew` and `Command` for the other
-        callbacks.
+        `reopen` returns the store that the account uses now, which a later logon may have changed.
+        `monotonic` returns seconds; see `Renew` and `Command` for the other callbacks.
         """
         self._command, self._reopen = command, reopen
         self.clock = Clock()

@@ -41,7 +41,7 @@ class PreviousAccount:
             self.account = Account.load(paths)
 
     def at(self, base_url: str) -> Account | None:
-        """Return the previous account if it is one of the service at `base_url`, else None."""
+        """Return the previous account if its service is the one at `base_url`, else None."""
         found = self.account
         return found if found is not None and found.base_url == base_url else None
 

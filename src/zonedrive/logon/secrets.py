@@ -289,7 +289,7 @@ class KeyringStore(SecretStore):
             self._within(lambda ring: ring.delete_password(KEYRING_SERVICE, username))
 
     def _username(self, name: str) -> str:
-        """Return the name in the keyring of the secret `name`. Raises StoreError.
+        """Return the name that the secret `name` has in the keyring. Raises StoreError.
 
         The mark is read at each call, because a later logon may have created it. Without a mark, no
         secret is stored, and the name contains the id of the mark that `set` would create.

@@ -133,8 +133,8 @@ class Browser:
 
         `where` is the chosen method, or a URL from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
-        long, BadAnswer if the returned fields are not usable, ZonedriveError if other users of
-        this machine could not be kept out, and the errors that `logon` raises.
+        long, BadAnswer if the returned fields are not usable, ZonedriveError if requests of other
+        users of this machine cannot be rejected, and the errors that `logon` raises.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

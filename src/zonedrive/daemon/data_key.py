@@ -1,7 +1,7 @@
 """Data key of a running mount, which is stored again if the secret store has lost it.
 
 The daemon has the key in memory. If the keyring is emptied or the file with the secrets is removed,
-nobody could read the pending changes after the end of the daemon.
+the pending changes would be unreadable after the end of the daemon.
 
 INVARIANT: another key is never replaced, and the user is never asked to unlock a keyring.
 INVARIANT: the key is stored only for the database that the daemon has opened, never after a logoff
@@ -61,9 +61,9 @@ class DataKey:
     async def keep(self) -> None:
         """Store the key if the store does not have it; update `problem`.
 
-        A check that takes longer than SECONDS goes on in its thread, and does not change `problem`.
-        Neither does a check that cannot read a locked keyring or an insecure file, because both
-        still contain the key.
+        A check that takes longer than SECONDS continues in its thread. Such a check does not change
+        `problem`. Neither does a check that cannot read a locked keyring or an insecure file,
+        because both still contain the key.
         """
         with trio.move_on_after(SECONDS):
             problem = await trio.to_thread.run_sync(

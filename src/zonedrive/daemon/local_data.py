@@ -203,10 +203,10 @@ def _wrong_key(paths: AccountPaths) -> StoreError:
 
 
 def forbidden(paths: AccountPaths) -> ConfigError | None:
-    """Return the error of a mount that the organization's policies forbid, or None.
+    """Return the error if the organization's policies forbid mounting the account, else None.
 
-    They can forbid the account's service, and the way in which its local data is stored. The remedy
-    deletes no data that exists only on this machine. Return None if there is no valid logon.
+    A policy can forbid the account's service, or the way in which its local data is stored. The
+    remedy deletes no data that exists only on this machine. Return None if there is no valid logon.
     """
     try:
         account = Account.load(paths)
@@ -336,10 +336,11 @@ def read_only(folder: Path) -> str:
 
 
 def outbox(paths: AccountPaths) -> dict[str, Any]:
-    """Return measurements of the outbox, also while a daemon is running. Raises StoreError.
+    """Return measurements of the outbox, also while a daemon is running.
 
     `oldest` is the time when the oldest waiting content was saved, in seconds since the epoch, or
-    None if no content is waiting. A file that was never closed is not counted.
+    None if no content is waiting. A file that was never closed is not counted. Raises StoreError
+    if the state cannot be read.
     """
     with reader(paths) as state:
         pending, size, _ = state.waiting()

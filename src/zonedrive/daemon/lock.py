@@ -216,7 +216,7 @@ def holder(path: Path) -> Holder | None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return what the lock file says, or an empty dictionary if it is missing or damaged."""
+    """Return the content of the lock file, or {} if the file is missing or damaged."""
     with suppress(OSError, ValueError):
         found = json.loads(path.read_bytes())
         if isinstance(found, dict):
@@ -225,7 +225,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _is_of_another(path: Path, mount: Mount) -> bool:
-    """Return True if the daemon of another lock file than `path` announced this mount.
+    """Return True if the daemon of a lock file other than `path` announced this mount.
 
     A daemon that hangs does not announce that its mount was detached. The next mount of another
     account can have the same identity.

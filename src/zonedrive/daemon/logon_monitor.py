@@ -203,7 +203,7 @@ def logon_command(parts: Parts) -> str:
 
 
 def _identity(bearer: Bearer) -> str:
-    """Return the kind and the expiry of the bearer token, which no other logon has."""
+    """Return the kind and the expiry of the bearer token, which together identify the logon."""
     return f"{bearer.kind} {bearer.expires_ns}"
 
 

@@ -36,7 +36,7 @@ ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
 ACCEPT_SECONDS = 60.0  # minimum interval between two records about a failed accept(2)
 HIDDEN = "…"
-# Values that identify nobody and may therefore appear in the anonymized log.
+# Values that identify no person and may therefore appear in the anonymized log.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Loggers that report every request with its URL.

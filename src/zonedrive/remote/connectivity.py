@@ -10,7 +10,7 @@ answers, the service does not) must occur five times in a row. Such a status cou
 request began SPACING seconds after the last counted status, because one short overload can make
 many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
-other requests. EndpointRefused is not reported, because the check of the logon that follows is.
+other requests. EndpointRefused is not reported, but the check of the logon that follows is.
 Every other response, even an error, shows that the service is reachable. Only an accepted request
 ends `logon-required`.
 

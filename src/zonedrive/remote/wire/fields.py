@@ -110,7 +110,7 @@ def identifier(value: object) -> str:
 def fits_header(secret: str) -> bool:
     """Return True if `secret` can be sent in an Authorization header.
 
-    It must have 1 to LONGEST_HEADER visible ASCII characters, and no spaces.
+    `secret` must have 1 to LONGEST_HEADER visible ASCII characters, and no spaces.
     """
     return 0 < len(secret) <= LONGEST_HEADER and all("!" <= char <= "~" for char in secret)
 

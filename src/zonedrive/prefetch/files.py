@@ -130,8 +130,8 @@ class ReadSequence:
     def moved(self, ino: int) -> None:
         """Record that the program has opened the small file with inode number `ino`.
 
-        Once the order is known, double the window if the file was ahead or follows within GAP files
-        in the order, else stop the sequence.
+        Once the order is known, double the window if the file was prefetched or follows within GAP
+        files in the order, else stop the sequence.
         """
         self.moved_s = time.monotonic()
         expected = self.ahead.pop(ino, None) is not None
@@ -291,7 +291,7 @@ class FilePrefetch:
     async def _safely(
         work: Callable[..., Awaitable[None]], sequence: ReadSequence, *args: object
     ) -> None:
-        """Run `work`; if it fails, stop the sequence and raise the error again."""
+        """Run `work`; if it fails, stop the sequence and re-raise the error."""
         try:
             await work(sequence, *args)
         except Exception:

@@ -276,7 +276,7 @@ def unmoved_accounts() -> list[AccountPaths]:
 
 
 def _named() -> Iterator[AccountPaths]:
-    """Yield an account for each name in today's and the former state folders, sorted by name."""
+    """Yield an account for each name in the current and former state folders, sorted by name."""
     names: set[str] = set()
     try:
         names |= {entry.name for entry in state_dir().iterdir()}
@@ -314,8 +314,8 @@ def serving(folder: Path) -> AccountPaths | None:
 def located(path: Path) -> tuple[Mount | None, AccountPaths | None, Path]:
     """Return the mount that contains `path`, the account that serves it, and the path in its mount.
 
-    A bind mount of a folder of the zones, or of all zones, is another place of the same files. The
-    returned path is then the one in the daemon's mount. `path` is absolute and without symbolic
+    A bind mount shows all zones, or a folder in a zone, at another place. The returned path is then
+    the one in the daemon's mount. `path` is absolute and without symbolic
     links. Mount and account are None if they are unknown.
     """
     mount = mountpoint.holding(path)
@@ -369,7 +369,7 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
 
 
 def unknown_daemon(mount: Mount) -> MountError:
-    """Return the error for a mount of this user without an account whose daemon serves it."""
+    """Return the error for a mount of this user that no account's daemon serves."""
     if mount.root != "/" or any(who.identity == mount.identity for who, _ in _daemons()):
         return MountError(
             f"{mount.path} is a bind mount of zones, not their own mount",

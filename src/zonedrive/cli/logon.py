@@ -334,7 +334,7 @@ class Terminal(CredentialPrompt):
         return Secret(first)
 
     def required_password(self) -> Secret:
-        """Say that the service wants a new password, and return `new_password`."""
+        """Print that the service requires a new password, and return `new_password`."""
         text_output.complain("the service wants the password to be changed first")
         return self.new_password()
 

@@ -323,7 +323,7 @@ def _notes(found: Status) -> Iterator[tuple[str, str]]:
 
 
 def verdict(found: Status, *, part: bool) -> str:
-    """Return the line that says whether all data is on the service."""
+    """Return the line that says whether all data, or the requested part, is on the service."""
     outbox, waiting = found["outbox"], _waiting(found)
     if not waiting:
         if staying := _staying(found):

@@ -100,7 +100,7 @@ class DoctorFacts:
 
     @cached_property
     def forbidden(self) -> ConfigError | None:
-        """Error of a mount that the organization's policies forbid, or None."""
+        """Error if the organization's policies forbid mounting the account, else None."""
         return local_data.forbidden(self.paths)
 
     @property

@@ -122,7 +122,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
 def _elsewhere(facts: DoctorFacts, detail: str) -> CheckResult:
     """Return a failed result for a state folder that must be on another file system.
 
-    An existing folder has the logon, and perhaps pending changes, so that it must be moved.
+    An existing folder has the logon, and perhaps pending changes, so it must be moved.
     """
     folder = facts.paths.state
     remedy = MOVE if nearest_existing(folder) == folder else LOCAL

@@ -52,8 +52,8 @@ def run(page: str, *, browser: bool) -> str:
 
     If `browser` is False, print the URL instead of opening a browser. Return "". If another process
     of this user already serves the web interface, open a page of that process, and return a message
-    for the user. Raises ZonedriveError if that process does not answer, or if other users of this
-    machine could not be kept out, and OSError. An error is also shown as a notification, unless
+    for the user. Raises ZonedriveError if that process does not answer, or if requests of other
+    users cannot be rejected, and OSError. An error is also shown as a notification, unless
     `browser` is False or the environment has ERROR_IS_SHOWN.
     """
     is_shown = os.environ.pop(ERROR_IS_SHOWN, "")  # not for the daemons that the window starts

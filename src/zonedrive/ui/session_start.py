@@ -148,7 +148,7 @@ def _escaped(word: str, special: str) -> str:
 def _word(folder: Path) -> str:
     """Return the path of a folder for a file of systemd or a desktop.
 
-    Raises OSError if the path is not UTF-8 or has several lines, which such a file cannot contain.
+    Raises OSError if the path is not UTF-8 or contains a newline, which such a file cannot hold.
     """
     word = os.fspath(folder)
     if os.fsencode(word).decode("utf-8", "replace") != word or "\n" in word:

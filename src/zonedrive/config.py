@@ -180,8 +180,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     def check_service(self, base_url: str, option: str | None = None) -> None:
         """Raise ConfigError if the policy names a service other than `base_url`.
 
-        `option` is the option of the commands that selects the account whose service `base_url` is;
-        None means that the user has just entered `base_url`.
+        `option` is the command-line option for the account with the service `base_url`; None means
+        that the user has just entered `base_url`.
         """
         if "base_url" in self.policy and not self.is_service(base_url):
             raise ConfigError(
@@ -324,7 +324,7 @@ def unless_policy(name: str, remedy: str) -> str:
 def on_this_machine() -> str:
     """Return the remedy for a state folder whose file system does not support locks or databases.
 
-    The accounts in the folder, which may have pending changes, are moved with it.
+    If the folder contains accounts, the remedy is to move it, so that no pending change is lost.
     """
     remedy = marked("set XDG_STATE_HOME to a folder on a disk of this machine")
     if has_accounts():

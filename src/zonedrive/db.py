@@ -202,7 +202,7 @@ class Database:
             step()
 
     def _mark_log(self) -> None:
-        """Create the marker file if the log has commits; without success, there is no marker.
+        """Create the marker file if the log has commits; on failure, there is no marker.
 
         The log is synced first, so that a power cut does not leave the marker beside an empty log.
         """
@@ -352,7 +352,7 @@ class Database:
     def close(self) -> None:
         """Copy the write-ahead log into the file and close the file.
 
-        The marker is deleted first: a kill between the end of the log and that of the marker would
+        The marker is deleted first: a kill between the deletions of the log and of the marker would
         look like a loss of the log.
         """
         self._unmark_log()

@@ -197,7 +197,7 @@ def require_policy_folders(folders: dict[str, Path]) -> None:
     """Raise ConfigError if users cannot have private subfolders in a folder.
 
     The folder may be missing, users may be able to replace each other's subfolders, or this user
-    cannot create the own subfolder. `folders` maps the names of policies to folders.
+    may be unable to create a subfolder. `folders` maps the names of policies to folders.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -424,9 +424,9 @@ def require_own_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> ForeignFolder:
     """Return the error for `folder`, which belongs to another user.
 
-    In this user's home folder, the reason is a changed user id, or a backup that was restored with
-    another owner. Elsewhere, the environment of another user's shell names the folder. The variable
-    HOME may come from that shell, too.
+    The remedy depends on the likely reason. A folder in this user's home folder has the owner of
+    an earlier user id or of a restored backup. Any other folder comes from the environment of
+    another user's shell; HOME may come from that shell, too.
     """
     way = _way_around(folder).removeprefix("move it away, or ")
     with contextlib.suppress(KeyError):  # a user id without an entry
@@ -515,7 +515,7 @@ def _is_policy_readable() -> bool:
 def _daemons_state(account: str) -> Path | None:
     """Return the state folder of the account's daemon if the policy has changed since its start.
 
-    Return None if the daemon is in today's folder, or is not running.
+    Return None if the daemon uses the current folder, or is not running.
     """
     today = state_dir() / account
     if _may_exist(today / "account.json"):

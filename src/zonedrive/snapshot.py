@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Stale(Exception):
-    """A snapshot is no longer current: what the caller does must be planned again."""
+    """Error for a snapshot that is not current any more; the operation must be planned again."""
 
 
 class Snapshot(Generic[T]):

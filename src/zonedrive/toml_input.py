@@ -63,7 +63,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return a message; if too long, omit its middle, because the end may contain a line number."""
+    """Return `words`, without the middle if too long; the end may contain a line number."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2

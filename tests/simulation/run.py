@@ -71,6 +71,7 @@ from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
+from zonedrive.state.inode import ROOT
 from zonedrive.state.names import is_aside
 
 ResultT = TypeVar("ResultT")
@@ -1048,6 +1049,7 @@ class Run:
         for machine in self.machines.values():
             if machine.is_running:
                 self.findings += machine.leftovers()
+                self.findings += await self._misreported(machine)
             if self.scenario.seed % STARTS_AGAIN == 0:
                 self.findings += await self._forgotten(machine)
         allowed = {each.draft for each in self._programs.values()}
@@ -1166,6 +1168,23 @@ class Run:
         return not (
             is_refused or is_late or is_unclear or verbs & {"bring_back", "log_off", "power"}
         )
+
+    async def _misreported(self, machine: Machine) -> list[str]:
+        """Return what the status of a machine says although everything is sent."""
+        status = await machine.perform(partial(machine.command, "status"))
+        listed = await machine.perform(partial(machine.command, "conflicts"))
+        outbox, tree = status["outbox"], status["tree"]
+        shown = {"pending": 0, "uploading": 0, "failed": 0, "bytes": 0}
+        shown |= {"conflicts": len(listed["conflicts"])}
+        found = [f"{key}: {outbox[key]}" for key in shown if outbox[key] != shown[key]]
+        found += [f"{key}: {status[key]}" for key in ("paused", "held", "uploads") if status[key]]
+        found += [status["state"]] if status["state"] != "online" else []
+        with disks.observing():
+            inodes = list(machine.parts.state.inodes.below(ROOT))
+        folders = sum(each.is_folder for each in inodes)
+        if (tree["entries"], tree["folders"]) != (len(inodes), folders):
+            found.append(f"{tree}, not {len(inodes)} entries and {folders} folders")
+        return [f"the status of {machine.name} says {each}" for each in found]
 
     async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
         """Return the conflict copies that the command lists on no machine."""

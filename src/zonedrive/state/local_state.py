@@ -95,7 +95,7 @@ class LocalState(Stores):
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         # By id of an entry: the copies of its content that a power cut may undo.
-        self.unsynced_copies: dict[str, list[tuple[int, int]]] = {}
+        self.unsynced_copies: LRUCache[str, list[tuple[int, int]]] = LRUCache(COPIES)
         # By inode of a folder that is kept for local changes: the id that it had on the service.
         self.former_ids: LRUCache[int, str] = LRUCache(COPIES)
         # By id of an entry: the name of the new file that was last uploaded to it since the start.

@@ -101,21 +101,23 @@ class Executor:
             case Action.MOVE | Action.ASIDE:
                 await self._names.move(step.intent, inode, aside=step.action is Action.ASIDE)
             case Action.UPLOAD:
-                await self._sync_copies(inode)
+                await self._sync_copies(step, inode)
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
-                await self._sync_copies(inode)
+                await self._sync_copies(step, inode)
                 await self._names.delete(step.intent, inode)
 
-    async def _sync_copies(self, inode: Inode) -> None:
+    async def _sync_copies(self, step: Step, inode: Inode) -> None:
         """Make copies of the content durable that the service is about to replace or delete.
 
         The copies belong to other files. Without the sync, a power cut could undo the local records
-        of the copies, but not the change on the service. Raises OSError.
+        of the copies, but not the change on the service. Raises OSError, and Stale if the step is
+        outdated.
         """
         state, spool, entry_id = self._state, self._state.spool, inode.remote_id or ""
         if not (copies := state.unsynced_copies.pop(entry_id, [])):
             return
+        planned = state.intents.snapshot(step.intent)
         try:
             for ino, generation in copies:
                 with (
@@ -128,6 +130,7 @@ class Executor:
         except BaseException:
             state.unsynced_copies.setdefault(entry_id, []).extend(copies)
             raise
+        planned.require()
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
         """Return the other inodes that an unanswered move may have moved to this inode's place."""

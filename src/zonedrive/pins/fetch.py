@@ -125,8 +125,8 @@ class PinFetcher:
         self._pause_s = 0.0  # wait before the next pass; grows while no request of a pass succeeds
         self._running: set[tuple[int, trio.CancelScope]] = set()  # downloads, with their inos
         self._changed: set[int] = set()  # folders with new entries
-        self._seen: dict[int, object] = {}  # by folder: its stamp at the last check
-        self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
+        # By folder: its stamp at the last check, and the time of the next attempt after failures.
+        self._checked: dict[int, tuple[object, float]] = {}
         # By ino: revision that the cache could not store, and the free space that it needs, or 0
         # after an error of the disk.
         self._too_large: dict[int, tuple[str, int]] = {}
@@ -148,8 +148,7 @@ class PinFetcher:
         if self._pins.find_returned():
             self.request_check()
         if not self._pins.concerns(ino):
-            self._seen.pop(ino, None)
-            self._again.pop(ino, None)
+            self._checked.pop(ino, None)
         elif self._has_news(ino):
             self._changed.add(ino)
             self._wake.set()
@@ -170,15 +169,15 @@ class PinFetcher:
         self._too_large.clear()
         self._try_last.clear()
         self._reasons.clear()
-        self._forget()
+        self._checked.clear()
 
-    def _has_news(self, ino: int) -> bool:
-        due = trio.current_time() >= self._again.get(ino, math.inf)
-        return due or self._seen.get(ino) != self._stamp(ino)
+    def _has_news(self, folder: int) -> bool:
+        """Return True if a folder has changed since the last check, or failed files are due."""
+        stamp, again_at = self._checked.get(folder, (None, math.inf))
+        return stamp != self._stamp(folder) or trio.current_time() >= again_at
 
     def _note_checked(self, folder: int) -> None:
-        self._seen[folder] = self._stamp(folder)
-        self._again.pop(folder, None)
+        self._checked[folder] = self._stamp(folder), math.inf
 
     def _stamp(self, folder: int) -> object:
         """Return a value that changes with a folder's entries and when content may be missing.
@@ -188,10 +187,6 @@ class PinFetcher:
         """
         inodes = self._state.inodes
         return inodes.changes(folder), inodes.moves, self._state.cache.epoch
-
-    def _forget(self) -> None:
-        self._seen.clear()
-        self._again.clear()
 
     async def run(self) -> None:
         """Poll the pinned folders and fetch missing pinned files until cancelled."""
@@ -239,7 +234,7 @@ class PinFetcher:
             await self._fetch_all(inos, progress, deep=whole, ask="unlisted")
         except Exception:  # a bug in one task must not end the mount
             log.warning("cannot check pinned files", exc_info=True)
-            self._forget()
+            self._checked.clear()
         if progress.failed:
             log.info("%d pinned files could not be fetched", len(progress.failed))
         if progress.away is None or progress.answered:
@@ -514,7 +509,8 @@ class PinFetcher:
         """
         if len(self._reasons) < MOST_REASONS:
             self._reasons[inode.ino] = why
-        self._again[inode.parent] = trio.current_time() + PASS_S / 2
+        if (checked := self._checked.get(inode.parent)) is not None:
+            self._checked[inode.parent] = checked[0], trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
         """Return the error to report if the service is not online, or None if it is online."""

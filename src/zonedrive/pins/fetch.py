@@ -21,7 +21,7 @@ import logging
 import math
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -272,89 +272,72 @@ class PinFetcher:
         its last error, or "" if there was none.
         """
         progress = PinProgress()
-
-        def found(ino: int) -> None:
+        async for ino in self._files([inode.ino], progress, deep=True, ask="none"):
             if not self._count(ino, progress) and len(progress.failed) < most:
                 path, why = self._state.inodes.path(ino), self._reasons.get(ino, "")
                 progress.failed.append(Failed(path, why))
-
-        await self._walk([inode.ino], progress, found, deep=True, ask="none")
         return progress
 
     async def _fetch_all(
         self, inos: Iterable[int], progress: PinProgress, *, deep: bool, ask: Asked
     ) -> None:
-        missing, late = array("q"), array("q")  # there may be millions
-        too_large = array("q")
-
-        def found(ino: int) -> None:
+        missing, late, too_large = array("q"), array("q"), array("q")  # there may be millions
+        async for ino in self._files(inos, progress, deep=deep, ask=ask):
             if self._count(ino, progress):
                 if ino in self._reasons:  # a program has read it after a failed attempt
                     self._note_arrival(ino)
-                return
+                continue
             self._pins.content_changes.notify(ino)
-            last = late if ino in self._try_last else missing
-            (too_large if self._is_too_large(ino) else last).append(ino)
-
-        await self._walk(inos, progress, found, deep=deep, ask=ask)
-        missing.extend(late)
-
-        async def fetch(ino: int) -> None:
-            await self._fetch(ino, progress)
-
-        await self._each(fetch, missing)
+            if self._is_too_large(ino):
+                too_large.append(ino)
+            elif ino in self._try_last:
+                late.append(ino)
+            else:
+                missing.append(ino)
+        await self._each(lambda ino: self._fetch(ino, progress), missing + late)
         await self._fetch_fitting(too_large, progress)
         progress.end()
 
-    async def _walk(
-        self,
-        inos: Iterable[int],
-        progress: PinProgress,
-        found: Callable[[int], None],
-        *,
-        deep: bool,
-        ask: Asked,
-    ) -> None:
-        """Call `found` with the inode number of each file at or below the inodes `inos`.
+    async def _files(
+        self, inos: Iterable[int], progress: PinProgress, *, deep: bool, ask: Asked
+    ) -> AsyncIterator[int]:
+        """Yield the inode number of each file at or below the inodes `inos`.
 
         `ask` selects the folders to list on the service first; record failures in `progress`. If
         `deep` is False, skip subfolders that are unchanged since the last check.
         """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
-        level: list[int] = []
 
-        def sort(inode: Inode | None) -> None:
-            if inode is not None and inode.parent != NOWHERE:
-                (level.append if inode.is_folder else found)(inode.ino)
-
-        async def refresh(ino: int) -> None:
-            folder = inodes.find(ino)
-            if folder is None or ino not in self._pins:  # removed or unpinned meanwhile
-                return
-            if not (folder.listed and ask == "unlisted"):
+        async def refresh(ino: int) -> None:  # unless the folder was removed or unpinned meanwhile
+            if ino in self._pins and (ask == "all" or not inodes.get(ino).listed):
                 await self._refresh(ino, newer_than, progress)
 
-        for ino in inos:
-            sort(inodes.find(ino))
+        level: list[int] = []  # folders
+        for inode in inodes.get_all(inos):
+            if inode.is_folder:
+                level.append(inode.ino)
+            else:
+                yield inode.ino
         while level:
             folders, level = level, []
             if ask != "none":
                 await self._each(refresh, folders)
-            for folder in folders:
+            for ino in folders:
+                folder = inodes.find(ino)
+                if folder is None or folder.parent == NOWHERE:
+                    continue
                 if ask != "none":
-                    self._note_checked(folder)
-                progress.unlisted += self._is_unlisted(folder)
-                numbers = inodes.numbers_in(folder)
+                    self._note_checked(ino)
+                progress.unlisted += not (folder.listed or folder.is_new or folder.local)
+                numbers = inodes.numbers_in(ino)
                 for start in range(0, len(numbers), YIELD):
                     for child in inodes.get_all(numbers[start : start + YIELD]):
-                        if not child.is_folder or deep or self._has_news(child.ino):
-                            sort(child)
+                        if not child.is_folder:
+                            yield child.ino
+                        elif deep or self._has_news(child.ino):
+                            level.append(child.ino)
                     await trio.lowlevel.checkpoint()
-
-    def _is_unlisted(self, ino: int) -> bool:
-        folder = self._state.inodes.find(ino)
-        return folder is not None and not (folder.listed or folder.is_new or folder.local)
 
     async def _refresh(self, ino: int, newer_than_ns: int, progress: PinProgress) -> None:
         """List a folder if its listing is older than `newer_than_ns` (monotonic clock).
@@ -364,9 +347,7 @@ class PinFetcher:
         folder = self._state.inodes.find(ino)
         if folder is None or folder.is_new or folder.local:
             return
-        if progress.away is None:
-            progress.away = self._away()
-        if progress.away is not None:
+        if self._is_away(progress):
             return
         try:
             async with self._asking:
@@ -402,8 +383,7 @@ class PinFetcher:
                 return
             if ino not in self._pins:
                 return  # unpinned, or moved out of the pinned folder
-            progress.away = progress.away or self._away()
-            if progress.away is not None:
+            if self._is_away(progress):
                 return
             revision, size = inode.revision, inode.size
             try:
@@ -512,12 +492,12 @@ class PinFetcher:
         if (checked := self._checked.get(inode.parent)) is not None:
             self._checked[inode.parent] = checked[0], trio.current_time() + PASS_S / 2
 
-    def _away(self) -> ZonedriveError | None:
-        """Return the error to report if the service is not online, or None if it is online."""
+    def _is_away(self, progress: PinProgress) -> bool:
+        """Return True if the pass sends no further request; the reason is in `progress.away`."""
         link = self._service.link
-        if link.state == "online":
-            return None
-        return link.last_error or Unreachable("the service is offline")
+        if progress.away is None and link.state != "online":
+            progress.away = link.last_error or Unreachable("the service is offline")
+        return progress.away is not None
 
     async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
         """Run `work` for each inode number in concurrent workers, and wait for all workers."""

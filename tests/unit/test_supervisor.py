@@ -41,7 +41,7 @@ WAITED_FOR = {
     ("fuse/mount.py", "self._invalidate_until_stopped"): "its child is supervised",
     ("remote/client.py", "stop_when_cancelled"): "in whoever waits",
     ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
-    ("pins/poll.py", "self._list_one"): "in the task of the rounds",
+    ("pins/poll.py", "self._attempt"): "in the task of the rounds",
     ("views/stack.py", "self._folders.run"): "its children are supervised",
     ("views/stack.py", "self._state.cache.run"): "its children are supervised",
     ("views/stack.py", "self._siblings.run"): "its children are supervised",

@@ -122,7 +122,6 @@ class PinFetcher:
         self._pins = pins
         self._wake = trio.Event()
         self._whole = bool(pins)  # True if all pins are to be checked
-        self._pause_s = 0.0  # wait before the next pass; grows while no request of a pass succeeds
         self._running: set[tuple[int, trio.CancelScope]] = set()  # downloads, with their inos
         self._changed: set[int] = set()  # folders with new entries
         # By folder: its stamp at the last check, and the time of the next attempt after failures.
@@ -193,11 +192,13 @@ class PinFetcher:
         async with trio.open_nursery() as nursery:
             keep = self._state.supervisor.keep
             nursery.start_soon(keep, Task.PINNED_FOLDERS, self._poller.run)
-            nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
+            nursery.start_soon(keep, Task.PINNED_FILES, self._run_passes)
 
-    async def _keep(self) -> None:
+    async def _run_passes(self) -> None:
+        """Run a pass whenever there is something to check and the service is online."""
         link = self._service.link
         recheck_at = trio.current_time() + RECHECK_S
+        pause_s = 0.0  # wait before the next pass; grows while no request of a pass succeeds
         while True:
             if trio.current_time() >= recheck_at:
                 recheck_at = trio.current_time() + RECHECK_S
@@ -209,16 +210,23 @@ class PinFetcher:
             elif (now := link.state) != "online":
                 await link.wait_other(now)
             else:
-                await trio.sleep(self._pause_s)
-                if not await self._pass() and link.state == "online":  # the service has a problem
+                await trio.sleep(pause_s)
+                progress = await self._pass()
+                if progress.away is None:
+                    pause_s = 0.0
+                    continue
+                self._whole = True
+                # If only downloads fail, a probe makes the state `online` again at once.
+                longer_s = min(LONGEST_PAUSE_S, 2 * pause_s or FIRST_PAUSE_S)
+                pause_s = 0.0 if progress.answered else longer_s
+                if link.state == "online":  # the service has a problem
                     with trio.move_on_after(PASS_S):
                         await link.wait_change()
 
-    async def _pass(self) -> bool:
+    async def _pass(self) -> PinProgress:
         """Fetch the missing files of all pins, or of the changed folders only.
 
-        Return False if the pass stopped early because of a problem of the service; the caller then
-        waits before the next pass. A file that failed for another reason is tried again after the
+        A file that failed, but not because of a problem of the service, is tried again after the
         poller has listed the file's folder in its next round.
         """
         whole, self._whole = self._whole, False
@@ -230,31 +238,18 @@ class PinFetcher:
             if whole:
                 inos = [inode.ino for inode in self._pins.roots()]
             else:
-                inos = self._pinned_in({ino for ino in changed if self._has_news(ino)})
+                changed = {ino for ino in changed if self._has_news(ino)}
+                inside = self._pins.pinned_themselves_in(changed)
+                for each in inside:
+                    self._note_checked(each.parent)
+                inos = {ino for ino in changed if ino in self._pins} | {each.ino for each in inside}
             await self._fetch_all(inos, progress, deep=whole, ask="unlisted")
         except Exception:  # a bug in one task must not end the mount
             log.warning("cannot check pinned files", exc_info=True)
             self._checked.clear()
         if progress.failed:
             log.info("%d pinned files could not be fetched", len(progress.failed))
-        if progress.away is None or progress.answered:
-            self._pause_s = 0.0
-        else:  # if only downloads fail, a probe makes the state `online` again at once
-            self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s or FIRST_PAUSE_S)
-        self._whole = self._whole or progress.away is not None
-        return progress.away is None
-
-    def _pinned_in(self, folders: set[int]) -> set[int]:
-        """Return the inode numbers to check after `folders` have changed.
-
-        These are the pinned folders among `folders`, and all individually pinned entries directly
-        in the unpinned ones. Mark the folders of these entries as checked.
-        """
-        pinned = {ino for ino in folders if ino in self._pins}
-        for inode in self._pins.pinned_themselves_in(folders):
-            self._note_checked(inode.parent)
-            pinned.add(inode.ino)
-        return pinned
+        return progress
 
     async def fetch(self, inode: Inode, progress: PinProgress) -> None:
         """Fetch the missing content of a pinned inode and of everything below it.

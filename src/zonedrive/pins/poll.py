@@ -80,7 +80,11 @@ class PinPoller:
             waited = await self._pins.wait_for_any()
             began, began_ns = trio.current_time(), since_boot_ns()
             if not waited:
-                await self._safe_round(began + PASS_S)
+                try:
+                    await self._round(began + PASS_S)
+                except Exception:  # a bug must not end the mount or the next round
+                    log.warning("cannot list pinned folders", exc_info=True)
+                    self._left.clear()
             self._unhindered = 0
             with trio.move_on_at(began + PASS_S):
                 await self._wait_until_online_again(began_ns)
@@ -99,13 +103,6 @@ class PinPoller:
             late = since_boot_ns() - since_ns >= PASS_S * 1e9
             if now == "online" and (late or before != "online"):
                 return
-
-    async def _safe_round(self, until: float) -> None:
-        try:
-            await self._round(until)
-        except Exception:  # a bug must not end the mount or the next round
-            log.warning("cannot list pinned folders", exc_info=True)
-            self._left.clear()
 
     async def _round(self, until: float) -> None:
         self._failures = 0
@@ -160,8 +157,11 @@ class PinPoller:
         """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:
-            for ino in wanted:
-                nursery.start_soon(self._list_one, ino, asked_ns)
+            for folder in self._state.inodes.get_all(wanted):
+                if not (folder.is_new or folder.local):
+                    nursery.start_soon(
+                        self._attempt, partial(self._folders.refresh, folder, asked_ns)
+                    )
         return await self._pause_between_listings(len(wanted))
 
     async def _pause_between_listings(self, listings: int) -> bool:
@@ -173,12 +173,6 @@ class PinPoller:
         else:
             await trio.sleep(PACE_S * listings)
         return True
-
-    async def _list_one(self, ino: int, asked_ns: int) -> None:
-        folder = self._state.inodes.find(ino)
-        if folder is None or folder.is_new or folder.local:
-            return
-        await self._attempt(partial(self._folders.refresh, folder, asked_ns))
 
     async def _attempt(self, listing: Callable[[], Awaitable[None]]) -> None:
         """Wait for a listing, and count failures of the service."""

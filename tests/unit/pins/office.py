@@ -11,6 +11,7 @@ from tests.unit.sync.way import Way
 from zonedrive.model import Revision
 from zonedrive.pins.fetch import PinFetcher
 from zonedrive.pins.pins import Pins
+from zonedrive.pins.poll import WIDTH, PinPoller
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -68,20 +69,44 @@ class Office:
         self.state = state
         self.shelf = cast(Shelf, state.cache)
         self.listed: list[int] = []
+        self.errors: list[Exception] = []
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
+        self.most = self._now = 0  # concurrent listings
         self.zone = zone_of(state)
         self.pins = Pins(state)
-        self.keeping = PinFetcher(state, service, cast(DirectoryCache, self), self.pins)
+        folders = cast(DirectoryCache, self)
+        self.keeping = PinFetcher(state, service, folders, self.pins)
+        self.rounds = PinPoller(state, service, folders, self.pins, trio.CapacityLimiter(WIDTH))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Simulate `DirectoryCache.refresh`."""
+        self._now += 1
+        self.most = max(self.most, self._now)
         self.listed.append(folder.ino)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(0.01)
+        self._now -= 1
+        if self.errors:
+            raise self.errors.pop(0)
         if folder.ino in self.bad:
             raise self.bad[folder.ino]
         with self.state.transaction():
             self.state.inodes.update(folder, listed=True)
         self.state.listing_merged.notify(folder.ino)
+
+    def taken(self) -> list[int]:
+        """Return the listings since the last call."""
+        listed, self.listed = self.listed, []
+        return listed
+
+    def folders(self, count: int, parent: Inode) -> list[Inode]:
+        """Create folders of the service."""
+        with self.state.transaction():
+            return [
+                self.state.inodes.add(
+                    parent.ino, name, Kind.FOLDER, zone="z", remote_id=f"{parent.ino}-{name}"
+                )
+                for name in map(str, range(count))
+            ]
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
         """Create a file of the service."""

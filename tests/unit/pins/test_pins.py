@@ -2,8 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.pins.office import Office
-from tests.unit.state.disk import Disk
 from zonedrive.errors import Changed, Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
 from zonedrive.pins.fetch import NO_ROOM, Failed, PinProgress
@@ -19,19 +16,6 @@ from zonedrive.pins.poll import PASS_S, TROUBLE
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_operations import rename
 from zonedrive.state.pin_table import Pin, PinStore
-
-
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
-    """Yield an account with one zone."""
-    disk = Disk(tmp_path)
-    state = disk.start()
-    cache = state.cache
-    try:
-        yield Office(state)
-    finally:
-        state.cache = cache
-        disk.close()
 
 
 async def test_pinned_folders_are_looked_at_gently(

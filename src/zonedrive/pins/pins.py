@@ -30,7 +30,8 @@ class Pins:
         self._entries = self._store.entries()
         self._parents_of_files: set[int] = set()  # folders of pinned files
         self._missing: list[Pin] = []  # pins whose entries were missing at the last update
-        self._added = trio.Event()
+        self.added = trio.Event()
+        """Event that is set, and replaced by a new one, after a pin was added."""
         self.changes: Observers[[]] = Observers()
         """Observers that are notified after a pin was added or removed."""
         self.content_changes: Observers[[int]] = Observers()
@@ -100,15 +101,6 @@ class Pins:
                 found.add(inode.ino)
         return sorted(found)
 
-    async def wait_for_any(self) -> bool:
-        """Wait until a pin exists; return True if the call had to wait."""
-        waited = False
-        while not self:
-            waited = True
-            await self._added.wait()
-            self._added = trio.Event()
-        return waited
-
     def roots(self) -> list[Inode]:
         """Return the inodes that are pinned themselves and exist now, sorted by path."""
         inodes = self._state.inodes
@@ -130,7 +122,8 @@ class Pins:
         """
         self._store.put(*(Pin(inode.ino, inode.zone, inode.remote_id) for inode in inodes))
         self.update_inodes()
-        self._added.set()
+        self.added.set()
+        self.added = trio.Event()
         self.changes.notify()
 
     def remove(self, *inodes: Inode) -> None:

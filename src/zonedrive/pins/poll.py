@@ -76,10 +76,11 @@ class PinPoller:
                 await link.wait_other(now)
                 self._unhindered = AT_ONCE
                 continue
-            # The command `pin` lists all folders itself, so no round follows the first pin at once.
-            waited = await self._pins.wait_for_any()
+            had_pins = bool(self._pins)
+            while not self._pins:
+                await self._pins.added.wait()
             began, began_ns = trio.current_time(), since_boot_ns()
-            if not waited:
+            if had_pins:  # the command `pin` lists all folders itself, so the first pin needs none
                 try:
                     await self._round(began + PASS_S)
                 except Exception:  # a bug must not end the mount or the next round

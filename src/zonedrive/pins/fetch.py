@@ -128,7 +128,7 @@ class PinFetcher:
         self._checked: dict[int, tuple[object, float]] = {}
         # By ino: revision that the cache could not store, and the free space that it needs, or 0
         # after an error of the disk.
-        self._too_large: dict[int, tuple[str, int]] = {}
+        self._unstored: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
         self._reasons: dict[int, str] = {}  # by ino: last error, for up to MOST_REASONS files
         half = max(1, state.settings.transfers // 2)
@@ -165,7 +165,7 @@ class PinFetcher:
         for ino, scope in self._running:
             if ino not in self._pins:
                 scope.cancel()
-        self._too_large.clear()
+        self._unstored.clear()
         self._try_last.clear()
         self._reasons.clear()
         self._checked.clear()
@@ -276,21 +276,26 @@ class PinFetcher:
     async def _fetch_all(
         self, inos: Iterable[int], progress: PinProgress, *, deep: bool, ask: Asked
     ) -> None:
-        missing, late, too_large = array("q"), array("q"), array("q")  # there may be millions
+        """Count the files at and below the inodes `inos`, then fetch the missing ones.
+
+        Files that failed because of the service come after those without such a failure, and files
+        that the cache could not store come last.
+        """
+        missing, late, unstored = array("q"), array("q"), array("q")  # there may be millions
         async for ino in self._files(inos, progress, deep=deep, ask=ask):
             if self._count(ino, progress):
                 if ino in self._reasons:  # a program has read it after a failed attempt
                     self._note_arrival(ino)
                 continue
             self._pins.content_changes.notify(ino)
-            if self._is_too_large(ino):
-                too_large.append(ino)
+            if self._space_needed(ino) is not None:
+                unstored.append(ino)
             elif ino in self._try_last:
                 late.append(ino)
             else:
                 missing.append(ino)
         await self._each(lambda ino: self._fetch(ino, progress), missing + late)
-        await self._fetch_fitting(too_large, progress)
+        await self._fetch_fitting(unstored, progress)
         progress.end()
 
     async def _files(
@@ -340,9 +345,7 @@ class PinFetcher:
         Record a failure in `progress`.
         """
         folder = self._state.inodes.find(ino)
-        if folder is None or folder.is_new or folder.local:
-            return
-        if self._is_away(progress):
+        if folder is None or folder.is_new or folder.local or self._is_away(progress):
             return
         try:
             async with self._asking:
@@ -411,12 +414,16 @@ class PinFetcher:
         self._pins.content_changes.notify(ino)
         self._try_last.discard(ino)
         self._reasons.pop(ino, None)
-        self._too_large.pop(ino, None)
+        self._unstored.pop(ino, None)
 
-    def _is_too_large(self, ino: int) -> bool:
-        """Return True if the cache could not store the current version of a file."""
-        inode, known = self._state.inodes.find(ino), self._too_large.get(ino)
-        return inode is not None and known is not None and known[0] == inode.revision
+    def _space_needed(self, ino: int) -> int | None:
+        """Return the free space that a file needs, or 0 after an error of the disk.
+
+        Return None unless the cache could not store the file's current version.
+        """
+        inode = self._state.inodes.find(ino)
+        revision, needed = self._unstored.get(ino, (None, 0))
+        return needed if inode is not None and revision == inode.revision else None
 
     async def _fetch_fitting(self, inos: Iterable[int], progress: PinProgress) -> None:
         """Fetch files that the cache could not store, one after the other, if they fit now.
@@ -435,19 +442,17 @@ class PinFetcher:
             inode = self._state.inodes.find(ino)
             if inode is None or ino not in self._pins:
                 continue
-            if self._is_too_large(ino):
-                needed = self._too_large[ino][1]
-                if room < needed or (fails and not needed):
-                    self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
-                    continue
+            needed = self._space_needed(ino)
+            if needed is not None and (room < needed or (fails and not needed)):
+                self._give_up(inode, self._reasons.get(ino, NO_ROOM), progress)
+                continue
             await self._fetch(ino, progress)
             if cache.is_complete(ino, inode.revision):
                 room -= inode.size
                 continue
             room = await cache.quota.room()
-            if self._is_too_large(ino):
-                revision, needed = self._too_large[ino]
-                self._too_large[ino] = revision, needed and max(needed, room + 1)
+            if (needed := self._space_needed(ino)) is not None:
+                self._unstored[ino] = inode.revision, needed and max(needed, room + 1)
                 fails = fails or not needed
 
     def _failed(self, inode: Inode, wrong: Exception, progress: PinProgress) -> None:
@@ -470,7 +475,7 @@ class PinFetcher:
                 said = marked(
                     f"the cache folder cannot be written ({wrong.strerror}); see 'zonedrive doctor'"
                 )
-            self._too_large[inode.ino] = inode.revision, needed
+            self._unstored[inode.ino] = inode.revision, needed
         self._give_up(inode, said, progress)
 
     def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:

@@ -410,8 +410,8 @@ def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario
 
     It writes files of its own, so that the order of two operations on one file is known.
     """
-    uses_trash = any(step.verb in ("trash", "untrash") for step in scenario.steps)
-    if numbers.random() >= SECOND_SHARE or not scenario.steps or uses_trash:
+    shares = any(step.verb in ("trash", "untrash", "resolve") for step in scenario.steps)
+    if numbers.random() >= SECOND_SHARE or not scenario.steps or shares:
         return scenario
     paths = [f"{folder}/{name}".lstrip("/") for folder in FOLDERS for name in SECOND_NAMES]
     steps = list(scenario.steps)

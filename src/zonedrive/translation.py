@@ -23,13 +23,13 @@ _QUOTED = r"(?:[^']|(?<= )'[^']*'(?![^ ']))*?"
 """Pattern of a command in single quotes, in which words may be quoted."""
 
 _JOINED = (
-    re.compile(r"(.+?)(; )(.+)"),
-    re.compile(r"(.+)( \()(.+)(\))"),
-    re.compile(r"(.+?)(: )(.+)"),
-    re.compile(r"(\d.*?)(, )(\d.+)"),
-    re.compile(r"(\d+|\S*[/:]\S*)( )(.+)"),
+    (re.compile(r"(?P<one>.+?); (?P<two>.+)"), "{one}; {two}"),
+    (re.compile(r"(?P<one>.+) \((?P<two>.+)\)"), "{one} ({two})"),
+    (re.compile(r"(?P<one>.+?): (?P<two>.+)"), "{one}: {two}"),
+    (re.compile(r"(?P<one>\d.*?), (?P<two>\d.+)"), "{one}, {two}"),
+    (re.compile(r"(?P<one>\d+|\S*[/:]\S*) (?P<two>.+)"), "{one} {two}"),
 )
-"""Patterns of lines that join several texts; the groups are texts and separators in turn."""
+"""Pattern of each kind of line that joins two texts, and the line with translated texts."""
 
 
 def marked(text: str) -> str:
@@ -53,40 +53,38 @@ class _Catalogue(gettext.GNUTranslations):
 
     @cached_property
     def _forms(self) -> list[tuple[re.Pattern[str], str]]:
-        """Pattern and translation of each text with placeholders, the most specific first."""
+        """Patterns and translations of texts with placeholders, the most specific first."""
         texts = [text for text in self._catalog if isinstance(text, str)]  # type: ignore[attr-defined]
         found = sorted(
             filter(_PLACEHOLDER.search, texts),
             key=lambda text: len(_PLACEHOLDER.sub("", text)),
             reverse=True,
         )
-        return [(_pattern(text), self.gettext(text)) for text in found]
+        return [*((_pattern(text), self.gettext(text)) for text in found), *_JOINED]
 
     def line(self, line: str, depth: int = DEEPEST) -> str:
         """Translate a line that a command prints; parts that have no translation stay unchanged.
 
         The parts of the line are themselves translated as lines, down to `depth` levels.
         """
-        if (whole := self.gettext(line)) != line:
+        if not line:
+            return ""  # the catalogue has its header under ""
+        whole = self.gettext(line)
+        if whole != line or not depth or len(line) > LONGEST:
             return whole
-        if not depth or len(line) > LONGEST:
-            return line
+        # First, because the value of a placeholder could match a separator and the texts around it.
         clauses = line.split("; ")
-        if len(clauses) > 1 and all(clauses):
+        if len(clauses) > 1:
             shown = [self.line(each, depth - 1) for each in clauses]
             if all(map(operator.ne, shown, clauses)):
                 return "; ".join(shown)
         first, _, rest = line.partition(": ")
-        if first and rest and self.gettext(first) != first:
-            return f"{self.gettext(first)}: {self.line(rest, depth - 1)}"
+        if rest and (context := self.line(first, 0)) != first:
+            return f"{context}: {self.line(rest, depth - 1)}"
         for pattern, text in self._forms:
             if found := pattern.fullmatch(line):
-                values = found.groupdict()
-                return text.format_map({name: self._value(values[name], depth) for name in values})
-        for pattern in _JOINED:
-            if found := pattern.fullmatch(line):
-                texts = enumerate(found.groups())
-                return "".join(part if at % 2 else self._value(part, depth) for at, part in texts)
+                values = found.groupdict().items()
+                return text.format_map({name: self._value(each, depth) for name, each in values})
         return line
 
     def _value(self, text: str, depth: int) -> str:
@@ -127,4 +125,4 @@ def translated_count(one: str, many: str, number: int) -> str:
 def translated_line(line: str) -> str:
     """Return the translation of a line that a command prints."""
     catalogue = _catalogue()
-    return catalogue.line(line) if line and isinstance(catalogue, _Catalogue) else line
+    return catalogue.line(line) if isinstance(catalogue, _Catalogue) else line

@@ -12,7 +12,8 @@ INVARIANT: an entry in use or a pinned inode is never evicted.
 import errno
 import logging
 import time
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +30,7 @@ SAID_S = 3600.0  # minimum seconds between two warnings about a full cache
 EXAMINE_S = 60.0
 AT_ONCE = 8  # batches that `claim_at_once` examines
 _BATCH = 64  # rows that are evicted in one transaction
-_Steps: TypeAlias = Generator[list[Path], None, int]  # see `Quota._claim`
+_Steps: TypeAlias = Iterator[tuple[int | None, list[Path]]]  # see `Quota._claim`
 
 
 class Quota:
@@ -79,7 +80,7 @@ class Quota:
 
     def _grant(self, entry: CacheEntry, need: int, steps: _Steps) -> tuple[int | None, list[Path]]:
         entry.recount()
-        granted, victims = _next(steps)
+        granted, victims = next(steps)
         if granted is not None:
             entry.grant(granted, need)
         return granted, victims
@@ -92,7 +93,7 @@ class Quota:
         """
         steps = self._claim(need, want)
         while True:
-            granted, victims = _next(steps)
+            granted, victims = next(steps)
             if granted is not None:
                 return granted
             if victims:
@@ -107,9 +108,8 @@ class Quota:
         number of granted bytes and the evicted files. The caller counts the granted bytes as used,
         and removes the evicted files before it writes.
         """
-        steps, victims = self._claim(need, need), list[Path]()
-        for _ in range(AT_ONCE):
-            granted, more = _next(steps)
+        victims = list[Path]()
+        for granted, more in islice(self._claim(need, need), AT_ONCE):
             if granted is not None:
                 return granted, victims
             victims += more
@@ -142,12 +142,13 @@ class Quota:
         await self.claim(need, need)
 
     def _claim(self, need: int, want: int) -> _Steps:
-        """Evict rows in steps, least recently used first; return the number of granted bytes.
+        """Evict rows in steps, least recently used first, and grant the space that is free then.
 
-        After each batch of rows, the evicted files are yielded, and the caller removes them. Other
-        operations may run between two steps. Rows are evicted until `need` bytes are free, or
-        `want` bytes if one batch is enough. Content in the index is not evicted while the index
-        cannot delete content, because that would free no space.
+        After each batch of rows, a step yields None and the evicted files, which the caller
+        removes. The last step yields the number of granted bytes. Other operations may run between
+        two steps. Rows are evicted until `need` bytes are free, or `want` bytes if one batch is
+        enough. Content in the index is not evicted while the index cannot delete content, because
+        that would free no space.
 
         Rows that cannot be evicted are examined only once, until the pins change or EXAMINE_S
         seconds have passed. An entry in use gets a new place in the index when it is closed.
@@ -156,24 +157,21 @@ class Quota:
             self.examine_again()
         self._index.delete(())  # rows that an earlier call could not delete
         # Computed once, because the disk space of evicted content becomes free later.
-        most, evicted = self._most(), 0
-        least, ample = (need, want) if need <= self.limit else (0, 0)
-        epoch, after, size = self._index.epoch, self._index.passed, _BATCH
-        while (
-            (missing := (ample if evicted < _BATCH else least) - most + self.usage()) > 0
-            and self._index.epoch == epoch
-            and (rows := self._index.oldest(_BATCH, after))
-        ):
+        most = self._most()
+        epoch, after, size, evicted = self._index.epoch, self._index.passed, _BATCH, 0
+        while self._index.epoch == epoch:
+            wanted = 0 if need > self.limit else want if evicted < _BATCH else need
+            missing = self.usage() + wanted - most
+            if missing <= 0 or not (rows := self._index.oldest(_BATCH, after)):
+                break
             busy = {entry.path.name for entry in self.entries}
-            batch, last, skipped = list[Row](), after, False
+            keeps_contents = self._index.undeleted_bytes > 0
+            batch, last = list[Row](), after
             for row in rows:
                 if missing <= 0 or len(batch) == size:
                     break
-                last = (row.used_ns, row.name)
-                if row.in_index and self._index.undeleted_bytes:
-                    skipped = True
-                    continue
-                if self._is_evictable(row, busy):
+                last = row.used_ns, row.name
+                if self._is_evictable(row, busy) and not (keeps_contents and row.in_index):
                     missing -= row.taken
                     batch.append(row)
             names, taken = [row.name for row in batch], sum(row.taken for row in batch)
@@ -184,16 +182,16 @@ class Quota:
                 self.idle += taken
                 size = 1  # a full disk may still have space for a short transaction
                 continue
-            if self._index.passed == after and not skipped:  # else examined again by a later claim
+            if self._index.passed == after and not keeps_contents:  # else examined again later
                 self._index.passed = last
             after = last
             evicted += len(batch)
-            yield [self._directory / row.name for row in batch if not row.in_index]
+            yield None, [self._directory / row.name for row in batch if not row.in_index]
         free = most - self.usage()  # negative: the usage exceeds the limit
-        granted = want if free >= want else free if free >= need else 0
+        granted = min(free, want) if free >= need else 0
         if need and not granted:
             self._say_full()
-        return granted
+        yield granted, []
 
     def _say_full(self) -> None:
         # Do not warn again each time after a small file has found space.
@@ -204,17 +202,6 @@ class Quota:
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
-
-
-def _next(steps: _Steps) -> tuple[int | None, list[Path]]:
-    """Run the next step of a claim; return the granted bytes after the last step, else None.
-
-    Also returns the evicted files.
-    """
-    try:
-        return None, next(steps)
-    except StopIteration as end:
-        return end.value, []
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -471,18 +471,16 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
     name is local-only. A file that is renamed to a local-only name keeps its own entry, if any.
     """
     files = not inode.is_folder and not target.is_folder
-    if files and inode.generation and not (local or inode.is_new or target.is_new):
-        detach_and_delete_remote(state, inode, state.due_for_names())
-    if not files or not inode.is_new or target.is_new:
-        if files and inode.is_new:  # a save: the new file is the conflict copy from now on
+    if files and target.is_new:
+        if inode.is_new:  # a save: the new file is the conflict copy from now on
             state.intents.conflicts.pass_on(target.ino, inode.ino)
-        if files and target.is_new:
-            state.inodes.replaced.notify(target.ino, inode.ino)
+        state.inodes.replaced.notify(target.ino, inode.ino)
+    elif files and inode.generation and not (local or inode.is_new):
+        detach_and_delete_remote(state, inode, state.due_for_names())
+    if not files or target.is_new or not inode.is_new:
         _remove(state, target)
         return False
-    intent = state.intents.get(target.ino)
-    identity = target.identity
-    base = target.revision
+    intent, identity, base = state.intents.get(target.ino), target.identity, target.revision
     if intent is not None and intent.keeps_base:
         base = intent.base or base  # after a mere rename, programs may have read a newer version
     orphan_pending_request(state, inode)
@@ -528,37 +526,33 @@ def _place(
     entry of the file that it replaces. If a coworker has moved that entry together with its folder,
     the upload finds the entry at its new place.
     """
-    was_local = inode.local
-    former = state.inodes.get(inode.parent)
-    is_as_noted = _had(inode, former, state.remote_name(inode))
-    is_kept, intent = state.is_kept(inode), state.intents.get(inode.ino)
-    is_renamed = intent is not None and intent.place
+    was_local, was_kept, former = inode.local, state.is_kept(inode), state.inodes.get(inode.parent)
+    was_at_remote_place = _had(inode, former, state.remote_name(inode))
+    intent = state.intents.get(inode.ino)
     state.former_ids.pop(folder.ino, None)  # a new file in it may now come from elsewhere
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
-    if not inode.is_new and local:
-        if is_successor or not was_local:
-            _park(state, inode)
-            if is_renamed and not (is_successor or is_as_noted):
-                # Do not keep the entry under an outdated name.
-                state.intents.place(inode.ino, state.due_for_names())
-            elif not is_successor and former.remote_id != inode.remote_parent:
-                # A coworker has deleted or moved the folder, see `Merge._forget_parked_in`.
-                state.inodes.update(inode, remote_parent=None)
-    elif not inode.is_new:
+    if not inode.is_new and not local:
         if was_local:
             _unpark(state, inode)
         if not (is_successor and folder.is_new):
             _note_place(state, inode, folder)
-    elif inode.is_folder and not local and not was_local:
-        if not is_kept:  # otherwise the folder is created when a change in it is sent
-            _note_place(state, inode, folder)
+    elif not inode.is_new:
+        if is_successor or not was_local:
+            _park(state, inode)
+        if not (is_successor or was_local):
+            if intent is not None and intent.place and not was_at_remote_place:
+                # Do not keep the entry under an outdated name.
+                state.intents.place(inode.ino, state.due_for_names())
+            elif former.remote_id != inode.remote_parent:
+                # A coworker has deleted or moved the folder, see `Merge._forget_parked_in`.
+                state.inodes.update(inode, remote_parent=None)
     elif local and not was_local:
         _withdraw(state, inode)
     elif was_local and not local:
-        for child in state.inodes.below(inode.ino):
-            above = state.inodes.get(child.parent)
-            if child is inode or not state.stays_local(above, child.name):
-                _publish(state, child)
+        _publish(state, inode)
+    elif inode.is_folder:
+        if not (local or was_kept):  # a kept folder is created when a change in it is sent
+            _note_place(state, inode, folder)
     elif inode.generation and state.intents.get(inode.ino) is not None:
         # A step that was planned for the former name must not run for the new one.
         state.send_content_again(inode, None)
@@ -640,14 +634,17 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
 
 
 def _publish(state: LocalState, inode: Inode) -> None:
-    """Schedule the upload of an inode that was local-only."""
-    state.inodes.update(inode, local=False)
-    if not inode.is_new:
-        _unpark(state, inode)
-    elif inode.is_folder:
-        state.intents.place(inode.ino, state.due())
-    elif inode.generation:
-        state.send_content_again(inode, None)
+    """Schedule the uploads of a local-only inode and of what is below it under ordinary names."""
+    for child in state.inodes.below(inode.ino):
+        if child is not inode and state.stays_local(state.inodes.get(child.parent), child.name):
+            continue
+        state.inodes.update(child, local=False)
+        if not child.is_new:
+            _unpark(state, child)
+        elif child.is_folder:
+            state.intents.place(child.ino, state.due())
+        elif child.generation:
+            state.send_content_again(child, None)
 
 
 def _touch(state: LocalState, folder: Inode) -> None:

@@ -100,7 +100,7 @@ def _identify(
     Raises StoreError if another inode has the entry and is in use.
     """
     other = state.inodes.by_remote(inode.zone, entry.id)
-    if other is not None and other is not inode and is_unified(state, request, entry):
+    if other is not None and other is not inode and entry_has_other_name(state, request, entry):
         state.intents.conflicts.pass_on(other.ino, inode.ino)
         record_replaced(state, inode, other, request, entry)
     if request.remote_id is None:
@@ -129,11 +129,11 @@ def _identify(
     state.inodes.recent_writes.add(inode.zone, entry.id)
 
 
-def is_unified(state: LocalState, request: PendingRequest, entry: Entry) -> bool:
-    """Return True if the service may treat the name in `request` as equal to another name.
+def entry_has_other_name(state: LocalState, request: PendingRequest, entry: Entry) -> bool:
+    """Return True if the new file or folder of `request` may have an entry of another name.
 
-    The service has stored the new file or folder of `request` under a different name in `entry`,
-    its response, or an earlier upload to this entry used a different name.
+    The service may treat names as equal, for example names that differ only in case. The other name
+    is the name in `entry`, the response, or the name that an earlier upload to this entry had.
     """
     if request.remote_id is not None:
         return False

@@ -434,7 +434,7 @@ class Reconciler:
             reached(Place.CACHED)
         else:
             state.resolved(request)
-        if remote_operations.is_unified(state, request, entry):
+        if remote_operations.entry_has_other_name(state, request, entry):
             await self.make_durable()
 
     async def _is_left_to(
@@ -446,8 +446,8 @@ class Reconciler:
         """
         state = self._state
         intent = state.intents.get(other.ino)
-        if remote_operations.is_unified(state, request, entry):
-            return await self._leave_unified(inode, request, other, entry)
+        if remote_operations.entry_has_other_name(state, request, entry):
+            return await self._leave_to_other_name(inode, request, other, entry)
         if inode.parent != NOWHERE and intent is not None and (intent.parked or intent.gone):
             # The service has made the new file the next version of a removed or parked file.
             remote_binding.hand_over(state, other, intent, inode, entry.revision)
@@ -491,7 +491,7 @@ class Reconciler:
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
-    async def _leave_unified(
+    async def _leave_to_other_name(
         self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry
     ) -> bool:
         """Assign the uploaded entry to `other` and return True, unless `inode` can take it over.

@@ -233,8 +233,10 @@ class Window:
         The pause between two updates is at least `rest` times as long as an update takes. Also end
         if MOST_STREAMS newer streams are open; the page then requests a new stream.
         """
-        with self._present(), self._counted() as this:
-            former = ""
+        this, former = object(), ""
+        with self._present(), contextlib.ExitStack() as at_end:
+            self._streams.append(this)
+            at_end.callback(self._streams.remove, this)
             while this in self._streams[-MOST_STREAMS:] and not await request.is_disconnected():
                 began, text = time.monotonic(), former
                 with contextlib.suppress(ZonedriveError, OSError):  # the page stays unchanged
@@ -248,15 +250,6 @@ class Window:
                 else:
                     yield ":\n\n"  # a comment, whose sending detects a closed connection
                 await asyncio.sleep(max(EVENT_SECONDS, rest * (time.monotonic() - began)))
-
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[object]:
-        this = object()
-        self._streams.append(this)
-        try:
-            yield this
-        finally:
-            self._streams.remove(this)
 
     def _live(self) -> str:
         values = {"views": accounts.views(), "at_login": self._at_login}
@@ -366,8 +359,8 @@ class Window:
         url = again.base_url if again else given["url"] or shared.base_url or ""
         if url and "://" not in url:
             url = f"https://{url}"
-        certificate = _kept(pem) if pem and not error else None
         if not error:
+            certificate = _kept(pem) if pem else None
             options = LogonRequest(
                 url=url.rstrip("/"),
                 username=given["username"] or (again.username if again else ""),
@@ -389,8 +382,8 @@ class Window:
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
                 error = logons.problem_of(wrong)
-        if certificate is not None:
-            certificate.unlink(missing_ok=True)
+                if certificate is not None:
+                    certificate.unlink(missing_ok=True)
         return self._page(
             request, "logon.html", 400, again=again, fresh=_fresh(accounts.names()), error=error,
             given=given, shared=shared,
@@ -485,8 +478,11 @@ class Window:
         changed = Problem(translated("One of the files has changed meanwhile. Compare them again."))
         if mine != theirs and stamp != _stamp(mine, theirs):
             return self._to(back, changed)
-        if decision != "both":
-            require_replaceable(os.fspath(mine), is_copied=True)
+        if decision == "both":
+            name = _unused(mine.parent, theirs)
+            mine.rename(mine.parent / name)
+            return self._to(back, translated("Your version is kept as {}.").format(name))
+        require_replaceable(os.fspath(mine), is_copied=True)
         if decision == "mine":
             if not _replace(mine, theirs, stamp):
                 return self._to(back, changed)
@@ -500,10 +496,6 @@ class Window:
             if mine != theirs and stamp != _stamp(mine, theirs):  # the question took a while
                 return self._to(back, changed)
             said = translated("Your copy was removed.")
-        elif decision == "both":
-            name = _unused(mine.parent, theirs)
-            mine.rename(mine.parent / name)
-            return self._to(back, translated("Your version is kept as {}.").format(name))
         else:
             return self._to(back)
         if mine != theirs:

@@ -39,7 +39,7 @@ class LocalData(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> str:
-        """Text about the data that no logoff may delete unasked; "" if there is none.
+        """Text about the data that a logoff without --discard must not delete; "" if none exists.
 
         The text names pending changes, else files in lost+found, else local-only files.
         """
@@ -108,8 +108,8 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
         if not lost:
             raise
         wrong = error.message
-    # Without the key, what a crash leaves is unreadable. The account file is deleted late, so that
-    # the logoff can be repeated. A database without its key would prevent a logon.
+    # Without the key, files that a crash leaves behind are unreadable. The account file is deleted
+    # late, so that the logoff can be repeated. A database without its key would prevent a logon.
     for folder in (paths.cache, paths.outgoing):
         if folder.exists():
             shutil.rmtree(folder)

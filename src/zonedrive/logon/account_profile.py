@@ -14,8 +14,8 @@ from zonedrive.remote.profiles.operations import Profile
 def account_profile(account: Account, settings: Settings) -> Profile:
     """Return the account's profile.
 
-    If the administrator's profile is not valid, return `published` with the error, so that the
-    published operations are possible, and pending changes wait that `published` lacks. Raises
+    If the administrator's profile is not valid, return `published` with the error. The published
+    operations are then possible, and pending changes that need another operation wait. Raises
     ProfileError if the user has selected a profile that is not valid.
     """
     name = settings.profile or account.profile

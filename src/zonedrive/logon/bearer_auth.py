@@ -82,7 +82,7 @@ class Bearer(msgspec.Struct, frozen=True):
 
     @property
     def until(self) -> str:
-        """Expiry time for display, "" if unknown."""
+        """Expiry time for display; "" if it is unknown or after the year 9999."""
         if not 0 < self.expires_ns < _YEAR_9999:
             return ""
         return f"{datetime.fromtimestamp(self.expires_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"

@@ -504,7 +504,8 @@ def report_valid(
 ) -> None:
     """Call `tell` with a message that an unused bearer token remains valid, unless it has expired.
 
-    `which` describes the bearer token for the user, and `access` knows the time.
+    `which` describes the bearer token for the user, and `why` is the reason in the message. The
+    clock of `access` shows whether the bearer token has expired.
     """
     if not 0 < bearer.expires_ns <= access.clock.now_ns():
         known_as = f" ({bearer.id[:80]})" if bearer.id else ""

@@ -65,7 +65,8 @@ class Renewal:
     ) -> None:
         """Set the callbacks: `run` renews the logon; `monotonic` returns seconds.
 
-        `store` opens the secret store that the account uses now; a renewal process uses the same.
+        The default of `run` is `in_a_process`. `store` opens the secret store that the account uses
+        now; the renewal process opens the same store.
         """
         self._paths, self._open_store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic
@@ -78,7 +79,8 @@ class Renewal:
         """Return a replacement for the bearer token `former`, or None if this is not possible now.
 
         `ended` is False for a bearer token that the service still accepts. Raises
-        CredentialsRefused if the password was rejected, or the user is blocked.
+        CredentialsRefused if the password was rejected, the user is blocked, or the new bearer
+        token could not be stored.
         """
         with self._turn:
             if not self.is_possible():

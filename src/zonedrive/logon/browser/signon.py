@@ -53,7 +53,7 @@ class Person(Protocol):
     """Interface to the user, who may have a terminal, and a browser on this or another machine."""
 
     seconds: float  # maximum wait for the sign-on
-    requested: Offer | None  # by the user; its description may be empty
+    requested: Offer | None  # method that the user requested; its description may be empty
     here: bool  # a browser can be opened on this machine
 
     def username(self) -> str:
@@ -111,8 +111,10 @@ class Browser:
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """Return the requested or required sign-on method; None for user name and password.
 
-        If the user name is unknown (`named` is False) and the service requires no password, ask the
-        user to choose. Raises SignOnNotOffered for a requested method that is missing.
+        Ask the user to choose if several providers are required. If the profile defines a sign-on,
+        also ask if the user name is unknown (`named` is False) and the service requires no
+        password. Raises SignOnNotOffered for a requested method that is missing, and the errors of
+        `Person.choose`.
         """
         if requested := self.person.requested:
             return _offered(requested, needs)
@@ -134,7 +136,8 @@ class Browser:
         `where` is the chosen method, or a URL from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too
         long, BadAnswer if the returned fields are not usable, ZonedriveError if requests of other
-        users of this machine cannot be rejected, and the errors that `logon` raises.
+        users of this machine cannot be rejected, and the errors of `logon` and
+        `LogonApi.sign_on_uri`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

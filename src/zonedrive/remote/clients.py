@@ -39,7 +39,7 @@ class _Client(Generic[TransportT]):
     """Base class of the HTTP clients; builds requests to one deployment."""
 
     def __init__(self, base_url: str, transport: TransportT, auth: httpx.Auth) -> None:
-        """Prepare a client for the deployment at `base_url`, as returned by `urls.base_url`."""
+        """Prepare a client for the deployment at `base_url`, which is normalized."""
         self.base_url = base_url
         self.transport = transport
         self.auth = auth

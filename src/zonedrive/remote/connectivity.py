@@ -11,8 +11,8 @@ request began SPACING seconds after the last counted status, because one short o
 many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
 other requests. EndpointRefused is not reported, but the check of the logon that follows is.
-Every other response, even an error, shows that the service is reachable. Only an accepted request
-ends `logon-required`.
+Every other response, even an error, shows that the service is reachable. The state `logon-required`
+ends when the service accepts the bearer token of a request, or when the state becomes `offline`.
 
 INVARIANT: requests are refused only while the service is offline and `run` is probing it. Without
 probes, requests would be refused forever.

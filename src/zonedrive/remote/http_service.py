@@ -330,9 +330,10 @@ async def move_entry(
 
     If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
     and moving are separate requests. `change` runs the operation `move` or `rename`, and returns
-    the changed entry. `present` requests and returns the entry, without a parent if the service
-    does not state it and it is not `parent_id`. After a failure between the two requests, the entry
-    has its old name in the new folder, or its new name in the old folder.
+    the changed entry. `present` requests and returns the entry; its `parent_id` is "" if the
+    service does not state the parent and the entry is not in the folder `parent_id`. After a
+    failure between the two requests, the entry has its old name in the new folder, or its new name
+    in the old folder.
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
     reached its target after STEPS steps.
     """

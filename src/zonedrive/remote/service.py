@@ -77,8 +77,8 @@ class Service(Protocol):
 
     All methods may run concurrently on one trio loop. A method that fails raises a subclass of
     errors.RemoteError. A method whose operation is missing in the profile raises NotSupported and
-    sends no request. Requests that only read are retried a few times; requests that change
-    something are never retried.
+    sends no request. Requests that only read are retried a few times. Requests that change
+    something are sent once, except after a response with status 401.
     """
 
     link: Connectivity

@@ -288,10 +288,11 @@ class Transfer(Transfers):
     def _send(
         self, request: Request, made: httpx.Request, form: MultipartBody | None = None
     ) -> tuple[httpx.Response, bytes]:
-        """Send `made`, the httpx form of `request`; return the response and an upload's body.
+        """Send `made`, the httpx form of `request`; return the response and its body.
 
-        The response to a download stays open, even with status 416 (no bytes in the range). Raises
-        RemoteError for any other unsuccessful response, or if the request fails.
+        For a download, the returned body is b"", and the response stays open, even with status 416
+        (no bytes in the range). Raises RemoteError for any other unsuccessful response, or if the
+        request fails.
         """
         client, doing = self._client, request.doing
         if self._ending:
@@ -325,7 +326,7 @@ class Download:
 
     offset: position of the first byte; 0 if the service ignored the range.
     total: size of the whole content in bytes, None if the service does not state it.
-    validator: the ETag, else Last-Modified, else None; unchanged while the content is unchanged.
+    validator: the ETag, else Last-Modified, else None; another value means another content.
     """
 
     def __init__(
@@ -449,7 +450,7 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
     """Return the entry in the response to an upload.
 
-    Its time or author may be missing. Raises UnusableReply if the entry is unusable.
+    The entry may lack its time or author. Raises UnusableReply if the entry is unusable.
     """
     doing = "uploading"
     try:

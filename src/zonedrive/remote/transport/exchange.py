@@ -108,7 +108,10 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """True if a reused connection failed before the service could act on the request."""
+        """True if the request failed on a reused connection, and its repetition does no harm.
+
+        A request without an effect may be repeated although the service may have processed it.
+        """
         if self.is_first or isinstance(self.wrong, httpx.TimeoutException):
             return False
         if (self.wrong is None or self.has_head) and (not self.is_early or self.status >= 300):

@@ -181,8 +181,8 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         """Send the request; until the response headers have arrived, yield the seconds to wait.
 
         The caller waits for up to the yielded number of seconds, and then continues the iteration.
-        If a reused connection fails before the service can have acted on the request, the request
-        is sent again on a new connection.
+        If `Exchange.may_repeat` allows it after a failure, the request is sent again on a new
+        connection.
         """
         yield from self._head(new=False)
         if self.exchange.may_repeat:

@@ -47,7 +47,7 @@ class DataKey:
         master: bytes | None,
         store: Callable[[AccountPaths], SecretStore] = open_silently,
     ) -> None:
-        """Remember the key, and the database; `master` is None if nothing is encrypted.
+        """Set the data key; `master` is None if nothing is encrypted.
 
         The database must exist. `store` returns the account's secret store. The store is opened at
         each check, because a later logon may have chosen another store.

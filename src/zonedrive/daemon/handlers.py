@@ -385,7 +385,8 @@ class Commands:
     ) -> Message:
         """Wait for the uploads below `roots`; return the answer of `sync`.
 
-        Without a `timeout`, do not wait until an unreachable service is back. With `is_unmount`, or
+        With `first`, upload these changes before all others, even during a pause. Without a
+        `timeout`, wait at most AWAY_SECONDS for an unreachable service. With `is_unmount`, or
         without a `timeout`, do not wait for a logon. With `gives_up`, do not wait for a logon that
         only the user can do.
         """
@@ -518,8 +519,9 @@ class Commands:
         unmount at once. Return after the stores are closed and the account's lock is released.
         `users` lists the programs that were still using the mount, and `left` counts the changes
         that are not uploaded. `unreadable` is the reason why no later mount can read them, or "".
-        Raises StoreError if `now` is false and local data that only this machine has would become
-        unreadable.
+        `paused` is True if uploads are paused, and `taken_back` lists rolled-back changes as in
+        `_sync`. Raises StoreError if `now` is false and local data that only this machine has would
+        become unreadable.
         """
         with trio.move_on_after(request.timeout or 0.0) as waiting:
             if not request.now:

@@ -204,8 +204,8 @@ class Inhibitor:
     async def _take(self, mode: Mode, why: str) -> None:
         """Take the lock with this mode, or replace a held lock if its reason has changed.
 
-        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is requested
-        again only when it is needed again after a time without need. logind may then allow the
+        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is not
+        requested again before a time in which it is not needed. After that, logind may allow the
         lock, for example because the user has logged in to the desktop meanwhile.
         """
         held = self._locks.get(mode)

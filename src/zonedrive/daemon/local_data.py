@@ -314,7 +314,10 @@ def pause_switch(paths: AccountPaths) -> Iterator[PauseSwitch]:
 
 
 def disk_problem(paths: AccountPaths) -> str:
-    """Return the problem and its remedy as text if the state folder is unusable, else ""."""
+    """Return a problem and its remedy as text if the state folder's disk is read-only or full.
+
+    Return "" otherwise.
+    """
     if said := read_only(paths.state):
         return said
     try:
@@ -376,8 +379,9 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
 
     `most` limits the number of uploads in the object. If `most` is not None, `local` in the object
     describes the local-only files. Invalid settings are a notice; the limit of the cache is then
-    the default. Raises NotLoggedOn if there is no logon, StoreError if the state
-    cannot be read, and AlreadyRunning if a daemon is running, starting or ending.
+    the default. Raises NotLoggedOn if there is no logon, ConfigError if the account file is not
+    usable, StoreError if the state cannot be read, and AlreadyRunning if a daemon is running,
+    starting or ending.
     """
     account = Account.load(paths)
     try:

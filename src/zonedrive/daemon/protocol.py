@@ -154,8 +154,8 @@ def connect(path: Path, seconds: float) -> socket.socket:
     """Connect to the daemon at `path` without waiting, and return the connection.
 
     `seconds` is the timeout for sending and receiving on the connection. Raises OSError if no
-    process is listening at `path`, BlockingIOError if the listen queue is full, and
-    ForeignSocketError if the listening process belongs to another user.
+    process is listening at `path`, BlockingIOError if the listen queue is full, ForeignSocketError
+    if the listening process belongs to another user, and ConfigError like the function `address`.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

@@ -40,7 +40,8 @@ ResultT = TypeVar("ResultT")
 def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT]]) -> ResultT:
     """Call `question` with a client of the account's service, and return the result.
 
-    Raises NotLoggedOn if the account has no logon, and the errors that `question` raises.
+    Raises NotLoggedOn if the account has no logon, ConfigError if a setting, the profile or the CA
+    file cannot be used, and the errors that `question` raises.
     """
 
     async def asked() -> ResultT:

@@ -75,7 +75,8 @@ class Session:
         """Mount the file system; the caller must call `close` later.
 
         The kernel's requests are not answered until `run` is called. Raises MountError with the
-        reason from libfuse or fusermount3, or if there is a mount on the folder meanwhile.
+        reason from libfuse or fusermount3, or if `mountpoint.check_sharing` or
+        `mountpoint.reserved` refuses the mount.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
@@ -116,7 +117,7 @@ class Session:
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if `stop` was called."""
+        """True if `stop` was called."""
         return self._operations.gate.is_shut
 
     def stop(self) -> None:

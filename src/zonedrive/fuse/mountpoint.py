@@ -243,7 +243,10 @@ def reserved(folder: Path) -> Iterator[None]:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError if `options` allow other users' access, but /etc/fuse.conf forbids it."""
+    """Raise MountError if `options` allow other users' access, but /etc/fuse.conf forbids it.
+
+    Also raise MountError if this file cannot be read. For root, do nothing.
+    """
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return

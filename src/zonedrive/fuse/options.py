@@ -26,7 +26,7 @@ IGNORED = frozenset([
     "nomand", "silent", "loud", "_netdev", "max_read", "comment", "helper", "uhelper",
 ])  # fmt: skip
 
-LIKE = 0.7  # least similarity of an unknown name and a known one that is proposed instead
+LIKE = 0.7  # minimum similarity of an unknown name to a known name that an error suggests
 REFUSED = {
     "remount": "unmount, and mount again with the new options",
     "auto_unmount": "a mount without its daemon must fail, not look like an empty folder",

@@ -185,9 +185,9 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:
-    """Return a failed result if changes are pending but account.json and its copy are unreadable.
+    """Return a failed result for pending changes if account.json and its copy are not usable.
 
-    Return None if no change is pending.
+    Return None if no change is pending, and a failed result if the changes cannot be counted.
     """
     try:
         left = local_data.backlog(facts.paths)

@@ -150,7 +150,8 @@ def stream(
     - EarlierDaemon: the daemon does not know the command.
     - DaemonExited: the daemon exited before the last message.
     - protocol.ForeignSocketError: a program of another user listens at the socket.
-    - ZonedriveError: the request is too long.
+    - ConfigError: a folder of the account cannot be used, or belongs to another user.
+    - ZonedriveError: the request is too long, or the socket belongs to another user.
     """
     question = protocol.encode(request)
     if len(question) > protocol.MAX_LINE:
@@ -301,7 +302,7 @@ def _daemons() -> Iterator[tuple[lock.Holder, AccountPaths]]:
 def serving(folder: Path) -> AccountPaths | None:
     """Return the account whose running daemon has its mount at `folder`, or None.
 
-    If nothing is mounted at `folder`, the daemon's mount was there, and is detached.
+    If nothing is mounted at `folder`, the mount of the returned account was detached from there.
     """
     found = [each for each in _daemons() if each[0].mountpoint == folder]
     if mount := mountpoint.at(folder):
@@ -315,8 +316,8 @@ def located(path: Path) -> tuple[Mount | None, AccountPaths | None, Path]:
     """Return the mount that contains `path`, the account that serves it, and the path in its mount.
 
     A bind mount shows all zones, or a folder in a zone, at another place. The returned path is then
-    the one in the daemon's mount. `path` is absolute and without symbolic
-    links. Mount and account are None if they are unknown.
+    the one in the daemon's mount. `path` is absolute and without symbolic links. Mount and account
+    are None if they are unknown.
     """
     mount = mountpoint.holding(path)
     if mount is None:

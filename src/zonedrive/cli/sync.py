@@ -92,8 +92,8 @@ def _wait(paths: AccountPaths, request: Message) -> None:
 def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     """Raise ZonedriveError if an unmounted account has pending changes or files in lost+found.
 
-    If there are none, raise `ended` again, or return if `ended` is a MountEnded. A MountEnded means
-    that the mount ended during the command.
+    If there are none, raise `ended`, or return if `ended` is a MountEnded. A MountEnded means that
+    the mount ended during the command.
     """
     from zonedrive.daemon.local_data import disk_problem, forbidden, only_here
 

@@ -23,7 +23,7 @@ FIRST_RETRY_SECONDS = 0.5  # first pause before another search for daemons; the 
 LONGEST_RETRY_SECONDS = 60.0
 GATHER_SECONDS = 0.01  # queries that arrive within this time share a request
 BATCH = 500  # maximum number of paths in a request
-BATCH_BYTES = 60_000  # most bytes of a request's paths; a request fits into the socket's buffer
+BATCH_BYTES = 60_000  # maximum bytes of a request's paths; the socket's buffer has room for them
 CHUNK = 65_536  # bytes that are read at a time
 MOST_ENTRIES = 50_000  # maximum number of cached states
 
@@ -33,8 +33,8 @@ class Entry(NamedTuple):
 
     state: str
     folder: bool
-    kept: bool
-    missing: bool = False  # True for a kept file whose content is not on this machine yet
+    kept: bool  # True for a pinned entry
+    missing: bool = False  # True for a pinned file whose content is not on this machine yet
 
 
 class Loop(Protocol):

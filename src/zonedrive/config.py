@@ -142,9 +142,9 @@ def choices(name: str) -> tuple[str, ...]:
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Administrator's settings for one account, which consist of defaults and policies.
 
-    INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
-    policy that can forbid uploads, logons or saved passwords cannot be read, these are forbidden.
-    Any other policy that cannot be read has its default value.
+    INVARIANT: an error in the administrator's file is stored in `problems`, and raised by
+    `check_logon` only. If a policy that can forbid uploads, logons or saved passwords cannot be
+    read, these are forbidden. Any other policy that cannot be read has its default value.
     """
 
     base_url: str | None = None  # normalized

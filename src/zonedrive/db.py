@@ -136,8 +136,8 @@ class Database:
 
         The write-ahead log of a killed daemon is read as well. A file with an older schema is
         copied to memory and upgraded there. A missing file and a file of 0 bytes count as a new
-        database; SQLite would delete the log of a file of 0 bytes. Raises StoreError as
-        `open` does, and OSError if the disk has no room for a temporary copy.
+        database; SQLite would delete the log of a file of 0 bytes. Raises StoreError as `open`
+        does, and OSError if the disk has no room for a temporary copy.
         """
         with ExitStack() as stack, _explained(path, "read"):
             has_pages = path.exists() and path.stat().st_size
@@ -217,8 +217,8 @@ class Database:
     def _roll_back(self, wrong: BaseException | None) -> None:
         """Undo all changes of the transaction, in the file and in memory.
 
-        `wrong` is the error that ended the transaction. If the disk is full, or the write-ahead log
-        is as large as it may be, the log is truncated, to free space for the next transaction.
+        `wrong` is the error that ended the transaction. If the disk is full, or a file has reached
+        the limit of file sizes, the log is truncated, to free space for the next transaction.
         """
         try:
             if self._connection.in_transaction:  # a full disk may have rolled back already

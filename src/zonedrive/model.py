@@ -155,8 +155,8 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 class Token(msgspec.Struct, frozen=True):
     """Token in a list of tokens; its secret is not included."""
 
-    id: str  # "" if not stated by the service, as in the other fields
-    name: str
+    id: str  # "": not stated by the service
+    name: str  # "": not stated
     expires_ns: int  # 0: not stated
     record: Mapping[str, Any]  # all fields of the service's reply
 

@@ -74,7 +74,7 @@ def cache_dir() -> Path:
 
 
 def runtime_dir() -> Path:
-    """Return the folder for sockets and ready files.
+    """Return the folder for sockets and lock files.
 
     A private folder in the state folder is used if XDG_RUNTIME_DIR is not set (in a bare container
     or cron), belongs to another user (after `su`), or is writable for others. /tmp is not used,
@@ -309,8 +309,8 @@ class AccountPaths:
     def state(self) -> Path:
         """Folder of data that must not be lost.
 
-        A running daemon keeps the folder of its start if the policy `state_dir` changes. Then this
-        is the daemon's folder, for this object also after the end of the daemon.
+        A running daemon keeps the folder of its start if the policy `state_dir` changes. The result
+        is then the daemon's folder, and stays the same for this object after the daemon has ended.
         """
         if not self._kept:
             kept = _daemons_state(self.account)
@@ -393,7 +393,7 @@ def _way_around(found: Path) -> str:
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
 
-    A file in the place of the cache folder is no error, because a mount also works without a cache.
+    A file in the place of the cache folder is accepted, because a mount works without a cache.
     """
     require_policy_folders(policy_folders())
     for folder in _folders(paths):

@@ -63,7 +63,7 @@ def open_closed_streams() -> None:
 class _Output(io.TextIOWrapper):
     """Standard output or standard error; a write that fails raises no error.
 
-    What cannot be written is discarded. `failures` gets the error of standard output.
+    Text that cannot be written is discarded. `failures` gets the error of standard output.
     """
 
     def write(self, text: str) -> int:
@@ -139,7 +139,7 @@ def raise_limits() -> None:
 
 
 def affordable_connections() -> int:
-    """Return how many simultaneous requests the limit of open file descriptors allows, at least 1.
+    """Return the number of concurrent requests that the open file limit allows, at least 1.
 
     The daemon needs about 40 descriptors for itself. There may be as many transfers as requests,
     and each connection has four descriptors.

@@ -474,8 +474,9 @@ async def dismiss(
     """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
     If this fails, call `tell` with a message instead of raising an error. `which` describes the
-    bearer token for the user, for example "your previous token". The message is omitted if the
-    service does not accept the bearer token any more.
+    bearer token for the user, for example "your previous token". `profile` is the deployment
+    profile, which may revoke tokens. The message is omitted if the service does not accept the
+    bearer token any more.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, NOT_NOW

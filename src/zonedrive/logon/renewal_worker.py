@@ -274,9 +274,10 @@ class Renewer:
         return found.bearer
 
     async def _tested_session(self, access: LogonApi, start: _Start) -> Bearer:
-        """Return a new session that the service accepts, within CHECKS checks.
+        """Return a new session; raise BadAnswer if the service rejects it in CHECKS checks.
 
-        Otherwise, each rejected request would cause another renewal, and so send the password.
+        Without the checks, each rejected request would cause a renewal, which sends the password.
+        Other errors of a check are ignored.
         """
         session = await self._session(access, start)
         for left in reversed(range(CHECKS)):

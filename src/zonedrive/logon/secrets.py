@@ -403,7 +403,8 @@ def _backend(may_prompt: bool) -> Keyring:
         def get_preferred_collection(self) -> object:
             """Return the collection of secrets that the `keyring` library prefers.
 
-            Raises ConnectionRefusedError if the session bus is gone or is not this user's.
+            Raises ConnectionRefusedError if the session bus is gone or is not this user's, and
+            KeyringLocked if the keyring is locked and `may_prompt` is False.
             """
             bus = session_bus()
             if bus is None:

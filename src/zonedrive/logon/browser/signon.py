@@ -59,7 +59,7 @@ class Person(Protocol):
     def username(self) -> str:
         """Ask the user for the user name, and return it.
 
-        This is called if the name was not given and no browser sign-on is used.
+        Called if the user name is not known and no browser sign-on is used.
         """
 
     def choose(self, offers: Sequence[Offer]) -> Offer:

@@ -73,8 +73,8 @@ class Client:
     ) -> Self:
         """Return a client that authenticates with a token or a session id.
 
-        Raises Rejected if the token cannot be sent in a header, and ConfigError like the
-        constructor.
+        The other arguments are those of `Credentials`. Raises Rejected if the token cannot be sent
+        in a header, and ConfigError like the constructor.
         """
         return cls(Credentials(base_url, _Token(token), ca_file, profile))
 
@@ -150,8 +150,9 @@ class Client:
     ) -> int:
         """Download a file to the local path `target`, and return its size in bytes.
 
-        The content is written to a temporary file that is renamed at the end. An existing file at
-        `target` is therefore replaced only after a complete download.
+        If `version` is a `Version.version`, download this version. The content is written to a
+        temporary file that is renamed at the end. An existing file at `target` is therefore
+        replaced only after a complete download.
         """
         path = Path(target)
         # A short random name fits any name limit and cannot be a link placed by another user. In a
@@ -178,7 +179,8 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Context manager that opens a file and yields an async iterator over the file's content.
 
-        A chunk has at most a few hundred KiB. Raises Rejected for a folder.
+        If `version` is a `Version.version`, open this version. A chunk has at most a few hundred
+        KiB. Raises Rejected for a folder.
         """
         if file.folder:
             raise Rejected(f"{file.name!r} is a folder, not a file")
@@ -204,7 +206,8 @@ class Client:
         If `target` is a folder or zone, `name` is the name of the new file; the default is the name
         of the local file, and bytes need a name. If a file with this name exists, the upload
         becomes its next version. If `target` is a file, the upload becomes the next version of
-        `target`, and `name` must be omitted or be the name of `target`.
+        `target`, and `name` must be omitted or be the name of `target`. Raises Rejected for a
+        missing or wrong name.
 
         The request is sent once. After ReplyLost or a cancellation, the upload may have succeeded;
         call `listing` to find out.

@@ -450,7 +450,8 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
     """Return the entry in the response to an upload.
 
-    The entry may lack its time or author. Raises UnusableReply if the entry is unusable.
+    `zone_id`, `folder_id` and `name` replace missing members. The entry may lack its time or
+    author. Raises UnusableReply if the entry is unusable or in another folder.
     """
     doing = "uploading"
     try:

@@ -14,8 +14,9 @@ If a kind is known to be paginated and the first page is full, the listing is re
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
 the page size.
 
-The request of a profile may have its own `pageSize`. Then so many items may be a full page as well,
-and so may a smaller multiple of 50: services often limit the page size to such a number.
+The request of a profile may have its own `pageSize`. A page with this number of items may then be
+full as well, and so may a page with a smaller multiple of 50: services often limit the page size to
+such a number.
 
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after

@@ -191,7 +191,7 @@ class Commands:
 
         Return the mount point, and the `profile` that the daemon uses until the next mount.
         `profile` is "" if a setting, not the logon, selects the profile. `notice` is the reason why
-        the data key is not stored, or "".
+        the data key is not stored, or a message about another certificate authority, or "".
         """
         self._logged_on()
         await self._parts.data_key.keep()
@@ -226,7 +226,8 @@ class Commands:
         """Return the versions of the file at the request's `path`, which may be in `.versions`.
 
         In the answer, `unknown` is the reason why the service does not have the file, or "".
-        `aside` is the reason why the latest local change is not among the versions, or "".
+        `aside` is the reason why the latest local change is not among the versions, or "". Raises
+        ZonedriveError if the path is not a file.
         """
         place = await self._place(request.path)
         if place.file is None:

@@ -212,7 +212,7 @@ def anonymous(path: Path) -> Path:
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
-    """Log to the file `path`, for a daemon without a terminal."""
+    """Log to the file `path`, for a daemon without a terminal; `debug` adds debug messages."""
     _install(MainFile(path, MAX_BYTES), _Lines(_FORMAT), debug)
 
 
@@ -227,6 +227,7 @@ def to_stderr(fields: Mapping[str, str], *, debug: bool = False) -> None:
     """Log to standard error.
 
     If standard error is a stream of the journal, log to the journal directly, with `fields`.
+    `debug` adds debug messages.
     """
     if journal.is_journal():
         _install(journal.JournalHandler(fields), _Lines("%(name)s: %(message)s"), debug)

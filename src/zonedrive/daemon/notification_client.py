@@ -124,7 +124,10 @@ class Desktop:
         return answer[0] if answer else ()
 
     async def select_files(self, uris: Sequence[str], token: str) -> bool:
-        """Select files in the file manager; return False if no file manager can do that."""
+        """Select files in the file manager; return False if no file manager can do that.
+
+        `token` is the activation token of a click, or "".
+        """
         answer = await self._call(FILE_MANAGER, "ShowItems", "ass", (list(uris), token))
         return answer is not None
 

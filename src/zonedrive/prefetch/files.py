@@ -123,7 +123,10 @@ class ReadSequence:
         return True
 
     def take(self, order: list[int], following: int, *, by_name: bool) -> None:
-        """Adopt `order`, a list of inode numbers; `following` is the index of the next file."""
+        """Adopt `order`, a list of inode numbers; `following` is the index of the next file.
+
+        `by_name` is True if `order` is the name order, not the listing order.
+        """
         self.order, self.next, self.by_name = order, following, by_name
         self.places = {ino: place for place, ino in enumerate(order)}
 

@@ -132,8 +132,8 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     """Return the commands that can open a URL, best first, each as a list of words.
 
     The commands come from $BROWSER, where `%s` in a command stands for the URL. If $BROWSER is not
-    set, return the desktop's commands, but no text browsers, because they would take over the
-    terminal.
+    set, return the desktop's commands, or [] without a display. Text browsers are left out, because
+    they would take over the terminal.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []

@@ -44,7 +44,7 @@ class AccountView:
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile defines `operation`, one of operations.OPERATIONS."""
+        """Return True if the profile can be loaded, and defines `operation`, one of OPERATIONS."""
         try:
             chosen = config.load(config_file(), self.name).profile
             return load_profile(chosen or self.profile).can(operation)

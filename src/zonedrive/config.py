@@ -531,8 +531,8 @@ def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
 def _text(path: Path) -> str:
     """Return the text of a settings file, or "" if the file does not exist.
 
-    Raises ConfigError if the file cannot be read, is too long or is not UTF-8, or if a link on the
-    way to it has no target: the file may be on a disk that is not mounted yet.
+    Raises ConfigError if the file cannot be read, is too long or is not UTF-8, or if a link in its
+    path is broken: the file may be on a disk that is not mounted yet.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end

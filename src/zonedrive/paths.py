@@ -134,7 +134,7 @@ POLICY_FOLDERS = ("state_dir", "cache_dir")
 
 @functools.cache  # the folders of a running daemon do not move
 def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
-    """Return the folders that POLICY_FOLDERS set to an absolute path, by policy name.
+    """Return the values of the policies POLICY_FOLDERS that are absolute paths, by name.
 
     Errors in the file are ignored here; `config` reports them.
     """

@@ -88,7 +88,7 @@ def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]
 def _mount(
     find: Callable[[], AccountPaths], folder: str, texts: tuple[str, ...], foreground: bool
 ) -> None:
-    """Mount the account that `find` returns."""
+    """Mount the account that `find` returns; the other parameters are those of the command."""
     from zonedrive.logon.account import Account
     from zonedrive.logon.account_profile import account_profile
 

@@ -49,8 +49,8 @@ class DataKey:
     ) -> None:
         """Set the data key; `master` is None if nothing is encrypted.
 
-        The database must exist. `store` returns the account's secret store. The store is opened at
-        each check, because a later logon may have chosen another store.
+        With a key, the database must exist. `store` returns the account's secret store. The store
+        is opened at each check, because a later logon may have chosen another store.
         """
         self._paths, self._master, self._open_store = paths, master, store
         self._database = paths.database.stat() if master is not None else None

@@ -158,7 +158,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
 
 
 def profile(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the account's deployment profile can be loaded."""
+    """Check that the account's deployment profile can be loaded, and is not hidden by a file."""
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile

@@ -62,8 +62,8 @@ class Mount:
     def identity(self) -> str:
         """Text that distinguishes the mount from all others, except mounts of the same file system.
 
-        The device number alone is not enough: the kernel soon gives the number of a mount that
-        ended to the next mount of any type.
+        The device number alone is not enough: after an unmount, the kernel soon reuses the number
+        for another mount of any type.
         """
         return f"{self.device} {self.kind} {self.source} {self.user}"
 

@@ -72,7 +72,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def is_folder(self) -> bool:
-        """Return True if the inode is a folder, a zone or the root."""
+        """True if the inode is a folder, a zone or the root."""
         return self.kind is not Kind.FILE
 
     @property

@@ -91,10 +91,10 @@ class Comparer:
         """Return True if a version on the service has the same bytes as the beginning of `file`.
 
         `size` is the size of the version in bytes, which the caller has compared with the size to
-        upload: after a power cut, the file may be longer than recorded. `version` is by default the
-        current version. Raises Damaged if `file` is damaged, and the errors of the download. Raises
-        Changed if the file was deleted, or if content of a different size arrives (a newer version,
-        or the error page of a proxy).
+        upload: after a power cut, the file may be longer than recorded. `version` is the id of
+        the version, by default of the current one. Raises Damaged if `file` is damaged, and the
+        errors of the download. Raises Changed if the file was deleted, or if content of a different
+        size arrives (a newer version, or the error page of a proxy).
         """
 
         def compare() -> bool:

@@ -112,12 +112,12 @@ class Action(IntEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One operation to perform on the service."""
+    """One operation that sends a change, or prepares for that (ADOPT and WITHDRAW)."""
 
     action: Action
     ino: int
     intent: Intent
-    other: int = 0
+    other: int = 0  # ADOPT: inode whose entry is taken over
     after: frozenset[int] = frozenset()  # inodes whose steps must end first
 
 

@@ -255,7 +255,7 @@ class StatusReport:
     async def sync(
         self, under: Iterable[int], scope: trio.CancelScope, *, is_patient: bool, first: bool
     ) -> dict[str, Any]:
-        """Wait until every change of the inodes `under` and below them is uploaded or blocked.
+        """Wait until every change at or below the inodes `under` is uploaded or blocked.
 
         A change of a conflict copy also counts for its original. The wait enters `scope`, and
         also ends when `scope` is cancelled or reaches its deadline. Unless `is_patient`, a change

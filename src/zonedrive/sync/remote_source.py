@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 
-from zonedrive.errors import Changed
+from zonedrive.errors import Changed, NotFound
 from zonedrive.model import differ_in_precision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Download
@@ -44,6 +44,12 @@ class CurrentSource(VersionSource):
     def __init__(self, service: Service, inode: Inode) -> None:
         super().__init__(service, inode.zone, inode.remote_id or "")
         self._revision = inode.revision
+
+    def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Download]:
+        """Start a download like `VersionSource.open`. Raises NotFound if the file has no entry."""
+        if not self._file_id:
+            raise NotFound("the file was deleted on the service")
+        return super().open(offset, end)
 
     async def confirm(self) -> None:
         """Raise Changed if the service has another version, or RemoteError if the request fails.

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from tests.unit.content.test_cache import running
-from zonedrive.errors import BadAnswer, Changed
+from zonedrive.errors import BadAnswer, Changed, NotFound
 from zonedrive.model import Revision
 from zonedrive.sync.remote_source import CurrentSource, VersionSource
 
@@ -77,4 +77,15 @@ async def test_a_large_file_is_read_although_times_have_two_precisions(
         assert await reader.read(0, 100) == data[:100]
         with nullcontext() if is_same else pytest.raises(Changed):
             assert await reader.read(size - 100, 100) == data[-100:]
+        reader.close()
+
+
+async def test_a_file_without_an_entry_cannot_be_fetched(tmp_path: Path) -> None:
+    """A program with the file open gets ENOENT, and no request is sent."""
+    service: Any = SimpleNamespace()
+    inode: Any = SimpleNamespace(zone="z", remote_id=None, revision=Revision("r"))
+    async with running(tmp_path / "cache") as cache:
+        reader = cache.open(7, "r", 100, CurrentSource(service, inode))
+        with pytest.raises(NotFound, match="deleted on the service"):
+            await reader.read(0, 100)
         reader.close()

@@ -287,10 +287,15 @@ class Namespace:
                 or self._dispatcher.failed_prerequisites(inode.ino)
             ):
                 raise
-        await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
-        if not named.is_current:
-            raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
-        local_operations.remove(state, inode)
+        successor = local_operations.successor(state, inode)
+        try:
+            await bring_bytes(state, self._service, successor, inode)
+            if not named.is_current:
+                raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
+            local_operations.remove(state, inode)
+        finally:
+            if successor is not None and not self._renaming[successor.ino]:
+                state.revert_to_remote(successor)  # deletes the copy if nothing needs it
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel a new file's running upload if the profile forbids `operation` after an upload.

@@ -39,6 +39,7 @@ class History:
     # when the service told the machine of each the version before, in seconds; None: unknown
     checked: tuple[float | None, ...] = ()
     modified_ns: tuple[int, ...] = ()  # time that the service gives for each
+    senders: tuple[str | None, ...] = ()  # machine that sent each
 
 
 def head(content: bytes) -> str | None:
@@ -280,18 +281,19 @@ class Claims:
         made = history.made or (0.0,) * len(history.tokens)
         modified_ns = history.modified_ns or (0,) * len(history.tokens)
         checked = history.checked or (None,) * len(history.tokens)
+        senders = history.senders or (None,) * len(history.tokens)
         pairs = zip(
-            history.tokens, history.tokens[1:], made, made[1:], checked[1:], modified_ns,
+            history.tokens, history.tokens[1:], made, made[1:], checked[1:], modified_ns, senders,
             strict=False,
         )  # fmt: skip
-        for below, token, before, after, checked_s, below_ns in pairs:
+        for below, token, before, after, checked_s, below_ns, sender in pairs:
             if checked_s is None and 0 < after - before < self.moment_s:
                 continue
             if checked_s is not None and checked_s <= before:
                 continue
             save = self.saves.get(token or "")
             under = self.saves.get(below or "")
-            if save is None or under is None or under.who == save.who:
+            if save is None or under is None or save.who in (under.who, sender):
                 continue
             shown_ns = self.shown_ns.get(save.token, 0)
             if save.saw == NOT_READ and (shown_ns == below_ns or shown_ns not in modified_ns):

@@ -1062,8 +1062,9 @@ class Run:
         allowed = allowed if may_stay else set()
         allowed |= set(LOCAL_NAMES)
         # An entry that was waiting under a temporary name is deleted under the name that it has
-        # here, which may be a backup's, and a coworker may restore it.
-        if any(step.verb == "restore" for step in self.scenario.steps):
+        # here, which may be a backup's. A coworker may restore it, or the profile cannot delete it.
+        is_kept = "delete" in self.scenario.lacking
+        if is_kept or any(step.verb == "restore" for step in self.scenario.steps):
             allowed |= {name + BACKUP for name in (*NAMES, *SECOND_NAMES)}
         # An exchange of two names had begun, and nobody knows of it any more: the data of its
         # machine is older, or somebody has deleted the entry meanwhile, and it is restored.
@@ -1375,7 +1376,8 @@ class Run:
             made_s = tuple(self.world.made_s[version.id] for version in versions)
             checked_s = tuple(self.world.checked_s.get(version.id) for version in versions)
             modified_ns = tuple(version.modified_us * 1000 for version in versions)
-            found.append(History(node.id, path, tokens, made_s, checked_s, modified_ns))
+            senders = tuple(self.world.made_by.get(version.id) for version in versions)
+            found.append(History(node.id, path, tokens, made_s, checked_s, modified_ns, senders))
         return found
 
     def _twice(self) -> list[str]:

@@ -252,7 +252,7 @@ class Files:
         if isinstance(opened.content, int):
             return self._local(opened, opened.content).pread(offset, size)
         known = opened.reader is not None or opened.superseded
-        if not known and (not opened.content or offset >= inode.size):  # a new file has no content
+        if not known and offset >= inode.size:
             return b""
         reader = self._reader(opened, inode)
         open_checks.require_unguarded(self._callers, which, reader)

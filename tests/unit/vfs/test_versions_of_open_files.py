@@ -220,6 +220,26 @@ async def test_a_handle_that_was_not_read_gets_the_newer_version(office: Office)
     assert office.state.kernel.number(office.inode.ino) == office.inode.ino
 
 
+async def test_an_uploaded_file_is_read_on_after_the_service_has_removed_it(
+    office: Office,
+) -> None:
+    """The open file has no entry any more, but it is not an empty new file."""
+    files, state = office.files, office.state
+    await office.save(b"old")
+    writer = await office.open(os.O_WRONLY | os.O_TRUNC)
+    await files.write(writer, 0, b"whole")
+    await files.flush(writer)
+    reader = await office.open()
+    assert await files.read(reader, 0, 2) == b"wh"
+    await files.release(writer)
+    await office.upload()
+    with state.transaction():
+        state.inodes.unlink(office.inode)
+    assert office.inode.is_new
+    assert await files.read(reader, 2, 100) == b"ole"
+    assert await files.read(reader, 5, 100) == b""
+
+
 async def test_a_handle_that_has_moved_to_the_newer_version_has_its_attributes(
     office: Office,
 ) -> None:

@@ -141,6 +141,15 @@ class Ring:
         return self._texts()[name]
 
     def _texts(self) -> dict[str, str]:
+        try:
+            return self._read()
+        except secretstorage.exceptions.SecretServiceNotAvailableException:
+            if self._process.wait(60) >= 0:  # not by a signal
+                raise
+            self.start()  # gnome-keyring crashes at times after a deletion; the disk has everything
+            return self._read()
+
+    def _read(self) -> dict[str, str]:
         with connected(self._bus.address) as connection:
             found = secretstorage.get_default_collection(connection).get_all_items()
             return {

@@ -411,12 +411,13 @@ class Inodes:
         self._changed(inode.parent)
         self._set(inode, changes)
         linked = inode.parent != NOWHERE or inode.remote_id is not None
-        is_kept = self._cache.get(inode.ino) is inode  # else it is released, see `release`
         if inode.ino in self._drafts:
             if not INDEXED.isdisjoint(changes):
                 self._write(inode)
-        elif linked or (is_kept and not self._cache.is_rowless(inode.ino)):
+        elif linked:
             self._write(inode, changes)
+        elif self._cache.get(inode.ino) is inode and not self._cache.is_rowless(inode.ino):
+            self._write(inode, changes)  # else the inode is released, or has no row
 
     def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
         """Move an inode to a free name in a folder, and set the other fields in `changes`.

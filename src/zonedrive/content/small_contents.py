@@ -101,11 +101,13 @@ class SmallContents:
         row = self._index.row(ino, stamp)
         if row is None or not row.in_index or row.size != size:
             return None
+        epoch = self._index.epoch
         data = self._opened(row)
         if data is None:
             log.warning("cached content is missing or damaged and is fetched again (inode %d)", ino)
-            self._quota.idle -= row.taken  # first: a restart of the index sets it to 0
-            self._index.delete([row.name])
+            if self._index.epoch == epoch:
+                self._quota.idle -= row.taken  # first: a restart of the index sets it to 0
+                self._index.delete([row.name])
             return None
         now = time.time_ns()
         if now - row.used_ns > TOUCH_NS:

@@ -161,6 +161,23 @@ async def test_forged_contents_are_rejected(
     caplog.clear()
 
 
+async def test_the_usage_after_a_read_finds_a_damaged_index(tmp_path: Path) -> None:
+    """The cache would otherwise count too little until the next start, and exceed its limit."""
+    async with running(tmp_path) as cache:
+        assert cache.put(1, "r", small(1, 20 * KIB))
+    with rows(tmp_path) as index:
+        (stored,) = index.execute("SELECT content FROM contents").fetchone()
+        (page,) = index.execute("PRAGMA page_size").fetchone()
+    database = tmp_path / "index.db"
+    data = bytearray(database.read_bytes())
+    start = data.index(stored[2 * page : 2 * page + 64]) // page * page
+    data[start : start + 4] = b"\xff" * 4  # number of the page that has the next bytes
+    database.write_bytes(data)
+    async with running(tmp_path) as cache:
+        assert await fetched(cache, 1, Script(small(1, 20 * KIB))) == small(1, 20 * KIB)
+        assert cache.quota.usage() == sum(row.taken for row in cache._index.all_rows())
+
+
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
     """Content is replaced if it waits in memory, is in the index, or has a file."""
     cache = Cache(tmp_path, KEY, 1 << 30).start()

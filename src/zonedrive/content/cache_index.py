@@ -506,6 +506,8 @@ def _is_damage(wrong: BaseException | None) -> bool:
     """Return True if the error means a damaged file, and not a disk failure.
 
     None stands for a StoreError without a cause, which means a wrong schema and counts as damage.
-    An error without SQLite's code, for example about text that is not UTF-8, counts as damage.
+    An error without SQLite's code, for example about text that is not UTF-8, counts as damage. So
+    does one about a statement, because all statements fit an undamaged schema.
     """
-    return is_damage(wrong) or not hasattr(wrong, "sqlite_errorcode")
+    code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return is_damage(wrong) or code == sqlite3.SQLITE_ERROR

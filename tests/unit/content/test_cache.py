@@ -727,7 +727,7 @@ async def test_a_cached_file_that_is_cut_while_in_use(tmp_path: Path, key: bytes
         assert await fetched(cache, 1, source) == source.data
 
 
-@pytest.mark.parametrize("damage", ["index", "files", "strangers", "truncated"])
+@pytest.mark.parametrize("damage", ["index", "schema", "files", "strangers", "truncated"])
 async def test_a_damaged_folder_is_used_anyway(
     tmp_path: Path, key: bytes | None, damage: str
 ) -> None:
@@ -739,6 +739,8 @@ async def test_a_damaged_folder_is_used_anyway(
     for path in list(tmp_path.iterdir()):
         if damage == "index" and path.name.startswith("index"):
             path.write_bytes(b"this is no database" * 1000)
+        elif damage == "schema" and path.name == "index.db":
+            path.write_bytes(path.read_bytes().replace(b"taken     INT", b"takem     INT"))
         elif damage == "files" and path.name.startswith("1-"):
             path.unlink()
         elif damage == "strangers":

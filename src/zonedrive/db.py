@@ -301,7 +301,7 @@ class Database:
             raise OSError(number, os.strerror(number), str(self.path)) from wrong
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise
-        except sqlite3.DatabaseError as wrong:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as wrong:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def _disk_errno(self) -> int:

@@ -94,7 +94,7 @@ def open_sound(
         return _salvage(path, migrations, accept, used, str(wrong))
     large = path.stat().st_size > SMALL and not _fault_mark(path).exists()
     try:
-        why = _lost_column(database, migrations)
+        why = _damaged_schema(database, migrations)
         why = why or _fault(database, accept, only_here if large else None)
     except WrongKey:
         database.close()
@@ -236,14 +236,28 @@ def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> 
     return f"{bad} rows fail their check" if bad else ""
 
 
-def _lost_column(database: Database, migrations: Sequence[Migration]) -> str:
-    """Return a description of a missing table or column, or ""."""
+def _damaged_schema(database: Database, migrations: Sequence[Migration]) -> str:
+    """Return the first part of the schema that is missing or cannot be used, or "".
+
+    Changes of each table are compiled, but not run, because SQLite reads the text of a trigger only
+    then. Raises sqlite3.DatabaseError and StoreError for a text that cannot be compiled.
+    """
+    parts = "SELECT type, name FROM sqlite_schema"
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         for migrate in migrations:
             migrate(fresh)
+        for kind, name in {*fresh.execute(parts)} - {*database.execute(parts)}:
+            return f"the schema lacks the {kind} {name}"
         for table in _tables(fresh.execute):
-            if lost := set(_columns(fresh.execute, table)) - {*_columns(database.execute, table)}:
+            columns = _columns(fresh.execute, table)
+            if lost := set(columns) - {*_columns(database.execute, table)}:
                 return f"the schema lacks {min(lost)} of {table}"
+            for change in (
+                f"INSERT INTO {table} DEFAULT VALUES",
+                f"UPDATE {table} SET {', '.join(f'{each} = {each}' for each in columns)}",  # noqa: S608
+                f"DELETE FROM {table}",  # noqa: S608
+            ):
+                database.execute(f"EXPLAIN {change}").close()
     return ""
 
 

@@ -135,10 +135,25 @@ def garble_an_index(path: Path) -> None:
     path.write_bytes(data.replace(b"ON inodes (generation)", b"ON inodes (generat\xe9on)"))
 
 
+def garble_a_trigger(path: Path) -> None:
+    """Damage the definition of a trigger, which SQLite reads at the first change of its table."""
+    data = path.read_bytes()
+    assert b"SELECT OLD.zone, OLD.remote_id" in data
+    path.write_bytes(data.replace(b"SELECT OLD.zone, OLD", b"SELECT \xa6LD.zone, OLD"))
+
+
+def rename_a_trigger(path: Path) -> None:
+    """Damage the name of a trigger so that it is another valid one."""
+    path.write_bytes(path.read_bytes().replace(b"conflicts_return", b"conflicts_reture"))
+
+
 @pytest.mark.parametrize(
     "spoiled",
-    [exchange_indexes, garble_a_column, rename_a_column, garble_an_index],
-)
+    [
+        exchange_indexes, garble_a_column, rename_a_column, garble_an_index, garble_a_trigger,
+        rename_a_trigger,
+    ],
+)  # fmt: skip
 def test_damage_of_an_index_or_of_the_schema_is_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Path], None]
 ) -> None:

@@ -1,5 +1,6 @@
 """A client that can die between any two steps, on a disk and a connection of its own."""
 
+import os
 import random
 import shutil
 import uuid
@@ -264,6 +265,50 @@ class Machine(Client):
             for name in path.split("/"):
                 inode = inode and inodes.child(inode.ino, name)
         return None if inode is None else inode.remote_id or ""
+
+    def spoil_cache(self, how: str, seed: str) -> str:
+        """Change a file of the cache, as another program may; return its name, or ""."""
+        numbers, what = random.Random(seed), "*.db*" if how.endswith("index") else "*-*[!mlh]"
+        with disks.observing():
+            files = sorted(self.paths.content.glob(what))
+            files = [each for each in files if not each.name.endswith("-shm")]
+            if not files:
+                return ""
+            path = numbers.choice(files)
+            size = path.stat().st_size
+            if how.startswith("delete"):
+                path.unlink()
+            elif how == "truncate":
+                os.truncate(path, numbers.randrange(size + 1))
+            else:
+                start = numbers.randrange(size + 1)
+                with path.open("r+b") as file:
+                    file.seek(start)
+                    data = file.read(1 if how.startswith("flip") else size)
+                    file.seek(start)
+                    file.write(bytes(each ^ 255 if how != "zero" else 0 for each in data))
+        return path.name
+
+    def damage_database(self, how: str, seed: str) -> None:
+        """Damage the database of a stopped client; records are lost, as by a power cut."""
+        self.power_cuts += 1
+        numbers, path = random.Random(seed), self.paths.database
+        with disks.observing():
+            data = bytearray(path.read_bytes())
+            start = numbers.randrange(len(data))
+            match how:
+                case "delete":
+                    path.unlink()
+                    return
+                case "cut":
+                    del data[start:]
+                case "zero_page":
+                    start -= start % disks.PAGE
+                    data[start : start + disks.PAGE] = bytes(disks.PAGE)
+                case "flip":
+                    for place in numbers.choices(range(len(data)), k=numbers.choice((1, 1, 30))):
+                        data[place] ^= 255
+            path.write_bytes(data)
 
     def die_after(self, steps: int, *, is_power_cut: bool) -> None:
         """Die after this number of steps."""

@@ -15,7 +15,7 @@ import socket
 import tempfile
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import (
     Callable,
     Container,
@@ -68,6 +68,7 @@ from zonedrive.config import LOCAL_ONLY
 from zonedrive.content import cache as cache_module
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.deadline import DEADLINE
+from zonedrive.pins.poll import PASS_S
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.zones import Level
 from zonedrive.state import recovery
@@ -81,6 +82,7 @@ SYNC_S = 120.0  # virtual seconds for sending everything
 PEACE_S = 120.0  # virtual seconds after which machines must show what the service has
 LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several calls
 ALL = 1 << 20  # bytes, more than any file has
+PINNED_S = 3 * PASS_S  # virtual seconds after which pinned files must be on the machine
 KEPT_S = 65.0  # after which appended bytes are saved although the file is open
 STARTS_AGAIN = 3  # one of so many seeds ends with a start without a connection
 ADVICES = 3  # of errors that a person follows: a file may have one after the other
@@ -97,6 +99,7 @@ DISK_STEPS, ENDS = (
 )
 EMPTYING = {
     "save_shorter", "full", "failing", "power", "restart", "profile", "log_off", "bring_back",
+    "damage",
 }  # fmt: skip
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 REPLACING = {
@@ -545,6 +548,7 @@ class Run:
         self.findings: list[str] = []
         self.done: Counter[str] = Counter()
         self._rescued = 0
+        self._pinned: dict[str, set[str]] = defaultdict(set)  # ids by machine
         self._doing: dict[str, str] = {}
         self.world = RecordedWorld()
         if scenario.service != "memory":
@@ -707,6 +711,9 @@ class Run:
                 await self._run_command(self.machines[who[0]], step)
             elif who.endswith("&"):
                 await self._hold(self.machines[who[0]], *step.arguments)
+            elif who.endswith("%"):
+                name = self.machines[who[0]].spoil_cache(step.verb, step.arguments[0])
+                self.trace.note(who, RANDOM.sub("", f"{step.verb} {name}"))
             elif who.endswith("@"):
                 await self._change_account(self.machines[who[0]], step)
             else:
@@ -779,17 +786,22 @@ class Run:
         """Read a file anew; return what is wrong if its size is not that of its content."""
         kernel, now_s = machine.kernel, trio.current_time()
         size = (await machine.perform(kernel.lstat, path)).st_size
-        descriptor = await machine.perform(kernel.open, path, os.O_RDONLY)
-        ino = kernel.ino_of(descriptor)
-        try:
-            data = await machine.perform(kernel.pread, descriptor, ALL, 0)
-        finally:
-            if machine.kernel is kernel:
-                await machine.perform(kernel.close, descriptor)
+        data, ino = await self._read_whole(machine, path)
         is_changed = self._systems[machine.name].changed_s.get(ino, -1.0) >= now_s
         if len(data) == size or is_changed or trio.current_time() > now_s:
             return ""
         return f"has {size} bytes, and shows {len(data)} to another program"
+
+    async def _read_whole(self, machine: Machine, path: str) -> tuple[bytes, int]:
+        """Return the content of a file, and its inode number."""
+        kernel = machine.kernel
+        descriptor = await machine.perform(kernel.open, path, os.O_RDONLY)
+        ino = kernel.ino_of(descriptor)
+        try:
+            return await machine.perform(kernel.pread, descriptor, ALL, 0), ino
+        finally:
+            if machine.kernel is kernel:
+                await machine.perform(kernel.close, descriptor)
 
     def _has_torn_bytes(self) -> bool:
         """Return True if a power cut may have changed bytes, without any sign of that."""
@@ -816,6 +828,7 @@ class Run:
 
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
+        self._pinned.pop(name, None)
         for program in self._programs_of(name):
             program.has_lost_power = True
             self.claims.copied |= program.shortened
@@ -865,7 +878,8 @@ class Run:
             arguments = {"zone": ZONE, "entries": [trash[-1]["id"]] if trash else []}
         if step.verb == "send":
             arguments["timeout"] = SYNC_S
-        said = "fails"
+        whole, said = f"{ZONE}/{FOLDER}/{path}", "fails"
+        ids = {machine.identity(whole)}
         # The end of a client cancels the wait of a command, not the command, as a deadline does:
         # its nursery then ends without a result.
         with contextlib.suppress(OSError, ZonedriveError, UnboundLocalError):
@@ -875,6 +889,12 @@ class Run:
                 )
             )
         self.trace.note(step.who, f"{step.verb} {path}: {said}")
+        ids.add(machine.identity(whole))
+        if step.verb in ("pin", "unpin"):
+            known = set(filter(None, ids))
+            self._pinned[machine.name] -= known
+            if step.verb == "pin" and said in ("0", "4") and len(ids) == 1:
+                self._pinned[machine.name] |= known
 
     async def _change_account(self, machine: Machine, step: Step) -> None:
         """Use the other profile from now on, log off and on again, or restore a copy of data."""
@@ -883,8 +903,8 @@ class Run:
         calm.note(step.verb, begins=True)
         if step.verb == "back_up":
             machine.back_up()
-        elif step.verb == "bring_back":
-            await self._bring_back(machine)
+        elif step.verb in ("bring_back", "damage"):
+            await self._lose_data(machine, step)
         elif step.verb == "profile":
             is_published = machine.profile == "published"
             await self._use(machine, "sandbox" if is_published else "published")
@@ -901,13 +921,17 @@ class Run:
         machine.profile = profile
         await self._revive(machine)
 
-    async def _bring_back(self, machine: Machine) -> None:
-        """Restore the data of an earlier time: what was saved since is lost, or sent again."""
+    async def _lose_data(self, machine: Machine, step: Step) -> None:
+        """Restore the data of an earlier time, or damage it: saves are lost, or sent again."""
         if machine.is_running:
             with contextlib.suppress(OSError):
                 await machine.stop()
-        machine.bring_back()
+        if step.verb == "damage":
+            machine.damage_database(*step.arguments)
+        else:
+            machine.bring_back()
         self.claims.restored(machine.name)
+        self._pinned.pop(machine.name, None)
         for program in self._programs_of(machine.name):
             program.is_restored = True
         self._systems[machine.name].lost_power = True  # bytes of that time may be gone
@@ -933,6 +957,7 @@ class Run:
             self.trace.note(machine.name, "stays logged on")
             return
         self.trace.note(machine.name, "is logged off")
+        self._pinned.pop(machine.name, None)
         await trio.sleep(MOMENT_S)  # programs hear of the end of their last calls
         for path, token in self.claims.here(machine.name).items():
             if path in local or (self._stays(path) and before.get(path) != token):
@@ -1034,6 +1059,8 @@ class Run:
         for final in (False, False, True):
             for name in self.machines:
                 await self._sync(name, final=final)
+        for machine in self.machines.values():
+            self.findings += await self._missing_offline(machine)
         deadline = trio.current_time() + PEACE_S
         trusted_s = max(machine.settings.refresh for machine in self.machines.values())
         # A name is asked for again after this time. A listing that took long is trusted for longer.
@@ -1054,11 +1081,9 @@ class Run:
                 self.findings += await self._forgotten(machine)
         allowed = {each.draft for each in self._programs.values()}
         waits = any(each.waits for each in self._programs.values())  # a close sends a draft, too
-        # A file that was sent and then got a name of `local_only` stays there.
-        arguments = (each for step in self.scenario.steps for each in step.arguments)
-        has_local_names = any(map(self._stays, arguments))
-        # A client that has not heard of the rights again cannot remove a draft.
-        may_stay = self._is_published or waits or has_local_names or self._loses_rights
+        # A file that was sent and then got a name of `local_only` stays there. A client that has
+        # not heard of the rights again cannot remove a draft.
+        may_stay = self._is_published or waits or self._has_local_names() or self._loses_rights
         allowed = allowed if may_stay else set()
         allowed |= set(LOCAL_NAMES)
         # An entry that was waiting under a temporary name is deleted under the name that it has
@@ -1068,7 +1093,8 @@ class Run:
             allowed |= {name + BACKUP for name in (*NAMES, *SECOND_NAMES)}
         # An exchange of two names had begun, and nobody knows of it any more: the data of its
         # machine is older, or somebody has deleted the entry meanwhile, and it is restored.
-        is_restored = any(step.verb in ("bring_back", "restore") for step in self.scenario.steps)
+        losing = {"bring_back", "damage", "restore"}
+        is_restored = any(step.verb in losing for step in self.scenario.steps)
         for path in self._there():
             if is_restored and is_aside(PurePosixPath(path).name):
                 continue
@@ -1078,6 +1104,46 @@ class Run:
         self.findings += self.claims.findings(self._histories())
         self.findings += self._twice()
         await self._check()
+
+    async def _missing_offline(self, machine: Machine) -> list[str]:
+        """Return the pins that a machine has lost, and the pinned files that it cannot read without
+        a connection, although there was time to fetch them.
+        """
+        pins = (await machine.perform(partial(machine.command, "pins")))["pins"]
+        is_small = "cache_size=100000" in self.scenario.options  # no room for some files
+        if self._is_spoiled(machine) or is_small or not (pins or self._pinned[machine.name]):
+            return []
+        await trio.sleep(PINNED_S)
+        pins = (await machine.perform(partial(machine.command, "pins")))["pins"]
+        listed = {machine.identity(pin["path"]) for pin in pins}
+        nodes = self.world.nodes
+        lost = [nodes[one] for one in self._pinned[machine.name] - listed if one in nodes]
+        found = [f"the pin of {node.name} is lost" for node in lost if not node.trash_id]
+        machine.weather = WEATHERS["down"]
+        with trio.move_on_after(PEACE_S):
+            while machine.service.link.state == "online":
+                machine.service.link.recheck()
+                await trio.sleep(1)
+        there = self._there()
+        ids = {self._id(path): path for path in there} | {self._web.entry_id(FOLDER): ""}
+        for pin in pins:
+            root = ids.get(machine.identity(pin["path"]) or "")
+            for path, content in there.items() if root is not None else ():
+                if content is None or self._stays(path) or not _is_at_or_below(path, root or ""):
+                    continue
+                whole = str(PurePosixPath(pin["path"], path.removeprefix(root or "").lstrip("/")))
+                try:
+                    data, _ = await self._read_whole(machine, whole)
+                except OSError as wrong:
+                    # Here, the file may have the name of a backup.
+                    if wrong.errno != errno.ENOENT or not self._has_local_names():
+                        found.append(f"the pinned file {whole} cannot be read: {wrong}")
+                else:
+                    if data != content:
+                        found.append(f"the pinned file {whole} has {_short(data)}")
+        machine.weather = WEATHERS["calm"]
+        machine.service.link.recheck()
+        return [f"{machine.name}: {each}" for each in found]
 
     async def _forgotten(self, machine: Machine) -> list[str]:
         """Return what a machine shows in another way after a start without a connection."""
@@ -1089,13 +1155,27 @@ class Run:
         machine.weather = WEATHERS["calm"]
         machine.service.link.recheck()
         found = []
+        uncached = {"remote", "conflict"}  # states of files whose content need not be here
+        if self._is_spoiled(machine):
+            uncached.add("cached")
         for path in sorted(before.keys() | after.keys()):
             one, other = before.get(path), after.get(path)
-            if one and other and one[2] in ("remote", "conflict") and one[3:] == other[3:]:
-                continue  # the content need not be in the cache
+            if one and other and one[3:] == other[3:]:
+                is_backup = one[2] == "local" and one[1]  # its content is that of the service
+                if one[2] in uncached or is_backup:
+                    continue
             if one != other:
                 found.append(f"{machine.name} {path} was {one}, and is {other} after a start")
         return found
+
+    def _has_local_names(self) -> bool:
+        """Return True if a step of the scenario has a name of `local_only`."""
+        steps = self.scenario.steps
+        return any(self._stays(argument) for step in steps for argument in step.arguments)
+
+    def _is_spoiled(self, machine: Machine) -> bool:
+        """Return True if another program changes the cache of a machine."""
+        return any(step.who == f"{machine.name}%" for step in self.scenario.steps)
 
     async def _shown(self, machine: Machine) -> dict[str, tuple[object, ...]]:
         """Return content, id, state, mode, size and time of all that a machine shows, by path."""
@@ -1141,14 +1221,14 @@ class Run:
         self.findings += checker.unseen(self.world, self.claims)
         calls = {name: system.names for name, system in self._systems.items()}
         self.findings += checker.uncalled(self.world, calls, self.claims)
-        is_forgotten = bool({"log_off", "bring_back"} & verbs)
+        is_forgotten = bool({"log_off", "bring_back", "damage"} & verbs)
         # A copy that a person has removed and then restored is a file like any other. One that gets
         # a name of `local_only` stays on the service, but not in the list. So does one that is
         # removed during its upload, if it cannot be deleted.
         if "resolve" in verbs:
             is_forgotten |= not {"restore", "untrash"}.isdisjoint(verbs)
             is_forgotten |= self._is_published or self._loses_rights
-            is_forgotten |= any(self._stays(each) for step in steps for each in step.arguments)
+            is_forgotten |= self._has_local_names()
         if not (is_forgotten or any(machine.power_cuts for machine in self.machines.values())):
             self.findings += await self._unlisted(there)
 
@@ -1167,7 +1247,10 @@ class Run:
         is_late = self.world.moved_late or self.world.sent_late
         is_unclear = self.scenario.times == "mixed" and self._has_trouble
         return not (
-            is_refused or is_late or is_unclear or verbs & {"bring_back", "log_off", "power"}
+            is_refused
+            or is_late
+            or is_unclear
+            or verbs & {"bring_back", "damage", "log_off", "power"}
         )
 
     async def _misreported(self, machine: Machine) -> list[str]:
@@ -1420,6 +1503,10 @@ def _rest(call: Coroutine[Any, Any, ResultT], wait: Any) -> Generator[Any, Any, 
             wait = step()
         except StopIteration as done:
             return cast(ResultT, done.value)
+
+
+def _is_at_or_below(path: str, folder: str) -> bool:
+    return PurePosixPath(path).is_relative_to(folder)
 
 
 def _has_entries(tree: Mapping[str, object], folder: str) -> bool:

@@ -52,6 +52,10 @@ SECOND_VERBS = (
 )  # fmt: skip
 SECOND_NAMES = ("four.txt", "five.txt")  # only the second program uses them
 BUSY_SHARE = 1 / 8  # of the seeds have a program that works without pauses
+SPOILED_SHARE = 1 / 12  # of the seeds have cache folders that somebody changes
+DAMAGED_SHARE = 1 / 25  # of the seeds have a machine whose database is damaged
+DAMAGES = ("flip", "flip", "flip", "zero_page", "cut", "delete")
+SPOILS = ("delete", "delete", "truncate", "flip", "flip", "zero", "delete_index", "flip_index")
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
@@ -163,7 +167,8 @@ def draw(seed: int) -> Scenario:
         "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
         "conflicts": _with_resolved_conflicts, "readers": _with_slow_readers,
         "attributes": _with_set_attributes, "busy": _with_busy_program,
-        "second": _with_second_writers,
+        "second": _with_second_writers, "cache": _with_spoiled_caches,
+        "damage": _with_damaged_database,
     }  # fmt: skip
     for name, changed in changes.items():
         drawn = changed(random.Random(f"{name} {seed}"), drawn)
@@ -321,6 +326,17 @@ def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
     return replace(scenario, steps=(*scenario.steps, *added))
 
 
+def _with_damaged_database(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Damage the database of a machine that is stopped for that, in a share of the seeds."""
+    who = f"{numbers.choice(MACHINES[: len(scenario.users)])}@"
+    others = any(step.who == who for step in scenario.steps)
+    if numbers.random() >= DAMAGED_SHARE or others or not scenario.steps:
+        return scenario
+    at_s, how = numbers.choice(scenario.steps).at_s, numbers.choice(DAMAGES)
+    step = Step(who, "damage", at_s, (how, str(numbers.random())))
+    return replace(scenario, steps=(*scenario.steps, step))
+
+
 def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
     """Let people move entries into the trash of a file manager and out of it, in a share of the
     seeds.
@@ -426,6 +442,23 @@ def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario
             found.append(Step(f"{who}+", verb, round(at_s, 3), arguments))
         steps += sorted(found, key=lambda step: step.at_s)
     return replace(scenario, steps=tuple(steps))
+
+
+def _with_spoiled_caches(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let another program change files of the cache, in a share of the seeds.
+
+    Nothing shows that the content of a file that is not encrypted was changed.
+    """
+    if numbers.random() >= SPOILED_SHARE or not scenario.steps:
+        return scenario
+    found = []
+    for _ in range(numbers.choice((1, 2, 4))):
+        who = f"{numbers.choice(MACHINES[: len(scenario.users)])}%"
+        at_s = numbers.choice(scenario.steps).at_s + numbers.choice((0, numbers.uniform(0, 5)))
+        found.append(Step(who, numbers.choice(SPOILS), round(at_s, 3), (str(numbers.random()),)))
+    found.sort(key=lambda step: step.at_s)
+    options = tuple(option for option in scenario.options if option != "encrypt=no")
+    return replace(scenario, steps=(*scenario.steps, *found), options=options)
 
 
 def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:

@@ -145,10 +145,19 @@ def create_table(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _name_mark(box: Box, parent: int, name: str) -> int:
+    return box.mark(b"%d/%b" % (parent, name.encode("utf-8", "surrogatepass")))
+
+
 def check_row(row: Mapping[str, Any], box: Box) -> None:
-    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
-    _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
-    msgspec.convert(row, _Plain)
+    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors.
+
+    An entry with a damaged mark would be listed, but no lookup would find it.
+    """
+    sealed = _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
+    plain = msgspec.convert(row, _Plain)
+    if row.get("mark") not in (None, _name_mark(box, plain.parent, sealed.name)):
+        raise Damaged("a mark is not that of the name")
 
 
 def unreadable(inode: Inode) -> bool:
@@ -392,7 +401,7 @@ class InodeTable:
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:
-        return self._box.mark(b"%d/%b" % (parent, name.encode("utf-8", "surrogatepass")))
+        return _name_mark(self._box, parent, name)
 
     def _row(self, inode: Inode) -> tuple[object, ...]:
         return (

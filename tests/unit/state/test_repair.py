@@ -51,10 +51,10 @@ def filled(path: Path, box: Box) -> dict[str, int]:
     return found
 
 
-def spoil(path: Path, ino: int) -> None:
+def spoil(path: Path, ino: int, change: str = "sealed = x'00'") -> None:
     """Damage a row so that its check fails."""
     database = Database.open(path, SCHEMAS)
-    database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (ino,))
+    database.execute(f"UPDATE inodes SET {change} WHERE ino = ?", (ino,))
     database.close()
 
 
@@ -205,16 +205,17 @@ def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
         opened(path, Sealed(new_key()))
 
 
+@pytest.mark.parametrize("change", ["sealed = x'00'", "mark = mark - 1", "parent = 3"])
 @pytest.mark.parametrize("name", ["0500", "ours"])
 def test_a_small_database_is_checked_completely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: str
 ) -> None:
     """The mount does not wait for that; nothing is left for the background check."""
     monkeypatch.undo()
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
     inos = filled(path, box)
-    spoil(path, inos[name])
+    spoil(path, inos[name], change)
     assert repair.inspect(path) == ""
     database = opened(path, box)
     assert repair.pending(path)

@@ -40,6 +40,7 @@ from tests.harness.fake_service import DOMAIN, FakeService, World
 from zonedrive import config, failpoint
 from zonedrive.cipher import Box, Clear, Sealed
 from zonedrive.content import download_worker
+from zonedrive.content.content_file import copy_file
 from zonedrive.daemon.compose import Parts, open_state
 from zonedrive.daemon.data_key import DataKey
 from zonedrive.daemon.handlers import Commands
@@ -805,7 +806,7 @@ class Kernel:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy a folder; names of one file stay names of one file."""
+    """Copy a folder; names of one file stay names of one file, and holes stay holes."""
     copied: dict[int, Path] = {}
     for parent, _, names in os.walk(source):
         there = target / Path(parent).relative_to(source)
@@ -815,7 +816,10 @@ def copy_folder(source: Path, target: Path) -> None:
             if number in copied:
                 (there / path.name).hardlink_to(copied[number])
             else:
-                copied[number] = Path(shutil.copy2(path, there))
+                copied[number] = there / path.name
+                with path.open("rb") as file:
+                    copy_file(file.fileno(), copied[number])
+                shutil.copystat(path, copied[number])
 
 
 def _is_folder(attr: Attr) -> bool:

@@ -29,6 +29,8 @@ from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.names import is_aside
 from zonedrive.state.reader import StateReader
 
+DATABASE_HEADER = 100  # bytes; without them, a database is one of a newer version, or none
+
 ResultT = TypeVar("ResultT")
 
 
@@ -295,7 +297,8 @@ class Machine(Client):
         numbers, path = random.Random(seed), self.paths.database
         with disks.observing():
             data = bytearray(path.read_bytes())
-            start = numbers.randrange(len(data))
+            places = range(min(DATABASE_HEADER, len(data) - 1), len(data))
+            start = numbers.choice(places)
             match how:
                 case "delete":
                     path.unlink()
@@ -306,7 +309,7 @@ class Machine(Client):
                     start -= start % disks.PAGE
                     data[start : start + disks.PAGE] = bytes(disks.PAGE)
                 case "flip":
-                    for place in numbers.choices(range(len(data)), k=numbers.choice((1, 1, 30))):
+                    for place in numbers.choices(places, k=numbers.choice((1, 1, 30))):
                         data[place] ^= 255
             path.write_bytes(data)
 

@@ -108,6 +108,7 @@ REPLACING = {
 }  # fmt: skip
 BACKUP = "~"
 SHOWN = re.compile(r"~[0-9a-f]{8}(?=\.|$)")  # of a file whose name a local-only file has
+DAMAGED = re.compile(r"(?<=\.)damaged-[\d-]+")  # in the name of a database that was set aside
 RANDOM = re.compile(r"(?<=\d-)[0-9a-f]{12}\b")  # in the names of files in the cache
 MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 
@@ -515,6 +516,8 @@ class Complaints(logging.Handler):
         disk = disks.CURRENT.get()
         who = "?" if disk is None else disk.folder.name
         text = logging.Formatter("%(levelname)s %(message)s").format(record)
+        if disk is not None:
+            text = DAMAGED.sub("damaged", text.replace(f"{disk.folder}/", ""))
         self._trace.note(f"{who}.", RANDOM.sub("", text))
         error = record.levelno >= logging.ERROR and (record.exc_info or TABLE.search(text))
         if error or ADDRESS.search(text):

@@ -172,11 +172,12 @@ def test_plain_http(here: Here, deployment: Deployment) -> None:
 
 
 def test_a_host_that_does_not_answer(here: Here, deployment: Deployment) -> None:
-    """Exit code 4, and the line names the host."""
+    """Exit code 4, and the line names the host and the cause."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
         port = deaf.getsockname()[1]
-        one_line(logon(here, deployment, url=f"https://127.0.0.1:{port}"), 4, f"127.0.0.1:{port}")
+        host = f"127.0.0.1:{port}"
+        one_line(logon(here, deployment, url=f"https://{host}"), 4, host, "refused")
     one_line(logon(here, deployment, url="https://zones.invalid"), 4, "zones.invalid")
 
 

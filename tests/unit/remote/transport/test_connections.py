@@ -15,13 +15,11 @@ import pytest
 import trio
 
 from tests.unit.remote.transport.conftest import Peer, Talk, received, request
-from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
+from tests.unit.remote.transport.test_hostile_peer import entry, ok, opened, whole
 from zonedrive import errors
-from zonedrive.config import Settings
 from zonedrive.remote import requests
 from zonedrive.remote.clients import BlockingClient, read_body_blocking
 from zonedrive.remote.connectivity import Connectivity
-from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
@@ -135,20 +133,6 @@ def test_a_large_body_that_ends_early_is_an_error(
     assert got == 2_000_000
 
 
-def test_a_truncated_body_is_an_error(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """The peer closes before the announced end."""
-
-    def talk(connection: socket.socket) -> None:
-        request(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
-
-    with (
-        transfer(peer(talk).url, ca_file).download("z", "f") as download,
-        pytest.raises(errors.Interrupted),
-    ):
-        list(download)
-
-
 def take(connection: socket.socket) -> None:
     """Read a complete upload."""
     head = request(connection)
@@ -184,15 +168,6 @@ def test_a_failed_upload_releases_its_body(peer: Callable[[Talk], Peer], ca_file
     service.hang_up()
 
 
-def test_an_upload_without_an_answer_is_in_doubt(
-    peer: Callable[[Talk], Peer], ca_file: Path
-) -> None:
-    """A connection that closes after a complete upload means ReplyLost."""
-    service = transfer(peer(take).url, ca_file)
-    with pytest.raises(errors.ReplyLost):
-        service.upload("z", "p", "n", [b"x" * 100_000], 100_000)
-
-
 def test_an_upload_cut_in_the_middle_is_not_in_doubt(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
@@ -200,24 +175,6 @@ def test_an_upload_cut_in_the_middle_is_not_in_doubt(
     service = transfer(peer(lambda connection: None).url, ca_file)
     with pytest.raises(errors.Interrupted):
         service.upload("z", "p", "n", [b"x" * (1 << 20)] * 64, 64 << 20)
-
-
-def test_a_refusal_before_the_end_of_an_upload_is_recognised(
-    peer: Callable[[Talk], Peer], ca_file: Path
-) -> None:
-    """A refusal is recognised even if the service closes the connection after the first bytes."""
-
-    def talk(connection: socket.socket) -> None:
-        request(connection)
-        connection.sendall(
-            b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        )
-        while connection.recv(1 << 20):
-            pass
-
-    service = transfer(peer(talk).url, ca_file)
-    with pytest.raises(errors.TooLarge):
-        service.upload("z", "p", "n", [b"x" * (1 << 20)] * 4, 4 << 20)
 
 
 WHOLE = [
@@ -270,73 +227,6 @@ def test_closing_the_client_ends_downloads(peer: Callable[[Talk], Peer], ca_file
         talk.done.set()
 
 
-class Place:
-    """Address of a deployment."""
-
-    def __init__(self, base_url: str, ca_file: Path | None = None) -> None:
-        self.base_url, self.ca_file = base_url, None if ca_file is None else str(ca_file)
-
-
-async def failing(service: HttpService) -> errors.RemoteError:
-    """Return the error of a request for the zones, which the connectivity records."""
-    try:
-        with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
-            await service._requests.change(Request("GET", "/api/zones"))
-        return failed.value
-    finally:
-        await service.aclose()
-
-
-def opened(url: str, ca_file: Path | None = None) -> HttpService:
-    """Return a service at a real address."""
-    return open_service(Place(url, ca_file), httpx.Auth(), load_profile("published"), Settings())
-
-
-async def test_a_certificate_of_another_authority(peer: Callable[[Talk], Peer]) -> None:
-    """The connection is refused before data are sent, with a line that names --ca-file."""
-    seen: list[bytes] = []
-    error = await failing(opened(peer(lambda talk: seen.append(talk.recv(1))).url))
-    assert type(error) is errors.Untrusted
-    assert "--ca-file" in error.line()
-    assert b"".join(seen) == b""
-
-
-async def test_a_certificate_for_another_host(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """A certificate of the right authority must also match the host."""
-    url = peer(lambda talk: None).url.replace("localhost", "127.0.0.1")
-    assert type(await failing(opened(url, ca_file))) is errors.OtherHost
-
-
-async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file: Path) -> None:
-    """A host without TLS is an error."""
-
-    def talk(connection: socket.socket) -> None:
-        connection.recv(65536)
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    error = await failing(opened(peer(talk, plain=True).url, ca_file))
-    assert type(error) is errors.NoTls
-    assert "TLS" in error.line()
-
-
-async def test_a_port_that_nobody_listens_at(ca_file: Path) -> None:
-    """The message contains the system's error."""
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # so that no other process can listen there
-        port = silent.getsockname()[1]
-        error = await failing(opened(f"https://localhost:{port}", ca_file))
-    assert type(error) is errors.Unreachable
-    assert "refused" in error.line()
-
-
-async def test_a_host_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown host is a one-line error."""
-    monkeypatch.setenv("RES_OPTIONS", "timeout:1 attempts:1")  # also where no name server answers
-    error = await failing(opened("https://zones.invalid"))
-    assert type(error) is errors.Unreachable
-    assert "zones.invalid" in error.line()
-
-
 class Once:
     """Peer that answers some requests on each connection, then keeps it open and silent."""
 
@@ -363,7 +253,7 @@ async def test_dead_connections_are_dropped_together(
     for name in ("TIMEOUT", "FIRST_TIMEOUT"):
         monkeypatch.setattr(requests, name, httpx.Timeout(60, pool=None))
     talk = Once()
-    service = opened(peer(talk).url, ca_file)
+    service = opened(peer(talk), ca_file)
     try:
         assert await service.zones() == []  # it has no HTTP/2, and this connection is not kept
         async with trio.open_nursery() as nursery:
@@ -463,7 +353,7 @@ async def test_a_request_on_a_dead_connection_is_repeated(
 ) -> None:
     """A request without effect is repeated on another connection at once."""
     talk = Dying()
-    service = opened(peer(talk).url, ca_file)
+    service = opened(peer(talk), ca_file)
     try:
         with trio.fail_after(30):
             # The first answer shows that there is no HTTP/2, and its connection is not kept.
@@ -480,7 +370,7 @@ async def test_a_change_is_never_sent_twice(
 ) -> None:
     """A change is not repeated even if an old connection dies without an answer."""
     talk = Dying()
-    service = opened(peer(talk).url, ca_file)
+    service = opened(peer(talk), ca_file)
     try:
         with trio.fail_after(30):
             for _ in range(2):  # the first finds out that there is no HTTP/2
@@ -503,7 +393,7 @@ async def test_the_accept_header_of_a_small_file(
             heads.append(whole(connection).lower())
             connection.sendall(ok([]))
 
-    service = opened(peer(talk).url, ca_file)
+    service = opened(peer(talk), ca_file)
     try:
         with trio.fail_after(30):
             for _ in range(3):

@@ -157,29 +157,6 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_a_ready_made_answer_is_not_the_next_listing(
-    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
-) -> None:
-    """An extra answer is not used for a listing, nor for a change.
-
-    A listing may be requested again on another connection if the extra answer came first.
-    """
-    talk = WithMore(
-        lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
-    )
-    service = opened(peer(talk, plain=True), ca_file)
-    try:
-        with trio.fail_after(LONG):
-            for number in (1, 2, 3):
-                before = talk.asked
-                (zone,) = await service.zones()
-                assert zone.id in talk.since(before)
-                assert number <= talk.asked <= 2 * number
-    finally:
-        await service.aclose()
-
-
-@pytest.mark.parametrize("apart", [False, True])
 async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
@@ -202,19 +179,6 @@ async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     finally:
         await service.aclose()
     assert len(set(found)) == 8 and set(found) <= set(talk.since(0))
-
-
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_ready_made_answer_is_not_the_next_large_upload(
-    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
-) -> None:
-    """The same holds for large uploads."""
-    talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
-    service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
-    for number in (1, 2, 3):
-        found = service.upload("z", "p", "n", [b"abc"], 3)
-        assert (found.id, talk.asked) == (f"answer {number}", number)
-    service.hang_up()
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -641,14 +605,3 @@ def test_an_invalid_date_is_ignored(peer: Start, ca_file: Path, date: str) -> No
     seen = look(Place(peer(talk).url, ca_file))
     assert seen.ahead is None
     assert seen.certificate_days is not None
-
-
-def test_the_peer_really_speaks_tls(peer: Start, ca_file: Path) -> None:
-    """The tests above use real TLS, as a deployment does."""
-    place = peer(lambda connection: connection.sendall(ok([])))
-    context = ssl.create_default_context(cafile=ca_file)
-    with (
-        socket.create_connection(("127.0.0.1", place.port)) as raw,
-        context.wrap_socket(raw, server_hostname="localhost") as wrapped,
-    ):
-        assert wrapped.recv(1000).startswith(b"HTTP/1.1 200")

@@ -11,11 +11,10 @@ import trio.testing
 
 from tests.harness.front import Front, Request, front
 from tests.harness.waiting import eventually
-from zonedrive import errors
 from zonedrive.remote.clients import REFUSAL, read_body
 from zonedrive.remote.transport.engine import READ_BYTES
 from zonedrive.remote.transport.exchange import ROOM
-from zonedrive.remote.transport.tls import Explained, trust
+from zonedrive.remote.transport.tls import trust
 from zonedrive.remote.transport.transports import LoopTransport, StreamBody
 
 PATIENCE = 60.0  # seconds
@@ -262,14 +261,3 @@ async def test_connections_are_dropped(own: Front) -> None:
     await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)]
     assert len({each.connection for each in logged(own, 3)}) == 3
-
-
-async def test_an_untrusted_certificate(server: Front, tmp_path: Path) -> None:
-    """The error says that the certificate is not trusted."""
-    with front(locations=LOCATIONS.format(folder=tmp_path)) as other:
-        transport = LoopTransport(trust(other.ca_file))
-        with pytest.raises(httpx.ConnectError) as wrong:
-            await transport.handle_async_request(httpx.Request("GET", server.base_url + "/small"))
-        await transport.aclose()
-    cause = wrong.value.__cause__
-    assert isinstance(cause, Explained) and isinstance(cause.error, errors.Untrusted)

@@ -161,27 +161,6 @@ async def test_answers_that_are_not_published_may_be_anything(
     await of.delete_group(GROUP_ID)
 
 
-@pytest.mark.parametrize("name", CHANGES)
-async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
-    """A change is not repeated after an error."""
-    of = stage.service(answering({"error": "NOT_AVAILABLE", "message": "no"}, 503)).directory
-    with pytest.raises(errors.Unavailable):
-        await CHANGES[name](of)
-    assert len(changes(stage)) == 1
-
-
-@pytest.mark.parametrize("name", VERBS)
-@pytest.mark.parametrize("target", ["https://evil.example/x", "http://zones.example/x", "", "?a"])
-async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str) -> None:
-    """A bearer or password is sent to the deployment only."""
-    of = stage.service(
-        lambda _: httpx.Response(307, headers={"Location": target}, json=[])
-    ).directory
-    with pytest.raises(errors.BadAnswer, match="not followed"):
-        await VERBS[name](of)
-    assert [request.url.host for request in stage.requests] == ["zones.example"]
-
-
 async def test_a_list_that_is_too_long_is_an_error(stage: Stage) -> None:
     """The limit in bytes ends the listing."""
     service = stage.service(answering([{"id": "x" * 2000}]), budget=partial(Budget, size=1000))

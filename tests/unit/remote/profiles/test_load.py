@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from zonedrive.config import ADMINISTRATOR
-from zonedrive.errors import NotSupported, ProfileError, Rejected
+from zonedrive.errors import NotSupported, ProfileError
 from zonedrive.remote.profiles import load
 from zonedrive.remote.profiles.load import (
     load_profile,
@@ -127,12 +125,6 @@ def test_mistakes_are_reported_with_their_line(text: str, line: int, word: str) 
     assert "\n" not in refused.value.line()
 
 
-def test_malformed_toml_is_reported_with_its_line() -> None:
-    """The line comes from the TOML parser."""
-    with pytest.raises(ProfileError, match=r"ours\.toml.*line 2"):
-        parse_profile("\n[delete\n", "ours", "ours.toml")
-
-
 @pytest.mark.parametrize("name", ["nothing", "/nowhere/x.toml", "x.toml", ""])
 def test_a_profile_that_is_not_there(name: str) -> None:
     """The error is one line that names the profile."""
@@ -161,25 +153,6 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ProfileError, match="cannot be read"):
         load_profile(str(file))
-
-
-@given(st.fixed_dictionaries({name: st.text() for name in ("zone", "entry", "parent", "name")}))
-def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
-    """No id or name changes the path that the profile defines."""
-    full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
-    full |= {"password": "p", "new_password": values["name"], "username": "u"}
-    full |= {"token": values["entry"], "since": values["name"]}
-    full |= {"member": values["entry"], "level": values["name"]}
-    for operation in load_profile("sandbox").operations.values():
-        template = operation.path or f"/{operation.link}"
-        try:
-            path = operation.request(full).path if operation.path else operation.address(full, "")
-        except Rejected:
-            continue
-        assert path.startswith("/api/sandbox/")
-        assert path.count("/") == template.count("/")
-        assert not set(path) & set("?#\\")
-        assert "/../" not in f"{path}/"
 
 
 def test_an_addition_to_the_error_of_a_profile_is_not_kept() -> None:

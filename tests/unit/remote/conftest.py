@@ -1,6 +1,7 @@
 """Service in this process: a function answers each request, without sockets or waiting."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -35,6 +36,24 @@ class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
             if isinstance(piece, Exception):
                 raise piece
             yield piece
+
+
+class Place:
+    """Address of a deployment."""
+
+    def __init__(self, base_url: str, ca_file: str | Path | None = None) -> None:
+        self.base_url, self.ca_file = base_url, str(ca_file) if ca_file else None
+
+
+def on_pages(items: list[Any]) -> Handler:
+    """Return a handler that sends a list on pages, of 100 items by default."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        size = int(request.url.params.get("pageSize", "100"))
+        start = (int(request.url.params.get("page", "1")) - 1) * size
+        return httpx.Response(200, json=items[start : start + size])
+
+    return answer
 
 
 class Stage:

@@ -1,6 +1,5 @@
 """Users, groups and tokens: the requests, and tolerant parsing of the answers."""
 
-import copy
 import json
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -9,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.remote.conftest import Stage
+from tests.unit.remote.conftest import Stage, on_pages
+from tests.unit.remote.test_every_field import ODD, mutations
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
 from zonedrive.remote import Directory, directory
@@ -41,20 +41,6 @@ GROUP: dict[str, Any] = {
         "zoneActions": {"assignAccessRights": True},
     },
 }
-ODD: tuple[object, ...] = (
-    None,
-    True,
-    7,
-    -1.5,
-    10**30,
-    "",
-    "x" * 100_000,
-    "\x1b[31m",
-    [],
-    [None],
-    {},
-    {"a": []},
-)
 NOW_MS = 1_800_000_000_000
 NOW = NOW_MS * 10**6
 DAY_S = 86_400
@@ -280,13 +266,7 @@ async def test_an_answer_without_a_list_is_an_error(stage: Stage, answer: object
 async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
     """All pages of a list are read."""
     everybody = [{"id": f"u{number}"} for number in range(250)]
-
-    def paginated(request: httpx.Request) -> httpx.Response:
-        size = int(request.url.params.get("pageSize", "100"))
-        start = (int(request.url.params.get("page", "1")) - 1) * size
-        return httpx.Response(200, json=everybody[start : start + size])
-
-    assert await stage.service(paginated).directory.users() == everybody
+    assert await stage.service(on_pages(everybody)).directory.users() == everybody
 
 
 @pytest.mark.parametrize(
@@ -436,7 +416,7 @@ def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: 
         assert ends_in == pytest.approx(days) or (days > 11_000 and 0 < ends_in < days)
 
 
-@pytest.mark.parametrize("secret", [*ODD[:1], "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])
+@pytest.mark.parametrize("secret", [None, "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])
 async def test_a_token_that_cannot_be_sent_is_rejected(stage: Stage, secret: object) -> None:
     """The error shows no part of the token on the terminal."""
     of = stage.service(answering({"id": "t", "token": secret}, 201)).directory
@@ -445,21 +425,9 @@ async def test_a_token_that_cannot_be_sent_is_rejected(stage: Stage, secret: obj
     assert "\x1b" not in wrong.value.line() and "list of tokens" in wrong.value.line()
 
 
-@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
-async def test_every_field_of_a_group_may_be_malformed(stage: Stage, odd: object) -> None:
+async def test_every_field_of_a_group_may_be_malformed(stage: Stage) -> None:
     """The result is a group, or one clear error if its id is missing."""
-    answers: list[object] = [odd]
-    for part in ("members", "properties"):
-        answers += [GROUP | {part: odd}, {key: GROUP[key] for key in GROUP if key != part}]
-    for name in GROUP["properties"]:
-        changed = copy.deepcopy(GROUP)
-        changed["properties"][name] = odd
-        answers.append(changed)
-    for name in GROUP["members"][0]:
-        changed = copy.deepcopy(GROUP)
-        changed["members"][0][name] = odd
-        answers.append(changed)
-    for answer in answers:
+    for answer in (*ODD[1:], *mutations(GROUP)):
         of = stage.service(answering(answer)).directory
         try:
             group = await of.update_group(GROUP_ID, {})

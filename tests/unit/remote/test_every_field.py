@@ -1,18 +1,17 @@
 """Each field of each answer, missing or malformed: a valid value, or a one-line error."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
 import httpx
 import pytest
-import trio
 from trio.testing import MockClock
 
 from tests.unit.logon.conftest import GOOD, Desk, Person, say
 from tests.unit.remote.conftest import Stage
-from zonedrive.errors import Forbidden, ZonedriveError
+from zonedrive.errors import ZonedriveError
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.logon.wire import requirements
 from zonedrive.remote.http_service import HttpService
@@ -251,9 +250,9 @@ LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize("answer", LOGON_ANSWERS)
-async def test_malformed_answers_to_a_logon(desk: Desk, answer: str) -> None:
+async def test_malformed_answers_to_a_logon(answer: str) -> None:
     """All answers of a logon cause no traceback, and no secret that breaks a header."""
-    route, status, good = LOGON_ANSWERS[answer]
+    desk, (route, status, good) = Desk(), LOGON_ANSWERS[answer]
     for body in bodies(good):
         desk.answer("POST /api/access/logon", say(200, GOOD))
         desk.answer(route, httpx.Response(status, content=body))
@@ -277,46 +276,3 @@ def sendable(secret: str) -> None:
     assert secret.isascii()
     assert secret.isprintable()
     assert len(secret) <= 16_384
-
-
-@pytest.fixture
-def desk() -> Desk:
-    """Return the access endpoints."""
-    return Desk()
-
-
-class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """Body that does not end; `sent` is the number of bytes that were read."""
-
-    sent = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            self.sent += 65_536
-            yield b"<p>sorry</p>".ljust(65_536)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self:
-            await trio.lowlevel.checkpoint()  # as a socket would
-            yield part
-
-
-@pytest.mark.parametrize("call", ["zones", "entry", "move", "upload"])
-async def test_an_endless_refusal_is_not_read_completely(
-    stage: Stage, call: str, autojump_clock: MockClock
-) -> None:
-    """The first bytes of the answer are read, the rest is not."""
-    endless = Endless()
-    service = stage.service(lambda request: httpx.Response(403, stream=endless))
-    with pytest.raises(Forbidden):
-        await CALLS[call][0](service)
-    assert endless.sent < 1 << 20
-
-
-def test_an_endless_refusal_of_a_download(stage: Stage) -> None:
-    """The first bytes of the answer are read, the rest is not."""
-    endless = Endless()
-    transfer = stage.transfer(lambda request: httpx.Response(403, stream=endless))
-    with pytest.raises(Forbidden):
-        transfer.download("z", "e")
-    assert endless.sent < 1 << 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.remote.conftest import BASE, Stage
+from tests.unit.remote.conftest import BASE, Stage, on_pages
 from zonedrive.errors import BadAnswer, NotSupported, ProfileError, Rejected
 from zonedrive.remote.profiles.load import LONGEST, load_profile, parse_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
@@ -190,13 +190,6 @@ async def test_a_slash_at_the_end_of_a_path_is_kept(stage: Stage, path: str) -> 
     assert request.url.raw_path.decode() == expected
 
 
-@pytest.mark.parametrize("path", ["/", "//", "/api/{entry}//", "/api//", "//{entry}/"])
-def test_two_slashes_are_no_path(path: str) -> None:
-    """An empty segment may lead to another host, or to another path."""
-    with pytest.raises(ProfileError, match=r"empty segment|another host"):
-        parse_profile(f'[delete]\nmethod = "DELETE"\npath = "{path}"\n', "ours", "ours.toml")
-
-
 def test_passwords_are_sent_as_the_profile_says() -> None:
     """A password is an array of characters or a text; repr does not show the body."""
     request = load_profile("sandbox").operation("change_password").request(
@@ -252,16 +245,8 @@ async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> No
 
 async def test_levels_in_more_zones_than_a_page_has(stage: Stage) -> None:
     """The answer may have pages, as the list of zones."""
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        size, page = (
-            int(request.url.params.get(*each)) for each in (("pageSize", 100), ("page", 1))
-        )
-        zones = range(130)[(page - 1) * size : page * size]
-        return httpx.Response(200, json=[{"zoneId": f"z{zone}", "level": "Add"} for zone in zones])
-
-    found = await stage.service(answer).levels()
-    assert found == {f"z{zone}": "Add" for zone in range(130)}
+    every = [{"zoneId": f"z{zone}", "level": "Add"} for zone in range(130)]
+    assert await stage.service(on_pages(every)).levels() == {f"z{n}": "Add" for n in range(130)}
 
 
 @pytest.mark.parametrize("name", ["deletions", "members", "levels"])
@@ -464,13 +449,7 @@ async def test_versions_with_equal_ids_are_kept(stage: Stage) -> None:
 async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
     """The log is read completely, even if messages have no id or two are equal."""
     every = [{member: number // 2, "text": "x"} for number in range(250)]
-
-    def paginated(request: httpx.Request) -> httpx.Response:
-        size = int(request.url.params.get("pageSize", "100"))
-        start = (int(request.url.params.get("page", "1")) - 1) * size
-        return httpx.Response(200, json=every[start : start + size])
-
-    assert await stage.service(paginated).zone_log("z") == every
+    assert await stage.service(on_pages(every)).zone_log("z") == every
 
 
 def test_every_operation_needs_its_placeholders() -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.harness.deployment import Deployment
+from tests.unit.remote.conftest import Place
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.model import Entry, Zone
@@ -32,17 +33,11 @@ class Bearer(httpx.Auth):
             yield request
 
 
-class Place:
-    """Address of the sandbox."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self.base_url, self.ca_file = deployment.base_url, str(deployment.ca_file)
-
-
 def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> HttpService:
     """Return a service for alice."""
     text = bearer or deployment.person("alice").authorization
-    return open_service(Place(deployment), Bearer(text), load_profile(profile), Settings())
+    place = Place(deployment.base_url, deployment.ca_file)
+    return open_service(place, Bearer(text), load_profile(profile), Settings())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.remote.conftest import BASE, Piece, Stage
+from tests.unit.remote.conftest import BASE, Piece, Place, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.remote.clients import MIB, LoopClient
@@ -581,13 +581,6 @@ async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
         let_in = True
         await service.link.wait_online()
         nursery.cancel_scope.cancel()
-
-
-class Place:
-    """Address of a deployment."""
-
-    def __init__(self, base_url: str, ca_file: str | None = None) -> None:
-        self.base_url, self.ca_file = base_url, ca_file
 
 
 @pytest.mark.parametrize("url", ["http://zones.example", "https://zones.example/x", ""])

@@ -192,12 +192,9 @@ def test_an_unknown_length_is_reported(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "attempts"),
     [
-        (400, errors.Rejected, 1),
         (401, errors.NotLoggedOn, 1),
         (403, errors.Forbidden, 1),
         (404, errors.NotFound, 1),
-        (409, errors.AlreadyExists, 1),
-        (500, errors.Unavailable, 3),
         (502, errors.Unavailable, 3),
         (503, errors.Unavailable, 3),
     ],
@@ -352,13 +349,9 @@ def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, errors.Rejected),
         (401, errors.NotLoggedOn),
-        (403, errors.Forbidden),
         (404, errors.NotFound),
-        (409, errors.AlreadyExists),
         (413, errors.TooLarge),
-        (500, errors.Unavailable),
         (502, errors.ReplyLost),
         (503, errors.Unavailable),
         (504, errors.ReplyLost),

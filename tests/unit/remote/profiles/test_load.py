@@ -97,6 +97,7 @@ def test_a_request_is_filled_in_everywhere() -> None:
         ('[delete]\nmethod = "DELETE"\npath = "/api/../{entry}"\n', 3, r"\.\."),
         ('[delete]\nmethod = "DELETE"\npath = "/api/%2e%2e/{entry}"\n', 3, "characters"),
         ('[delete]\nmethod = "DELETE"\npath = "/api//{entry}"\n', 3, "empty segment"),
+        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}//"\n', 3, "empty segment"),
         ('[delete]\nmethod = "DELETE"\npath = "/admin/{entry}"\n', 3, "begin with /api/"),
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}?a=b"\n', 3, "characters"),
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry} b"\n', 3, "characters"),

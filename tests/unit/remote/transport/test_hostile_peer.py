@@ -19,6 +19,7 @@ import httpx
 import pytest
 import trio
 
+from tests.unit.remote.conftest import Place
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
@@ -27,7 +28,6 @@ from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.probe import Probe, ProbeResult
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import Connection
@@ -50,13 +50,6 @@ class Bearer(httpx.Auth):
         """Add the bearer to the request."""
         request.headers["Authorization"] = "Bearer old"
         yield request
-
-
-class Place:
-    """Address of a deployment."""
-
-    def __init__(self, base_url: str, ca_file: Path) -> None:
-        self.base_url, self.ca_file = base_url, str(ca_file)
 
 
 def whole(connection: Receiving) -> bytes:
@@ -364,22 +357,6 @@ def test_doctor_looks_only_so_long(
     began = time.monotonic()
     with pytest.raises(errors.TimedOut):
         look(place, SHORT)
-    assert time.monotonic() - began < LONG
-
-
-@pytest.mark.parametrize("how", SLOW)
-def test_the_trial_of_a_profile_waits_only_so_long(
-    slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
-) -> None:
-    """The probe of an endpoint has the same deadline."""
-    operation = load_profile("sandbox").operation("make_folder")
-    assert "make_folder" in OPERATIONS
-    began = time.monotonic()
-    with (
-        Probe(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
-        pytest.raises(errors.TimedOut),
-    ):
-        trial.endpoint(operation)
     assert time.monotonic() - began < LONG
 
 

@@ -17,8 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.unit.remote.conftest import Place
 from tests.unit.remote.transport.conftest import Peer, request
-from tests.unit.remote.transport.test_hostile_peer import Place, ok, opened
+from tests.unit.remote.transport.test_hostile_peer import ok, opened
 from zonedrive import errors
 from zonedrive.logon.api import open_access
 from zonedrive.remote.probe import Probe

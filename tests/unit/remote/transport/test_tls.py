@@ -36,14 +36,12 @@ def test_a_system_without_authorities_has_certifis(
     assert Path(found.file).read_text().count("BEGIN CERTIFICATE") > 50
 
 
-def test_a_file_replaces_the_systems_authorities(tmp_path: Path) -> None:
-    """Only the authority in the file is trusted."""
-    file = tmp_path / "ca.pem"
-    trustme.CA().cert_pem.write_to_path(str(file))
-    assert tls.trust(file) == tls.Trust(str(file), is_given=True)
-
-
-@pytest.mark.parametrize("text", [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n",
+     trustme.CA().private_key_pem.bytes().decode()],
+    ids=["missing", "empty", "no PEM", "a broken certificate", "a private key"],
+)  # fmt: skip
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | None) -> None:
     """The error is one line that names the file."""
     file = tmp_path / "ca.pem"
@@ -52,11 +50,3 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | Non
     with pytest.raises(ConfigError, match=r"ca\.pem") as refused:
         tls.trust(file)
     assert "\n" not in refused.value.line()
-
-
-def test_a_private_key_is_no_authority(tmp_path: Path) -> None:
-    """A private key in place of the certificate is detected."""
-    file = tmp_path / "key.pem"
-    trustme.CA().private_key_pem.write_to_path(str(file))
-    with pytest.raises(ConfigError):
-        tls.trust(file)

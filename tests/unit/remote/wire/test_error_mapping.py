@@ -217,13 +217,6 @@ def test_a_strange_certificate_is_named_as_such() -> None:
     assert "--ca-file" in error.line()
 
 
-def test_the_reason_is_the_systems() -> None:
-    """The message has the system's error, such as `Connection refused`, instead of a class name."""
-    inner = ConnectionRefusedError(111, "10.0.0.1 refused")
-    line = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x").line()
-    assert "Connection refused" in line
-
-
 @pytest.mark.parametrize(
     ("status", "code", "retry_after", "early", "unprocessed"),
     [

@@ -130,6 +130,3 @@ class Person:
 def desk() -> Desk:
     """Return a service that accepts the logon."""
     return Desk()
-
-
-Tell = Callable[[str], None]

@@ -146,12 +146,10 @@ async def test_no_state_is_answered_twice(desk: Desk, again: str) -> None:
         (refuse(403, "ALREADY_LOGGED_ON"), errors.CredentialsRefused, "already"),
         (refuse(403, "UNSUPPORTED_VERSION"), errors.Rejected, "version"),
         (refuse(400, "INVALID_DATA"), errors.Rejected, "INVALID_DATA"),
-        (refuse(400, "INVALID_SESSIONID"), errors.Rejected, "INVALID_SESSIONID"),
         (refuse(404, ""), errors.NotFound, "logging on"),
         (refuse(408, "FAILED"), errors.ReplyLost, "FAILED"),
         (refuse(500, "LOAD_ERROR"), errors.Unavailable, "LOAD_ERROR"),
         (refuse(502, "COMMUNICATION_ERROR"), errors.ReplyLost, "COMMUNICATION_ERROR"),
-        (refuse(503, "NOT_AVAILABLE"), errors.Unavailable, "NOT_AVAILABLE"),
         (say(302, Location="http://x.example/"), errors.BadAnswer, "redirects"),
         (say(200, {"logonOK": False}), errors.CredentialsRefused, "refuses"),
         (say(200, {"logonOK": False, "idpURI": "https://x"}), errors.CredentialsRefused, "browser"),
@@ -255,40 +253,6 @@ async def test_a_token_is_seen_to_work_before_the_session_ends(desk: Desk) -> No
     assert desk.bodies("/api/tokens") == [
         {"tokenName": "zonedrive on host", "validity": 7776000, "password": list(PASSWORD)}
     ]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        refuse(400, "ILLEGAL_ARGUMENT"),
-        refuse(403, "NOT_ALLOWED"),
-        refuse(404, "NOT_FOUND"),
-        refuse(500, "FAILED"),
-        say(201, {}),
-        say(201, {"token": "with\nbreak"}),
-        say(201, []),
-    ],
-)
-async def test_without_a_token_the_session_goes_on(desk: Desk, answer: httpx.Response) -> None:
-    """The session is neither ended nor replaced."""
-    desk.answer("POST /api/tokens", answer)
-    access = desk.access()
-    access.carry(Secret(SESSION))
-    with pytest.raises(errors.RemoteError):
-        await obtain_token(access, session(), "n", 90)
-    await access.check()
-    assert desk.asked[-1][3] == f"Bearer {SESSION}"
-    assert "GET /api/access/logoff" not in desk.routes()
-
-
-async def test_a_token_that_does_not_work_is_rejected(desk: Desk) -> None:
-    """The failure is detected while the session still exists."""
-    desk.answer("GET /api/zones", refuse(401, ""))
-    access = desk.access()
-    access.carry(Secret(SESSION))
-    with pytest.raises(errors.BadAnswer):
-        await obtain_token(access, session(), "n", 90)
-    assert "GET /api/access/logoff" not in desk.routes()
 
 
 async def test_a_token_that_ends_with_the_session_is_an_error(desk: Desk) -> None:

@@ -37,6 +37,9 @@ from zonedrive.remote.profiles import load
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
+NAMELESS = {name: value for name, value in GOOD.items() if name != "userId"}
+
+
 class Office:
     """Runner of one account's logons at a simulated service."""
 
@@ -132,8 +135,7 @@ async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
 async def test_an_answer_without_the_user_id(office: Office, username: str) -> None:
     """The service may leave out the user id; the one of the previous logon stays."""
     before = await office.log_on()
-    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
-    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    office.desk.answer("POST /api/access/logon", say(200, NAMELESS))
     again = await office.log_on(username=username or before.username)
     assert again.user_id == before.user_id == "alice@acme.example"
     assert again.same_owner(before)
@@ -143,8 +145,7 @@ async def test_another_user_and_an_answer_without_the_user_id(office: Office) ->
     """The user name was typed at the prompt: the files of the previous user are not sent."""
     await office.log_on()
     office.backlog = Backlog(files=3)
-    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
-    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    office.desk.answer("POST /api/access/logon", say(200, NAMELESS))
     office.at_terminal = BrowserPrompt()
     office.at_terminal.name = "bob@acme.example"
     with pytest.raises(errors.ConfigError, match="3 files"):
@@ -155,8 +156,7 @@ async def test_another_user_and_an_answer_without_the_user_id(office: Office) ->
 @pytest.mark.parametrize("username", ["alice", "Alice"])
 async def test_the_user_id_comes_with_a_later_logon(office: Office, username: str) -> None:
     """The first logon had no user id: the same user name belongs to the same user."""
-    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
-    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    office.desk.answer("POST /api/access/logon", say(200, NAMELESS))
     await office.log_on()
     await office.log_on()
     office.backlog = Backlog(files=3)
@@ -169,10 +169,9 @@ async def test_the_user_id_comes_with_a_later_logon(office: Office, username: st
 
 
 async def test_the_user_id_comes_later_for_a_name_typed_at_the_prompt(office: Office) -> None:
-    nameless = {name: value for name, value in GOOD.items() if name != "userId"}
     office.at_terminal = BrowserPrompt()
     office.at_terminal.name = "alice"
-    office.desk.answer("POST /api/access/logon", say(200, nameless))
+    office.desk.answer("POST /api/access/logon", say(200, NAMELESS))
     await office.log_on(username="")
     office.backlog = Backlog(files=3)
     office.desk.answer("POST /api/access/logon", say(200, GOOD))
@@ -281,7 +280,9 @@ async def test_the_session_alone(office: Office) -> None:
     assert bearer.expires_ns > 0
 
 
-@pytest.mark.parametrize("answer", [refuse(403, "NOT_ALLOWED"), httpx.ConnectError("x"), say(500)])
+@pytest.mark.parametrize(
+    "answer", [refuse(403, "NOT_ALLOWED"), httpx.ConnectError("x"), say(500), say(201, {})]
+)
 async def test_where_no_token_is_given_the_session_is_kept(
     office: Office, answer: httpx.Response | Exception
 ) -> None:
@@ -291,6 +292,7 @@ async def test_where_no_token_is_given_the_session_is_kept(
     bearer = office.bearer()
     assert bearer is not None
     assert bearer.kind == "session"
+    assert office.kept.startswith("by session")
     assert any("token" in line for line in office.told)
     assert any("session is used" in line for line in office.told)
     assert "GET /api/access/logoff" not in office.desk.routes()

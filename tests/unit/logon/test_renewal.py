@@ -147,9 +147,6 @@ def test_a_policy_forbids_every_saved_password(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     """A password that was saved earlier, or that a unit of the user passes, is not used."""
-    Account(
-        name="work", base_url="https://z.example", username="a", keeps_password=True
-    ).save(paths)  # fmt: skip
     if given == "by systemd":
         (tmp_path / "zonedrive.work.password").write_text("x")
         monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))

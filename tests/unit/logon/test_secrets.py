@@ -10,7 +10,6 @@ import pytest
 
 from tests.harness.waiting import eventually
 from zonedrive.errors import StoreError
-from zonedrive.logon import secrets
 from zonedrive.logon.secrets import (
     CredentialsStore,
     FileStore,
@@ -377,20 +376,3 @@ def test_a_keyring_that_may_store_the_first_secret_later_stays_in_use(paths: Acc
     assert store._last is not None
     store._last.result(60)
     assert open_store(paths, find_keyring=lambda: ring).get("key") == HUSH
-
-
-def test_without_a_session_bus_there_is_no_keyring(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The library's substitutes (plain files, empty chains) are not accepted as a keyring."""
-    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert secrets.desktop_keyring() is None
-
-
-def test_a_session_bus_that_is_dead_is_no_keyring(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An address in the environment does not prove that a bus exists."""
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
-    assert secrets.desktop_keyring() is None

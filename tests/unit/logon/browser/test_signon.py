@@ -375,15 +375,6 @@ async def test_a_wrong_pasted_address_is_asked_for_again(desk: Desk) -> None:
     assert len(prompt.complaints) == 1
 
 
-async def test_the_answer_is_only_in_the_logon_request(desk: Desk) -> None:
-    """No other request contains the answer."""
-    prompt = BrowserPrompt(CORP)
-    prepared(desk, prompt)
-    await run(desk, prompt)
-    carriers = [path for _, path, body, _ in desk.asked if SECRET in repr(body)]
-    assert carriers == [LOGON]
-
-
 def test_offers_are_read_tolerantly() -> None:
     """Invalid items are ignored, and a name alone is an offer."""
     import json

@@ -1,27 +1,20 @@
 """Fixtures: a sandbox that all tests share, its users, and separate sandboxes."""
 
+import contextlib
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.sandbox.running import Person, Service, Zone, world
+from tests.sandbox.running import Person, Service, Zone, serving, world
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def _shared() -> Iterator[Service]:
-    folder = Path(tempfile.mkdtemp(prefix="zdsx"))
-    service = Service(folder, world("block_after = 1000"))
-    yield service
-    service.close()
-    log = service.log()
-    shutil.rmtree(folder)
-    assert "Traceback" not in log, log
+    with serving(world("block_after = 1000")) as service:
+        yield service
 
 
 @pytest.fixture
@@ -64,16 +57,5 @@ def folder(zone: Zone) -> str:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Service]]:
     """Yield a function that starts a sandbox on a new folder; it ends with the test."""
-    running: list[Service] = []
-
-    def start_one(world_text: str | None = None) -> Service:
-        service = Service(Path(tempfile.mkdtemp(prefix="zdsx")), world_text)
-        running.append(service)
-        return service
-
-    yield start_one
-    for service in running:
-        service.close()
-        log = service.log()
-        shutil.rmtree(service.folder)
-        assert "Traceback" not in log, log
+    with contextlib.ExitStack() as running:
+        yield lambda world_text=None: running.enter_context(serving(world_text))

@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import ssl
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,19 @@ class Service:
         """Return a TLS connection."""
         raw = socket.create_connection((self.host, self.port), DEADLINE_SECONDS)
         return self.context.wrap_socket(raw, server_hostname=self.host)
+
+
+@contextlib.contextmanager
+def serving(world_text: str | None = None) -> Iterator[Service]:
+    """Run a sandbox on a new folder; at the end, its log must have no traceback."""
+    with tempfile.TemporaryDirectory(prefix="zdsx") as folder:
+        service = Service(Path(folder), world_text)
+        try:
+            yield service
+        finally:
+            service.close()
+            log = service.log()
+        assert "Traceback" not in log, log
 
 
 def logon(client: httpx.Client, user: str, password: str | None, **more: Any) -> httpx.Response:

@@ -165,14 +165,20 @@ def test_an_upload_is_cut(service: Service, zone: Zone, folder: str) -> None:
     assert zone.upload("cut", b"x" * 8_000_000, folder).status_code == 200
 
 
-def test_a_client_that_goes_away_leaves_nothing(service: Service, zone: Zone, folder: str) -> None:
+@pytest.mark.parametrize(
+    "start", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nf4240\r\n"]
+)
+def test_a_client_that_goes_away_leaves_nothing(
+    service: Service, zone: Zone, folder: str, start: bytes
+) -> None:
     """An upload that its client aborts leaves no version and no file."""
     incoming = service.data / "incoming"
     with service.connect() as connection:
         connection.sendall(
             f"POST {zone.url}/files/{folder}?fileName=half HTTP/1.1\r\nHost: x\r\n"
-            f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 1000000\r\n"
-            "Content-Type: application/octet-stream\r\n\r\n".encode()
+            f"Authorization: Bearer {zone.person.session}\r\n"
+            "Content-Type: application/octet-stream\r\n".encode()
+            + start
             + b"x" * 400_000
         )
         eventually(lambda: list(incoming.iterdir()), "the upload has begun")

@@ -83,10 +83,6 @@ def test_a_group_is_answered_with_members_and_properties(alice: Person) -> None:
     inner = Group(alice)
     group = Group(alice, member(ALICE, "Manage"), member(BOB), member(inner.id))
     properties = group.body["properties"]
-    assert set(properties) == {
-        "groupId", "name", "description", "createdAt", "createdBy", "administratorManaged",
-        "open", "zoneActions",
-    }  # fmt: skip
     assert properties["groupId"].startswith("group.")
     assert properties["groupId"].endswith("@acme.example")
     assert properties["description"] == "d"

@@ -2,17 +2,14 @@
 
 import json
 import random
-import shutil
 import socket
 import sqlite3
 import ssl
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from http.client import HTTPException, HTTPResponse
-from pathlib import Path
 
 import httpx
 import pytest
@@ -25,7 +22,7 @@ from tests.sandbox.running import (
     eventually,
     logon,
     receive_all,
-    refusal,
+    serving,
     world,
 )
 from zonedrive.sandbox.app import GUARDED
@@ -70,11 +67,8 @@ class Talker:
 @pytest.fixture(scope="module")
 def target() -> Iterator[Service]:
     """Yield a sandbox for hostile requests."""
-    folder = Path(tempfile.mkdtemp(prefix="zdsx"))
-    service = Service(folder, world(f"{SIGN_ON}\n{ENDLESS}\npage_listings = true"))
-    yield service
-    service.close()
-    shutil.rmtree(folder)
+    with serving(world(f"{SIGN_ON}\n{ENDLESS}\npage_listings = true")) as service:
+        yield service
 
 
 def known(service: Service, number: int) -> fuzzing.Known:
@@ -293,47 +287,3 @@ def test_no_request_takes_a_limited_caller_further(
             done[needed] += 1
     talker.close()
     assert done, "the caller was let in nowhere"
-
-
-LARGE = 10 << 20
-
-
-@pytest.mark.parametrize("path", ["/api/access/logon", "/api/tokens", "/api/groups"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda size: b'{"name": "' + b"x" * size + b'"}',
-        lambda size: b"[" * size,
-        lambda size: b" " * size,
-        lambda size: b'{"password": [' + b'"a",' * (size // 4) + b'"a"]}',
-    ],
-    ids=["a long text", "depth", "blanks", "a long array"],
-)
-def test_a_body_of_ten_megabytes_is_refused(
-    target: Service, path: str, make: Callable[[int], bytes]
-) -> None:
-    """The body gives 400 and is not kept in memory: the next request is answered normally."""
-    headers = {"Content-Type": "application/json"}
-    answer = target.regular("alice").post(path, content=make(LARGE), headers=headers)
-    assert refusal(answer)[0] == 400
-
-
-def test_a_body_shorter_than_said_leaves_nothing(target: Service) -> None:
-    """An upload that ends early, by length or in the middle of a chunk, creates no file."""
-    alice = target.regular("alice")
-    zone = alice.zone()
-    names = zone.names()
-    for head in (
-        b"Content-Length: 1000\r\n\r\nshort",
-        b"Transfer-Encoding: chunked\r\n\r\nff\r\nx",
-    ):
-        with target.connect() as connection:
-            connection.sendall(
-                f"POST {zone.url}/files/{zone.root}?fileName=early HTTP/1.1\r\nHost: x\r\n"
-                f"Authorization: Bearer {alice.session}\r\n"
-                "Content-Type: application/octet-stream\r\n".encode()
-                + head
-            )
-            connection.shutdown(socket.SHUT_RDWR)
-    assert target.person().zone().names() == names
-    sound(target)

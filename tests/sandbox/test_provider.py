@@ -1,18 +1,15 @@
 """Provider's page: its permitted users, its return addresses, and its tokens."""
 
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
-from tests.sandbox.running import PASSWORDS, Service, logon, refusal, world
+from tests.sandbox.running import PASSWORDS, Service, logon, refusal, serving, world
 
 ALICE, BOB = "alice@acme.example", "bob@acme.example"
 BACK = "http://127.0.0.1:9/back?state=1"
@@ -34,12 +31,8 @@ Start = Callable[..., Service]
 @pytest.fixture(scope="module")
 def provided() -> Iterator[Service]:
     """Yield a sandbox with two identity providers and an electronic id."""
-    service = Service(Path(tempfile.mkdtemp(prefix="zdsx")), world(IDENTITY))
-    yield service
-    service.close()
-    log = service.log()
-    shutil.rmtree(service.folder)
-    assert "Traceback" not in log, log
+    with serving(world(IDENTITY)) as service:
+        yield service
 
 
 def query(path: str, **changes: str) -> dict[str, str]:

@@ -240,8 +240,7 @@ class Fuzzer:
         return "multipart/form-data; boundary=b", b"".join(self._some(PARTS, 12))
 
     def _json(self) -> bytes:
-        """Return an object of known fields with any values, some of them twice; or a single
-        value."""
+        """Return an object of known fields, some of them twice, or a single value."""
         text = self._pick(VALUES)
         if not self._one_in(8):
             values = [*self._known.values, *VALUES, self._nested()]

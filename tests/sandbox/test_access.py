@@ -235,8 +235,7 @@ def test_new_credentials_can_be_requested(service: Service) -> None:
 
 
 def test_only_the_password_can_be_changed_where_that_is_required(service: Service) -> None:
-    """A user who must change the password can use nothing else before, and everything
-    afterwards."""
+    """Before, nothing else can be used; afterwards, everything."""
     client = service.client()
     first = logon(client, "newbie@acme.example", "first day").json()
     assert first["passwordChangeIsRequired"] is True

@@ -102,8 +102,7 @@ def test_a_block_does_not_reveal_users(start: Callable[..., Service]) -> None:
 
 
 def test_wrong_codes_block_too(start: Callable[..., Service]) -> None:
-    """Wrong codes count in flows, too; otherwise a stolen password would allow a million
-    guesses."""
+    """Otherwise a stolen password would allow a million guesses."""
     service = start(world(THREE + '\notp = "HOTP"'))
 
     def attempt(code: str) -> tuple[int, str]:

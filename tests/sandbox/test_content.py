@@ -73,8 +73,7 @@ def test_an_empty_file_has_empty_content(zone: Zone, folder: str) -> None:
 
 
 def test_if_range_keeps_versions_apart(zone: Zone, folder: str, file_id: str) -> None:
-    """A range is sent if the validator is that of the current version, else the whole new
-    content."""
+    """With the validator of another version, the whole new content is sent."""
     validator = zone.content(file_id).headers["etag"]
     headers = {"Range": "bytes=1-2", "If-Range": validator}
     assert zone.content(file_id, **headers).content == TEXT[1:3]

@@ -25,8 +25,7 @@ REQUIREMENTS = "/api/access/authorizationrequirements"
 
 
 def test_an_answer_can_be_replaced(service: Service, alice: Person) -> None:
-    """Matching requests get the requested status and error, as often as requested, without any
-    effect."""
+    """Matching requests get the error, as often as requested, without any effect."""
     service.fault(
         status=503, error="TEMPORARILY_BLOCKED", method="POST", path="^/api/groups", times=2
     )

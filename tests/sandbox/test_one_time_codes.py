@@ -123,8 +123,7 @@ def test_a_flow_keeps_no_long_text(service: Service, name: str, length: int) -> 
 
 
 def test_a_flow_continues_once(start: Callable[..., Service]) -> None:
-    """One of several simultaneous requests that continue a flow succeeds, and the code counts
-    once."""
+    """Of several simultaneous requests one succeeds, and the code counts once."""
     service = start(world('otp = "HOTP"'))
     pending = flow(service, ALICE, PASSWORDS[ALICE])
     with ThreadPoolExecutor(8) as pool:
@@ -135,10 +134,7 @@ def test_a_flow_continues_once(start: Callable[..., Service]) -> None:
 
 
 def test_without_a_code_there_is_no_logon(start: Callable[..., Service]) -> None:
-    """If a code is required, a password alone is refused in every form.
-
-    A user without a secret is refused, too.
-    """
+    """A password alone is refused in every form, and so is a user without a secret."""
     service = start(world('otp = "TOTP"'))
     alone = logon(service.client(), ALICE, PASSWORDS[ALICE])
     assert refusal(alone) == (401, "AUTHORIZATION_FAILED")
@@ -166,10 +162,7 @@ def test_hotp_counts_from_zero_and_forward_only(start: Callable[..., Service]) -
 
 
 def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
-    """With ServiceMail the right password sends a new code, which works once.
-
-    The code stays in the mailbox.
-    """
+    """Each right password sends a new code, which works once and stays in the mailbox."""
     service = start(world('otp = "ServiceMail"'))
     assert "error" in service.tell({"mail": BOB})
     assert refusal(flow(service, BOB, "wrong")) == (401, "AUTHORIZATION_FAILED")
@@ -199,10 +192,7 @@ def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
 
 
 def test_a_user_without_a_secret_gets_no_code(start: Callable[..., Service]) -> None:
-    """With ServiceMail a user without `otp_secret` gets no code.
-
-    The user cannot log on if a code is required, and the answer is the same as for a wrong code.
-    """
+    """The answer is the same as for a wrong code."""
     service = start(world('otp = "ServiceMail"'))
     pending = flow(service, CAROL, PASSWORDS[CAROL])
     assert pending.json()["state"] == "VERIFICATIONCODEPENDING"

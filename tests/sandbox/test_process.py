@@ -79,8 +79,7 @@ def coded(code: int) -> sqlite3.OperationalError:
 
 
 def test_the_content_of_the_ready_file(service: Service) -> None:
-    """The ready file has base URL, CA certificate, control socket and pid, once all of them
-    work."""
+    """Base URL, CA certificate, control socket and pid, once all of them work."""
     assert set(service.ready) == {"base_url", "ca_file", "control", "pid"}
     assert service.ready["pid"] == service.process.pid
     assert service.base_url.startswith("https://127.0.0.1:")
@@ -140,8 +139,7 @@ def test_data_is_private(service: Service) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_certificate_is_good(service: Service, host: str) -> None:
-    """The certificate is valid for address and name, and signed only by the authority in the
-    ready file."""
+    """Valid for address and name, and signed only by the authority in the ready file."""
     url = f"https://{host}:{service.port}/api/access/authorizationrequirements"
     with httpx.Client(verify=service.context) as client:
         assert client.get(url).status_code == 200
@@ -180,8 +178,7 @@ def test_a_stalled_answer_does_not_hold_a_stop_up(start: Start) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_restart_keeps_everything(start: Start, number: int) -> None:
-    """A restart keeps address, authority, sessions, tokens, groups, files, versions and deleted
-    entries."""
+    """Address, authority, sessions, tokens, groups, files, versions and deleted entries stay."""
     service = start(world())
     alice = service.person()
     zone = alice.zone()

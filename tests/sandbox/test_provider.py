@@ -190,8 +190,7 @@ def test_ways_back_that_are_allowed(provided: Service, redirect: str) -> None:
 
 
 def test_parameters_of_a_sign_on_address(provided: Service) -> None:
-    """Every parameter, an existing provider, and this organization (by name or domain) are
-    required."""
+    """Every parameter is required, and names an existing provider and this organization."""
     client = provided.client()
     for path in QUERIES:
         for missing in query(path):

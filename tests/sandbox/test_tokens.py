@@ -121,8 +121,7 @@ def test_scim_is_for_administrators(service: Service, bob: Person) -> None:
 
 
 def test_a_scope_limits_a_session(service: Service, alice: Person) -> None:
-    """The permissions are the remaining ones; a limited session cannot create an unlimited
-    token."""
+    """A limited session cannot create an unlimited token."""
     scope = {
         "name": "reader",
         "permissions": {

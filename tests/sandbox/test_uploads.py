@@ -99,8 +99,7 @@ def test_unusual_names_are_accepted(zone: Zone, folder: str, name: str) -> None:
 
 
 def test_bare_bytes_have_their_name_in_the_query(zone: Zone, folder: str) -> None:
-    """Uploads as application/octet-stream have their name in the query, which is the sandbox's
-    choice."""
+    """This form of an upload is the sandbox's choice."""
     path = f"{zone.url}/files/{folder}"
     kind = {"Content-Type": "application/octet-stream"}
     query = {"fileName": "a & b?.bin"}

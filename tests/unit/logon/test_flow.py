@@ -110,8 +110,7 @@ async def test_the_service_chooses_the_order(desk: Desk, first: str) -> None:
 
 @pytest.mark.parametrize("given", [True, False])
 async def test_a_flow_may_ask_for_what_the_first_request_had(desk: Desk, given: bool) -> None:
-    """Each pending state is answered with the credential of the first request, without another
-    question to the user."""
+    """The user is not asked a second time."""
     states = ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"]
     desk.answer(ROUTE, *map(pending, states), say(200, GOOD))
     person = Person(given="1") if given else Person(code="1")
@@ -236,8 +235,7 @@ def session() -> LoggedOn:
 
 
 async def test_a_token_is_seen_to_work_before_the_session_ends(desk: Desk) -> None:
-    """The token is checked before and after the end of the session, because it must survive
-    that."""
+    """The token is also checked after the end of the session, which it must survive."""
     access = desk.access()
     access.carry(Secret(SESSION))
     token = await obtain_token(access, session(), "zonedrive on host", 90)

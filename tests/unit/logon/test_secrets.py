@@ -105,8 +105,7 @@ def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
 def test_a_file_of_another_user_is_refused(
     paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user who owns the file knows its content; the remedy does not destroy that user's
-    data key."""
+    """The other user knows its content; the remedy keeps the data key."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("x"))
     owner = os.geteuid()
@@ -144,8 +143,7 @@ def test_a_damaged_file_is_not_quoted(paths: AccountPaths, text: bytes) -> None:
 def test_systemds_credentials_are_read_and_never_written(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A secret that the unit does not have (the data key) is stored in our file, and found
-    again."""
+    """A secret that the unit does not have (the data key) is in our file."""
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "zonedrive.work.bearer").write_text("hunter2\n")
@@ -164,8 +162,7 @@ def test_systemds_credentials_are_read_and_never_written(
 
 
 def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
-    """An existing file takes precedence over the keyring, because the logon stored the secrets
-    there."""
+    """An existing file has the secrets of the logon, so it is used further."""
     assert open_store(paths, find_keyring=nothing).kind == "file"
     assert open_store(paths, find_keyring=Ring).kind == "keyring"
     FileStore(paths.secrets_file).set("bearer", HUSH)
@@ -322,8 +319,7 @@ def test_a_locked_keyring_does_not_hang(paths: AccountPaths) -> None:
 
 
 def test_a_broken_keyring_is_one_line(paths: AccountPaths) -> None:
-    """Each exception of a backend becomes one line without its text, which could contain the
-    secret."""
+    """The text of the exception could contain the secret."""
 
     class Broken(Ring):
         def get_password(self, service: str, username: str) -> str | None:

@@ -85,8 +85,7 @@ async def test_files_go_up_and_come_back(client: Client, here: Zone, tmp_path: P
 async def test_mistakes_are_reported_before_a_request(
     client: Client, here: Zone, tmp_path: Path
 ) -> None:
-    """A folder as file or bytes without a name are rejected; a missing file gives the system's
-    error."""
+    """A folder as a file, bytes without a name, a missing file, an address without TLS."""
     docs, notes = (
         await client.find(f"{here.name}/docs"),
         await client.find(f"{here.name}/notes.txt"),

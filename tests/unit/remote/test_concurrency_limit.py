@@ -71,8 +71,7 @@ def test_answers_to_requests_from_before_an_overload_are_ignored() -> None:
 
 
 def test_the_limit_is_found_within_a_few_rounds() -> None:
-    """The limit doubles with each round of answers, even if half of them made a connection
-    first."""
+    """The limit doubles with each round of answers, even if half made a connection first."""
     pace = ConcurrencyLimit(64)
     answers = 0
     while pace.allowed < pace.most:

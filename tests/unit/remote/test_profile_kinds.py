@@ -222,10 +222,7 @@ async def test_versions_with_other_members(stage: Stage) -> None:
 @pytest.mark.parametrize("size", ["1", "50", "100", "1000"])
 @pytest.mark.parametrize("cap", [0, 50, 100, 200, 1000])
 async def test_a_page_size_of_the_profile(count: int, size: str, cap: int) -> None:
-    """A listing is complete for every `pageSize` in `query`; `cap` 0 is a service without pages.
-
-    Without pages, each request gets all items.
-    """
+    """A listing is complete for every `pageSize`; `cap` 0 is a service without pages."""
     stage, numbers = Stage(), [str(number) for number in range(count, 0, -1)]
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -297,8 +294,7 @@ LOG = '[zone_log]\npath = "/api/{zone}/log"\nanswer = "all"\n'
 
 
 async def test_the_fields_of_a_log_message(stage: Stage) -> None:
-    """A malformed member has no effect on the others; the service gets the earliest requested
-    time."""
+    """A malformed member has no effect on the others, and times are those of the profile."""
     said = [
         {"at": "2026-01-01T00:00:00Z", "by": {"id": "bob"}, "text": "x\x1b[31m", "on": 5},
         {"at": "soon", "by": 7, "where": ["a"]},
@@ -453,8 +449,7 @@ async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
 
 
 def test_every_operation_needs_its_placeholders() -> None:
-    """Every operation must contain its placeholders, so that it cannot always affect the same
-    entry."""
+    """Otherwise an operation would always affect the same entry."""
     for name, kind in OPERATIONS.items():
         if name == "levels":  # which is about the user, and changes nothing
             assert kind.reads and not kind.may

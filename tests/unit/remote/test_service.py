@@ -254,8 +254,7 @@ async def test_a_logon_that_cannot_be_checked_is_no_refusal(
 async def test_operations_at_the_same_time_check_the_logon_together(
     stage: Stage, status: int, kind: type[errors.RemoteError]
 ) -> None:
-    """The removal of a large folder would send one more request for each file, or wait for the
-    failure of each check."""
+    """The removal of a large folder would send one more request for each file."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         return said(401) if "sandbox" in request.url.path else said(status, [])
@@ -394,8 +393,7 @@ async def test_a_change_that_never_left_is_known_not_to_be_done(stage: Stage, ve
 
 
 async def test_a_change_whose_answer_breaks_is_lost(stage: Stage) -> None:
-    """If the connection breaks after the status, the error is ReplyLost, and the change is not
-    repeated."""
+    """A connection that breaks after the status leaves the effect unknown."""
     stream = Piece(b'{"id":', httpx.ReadError("x"))
     service = stage.service(lambda request: httpx.Response(201, stream=stream))
     with pytest.raises(errors.ReplyLost):

@@ -359,8 +359,7 @@ def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
     ],
 )
 def test_refusals_of_an_upload(stage: Stage, status: int, kind: type[errors.RemoteError]) -> None:
-    """Refusals have their type and are never repeated; after a gateway error the file may be
-    stored."""
+    """An upload is never repeated; after a gateway error the file may be stored."""
     transfer = stage.transfer(lambda request: httpx.Response(status, json={"message": "why"}))
     with pytest.raises(errors.RemoteError) as failed:
         upload(transfer)

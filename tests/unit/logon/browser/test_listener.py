@@ -128,8 +128,7 @@ async def test_a_form_post_leads_on_to_the_outcome() -> None:
 
 
 async def test_nothing_that_is_refused_ends_the_wait() -> None:
-    """Other pages, other host names, guesses and invalid data are refused, and the wait
-    continues."""
+    """Other pages, other host names, guesses and invalid data are refused."""
 
     async def script(visitor: Visitor) -> None:
         there, path = visitor.listener.redirect, visitor.path

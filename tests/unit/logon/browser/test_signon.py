@@ -169,8 +169,7 @@ async def test_without_owners_of_connections_no_browser_opens(
 
 
 async def test_where_it_is_required(desk: Desk) -> None:
-    """A single provider is used, one of several is chosen; user name and password are not
-    needed."""
+    """A single provider is used, one of several is chosen, and no password is needed."""
     prompt = BrowserPrompt()
     prepared(desk, prompt)
     await run(desk, prompt, idp=True, password=False)
@@ -188,8 +187,7 @@ async def test_where_it_is_required(desk: Desk) -> None:
 
 
 async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
-    """Without a user name the user may choose; with one, or without a profile, the password is
-    used."""
+    """Without a user name the user may choose; with one, the password is used."""
     prompt = BrowserPrompt()
     prepared(desk, prompt)
     await run(desk, prompt, password=False)
@@ -327,10 +325,7 @@ async def test_each_failure_is_one_line(
 async def test_an_unexpected_user_is_confirmed(
     desk: Desk, username: str, known: str, found: str, asked: tuple[str, str] | None, pending: bool
 ) -> None:
-    """An unexpected user must be confirmed, also if the service requests a code after the sign-on.
-
-    Without a yes, or without a terminal, the session is ended at the service.
-    """
+    """Without a yes, or without a terminal, the session is ended at the service."""
     good = {**GOOD, "userId": {"name": found}}
     answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
     needs = Requirements(organization="Acme", offers=(CORP,))

@@ -334,8 +334,7 @@ def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_fi
 
 
 class Dying:
-    """Peer that answers one request on a connection; on the second connection, it reads one more
-    head."""
+    """Peer that answers one request on a connection, and no second one."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -407,10 +406,7 @@ async def test_the_accept_header_of_a_small_file(
 
 
 def test_the_headers_about_the_body(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """An empty body has a length where the method demands a body, and never a type.
-
-    The requests share a connection, so that the form of one could remain for the next.
-    """
+    """An empty body has a length only where the method demands a body; nothing is left over."""
     heads: list[bytes] = []
 
     def talk(connection: socket.socket) -> None:

@@ -153,8 +153,7 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """Simultaneous requests get no extra answer, also before HTTP/2 is ruled out, when libcurl
-    reuses connections."""
+    """Before HTTP/2 is ruled out, libcurl reuses connections."""
     talk = WithMore(
         lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
     )
@@ -381,8 +380,7 @@ def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path
 
 
 class Flood:
-    """Peer that reads a request, sends `head`, then `piece` without an end; counts the sent
-    bytes."""
+    """Peer that reads a request, and sends `head` and then `piece` without an end."""
 
     def __init__(self, head: bytes, piece: bytes) -> None:
         self.head, self.piece = head, piece
@@ -423,8 +421,7 @@ READABLE = 4 * MIB + ENOUGH  # of an answer that is read up to its limit
 
 
 def assert_left(talk: Flood, times: int = 1) -> None:
-    """Check that the peer could send little to a limited number of requests, and was
-    disconnected."""
+    """Check that the peer could send little to this number of requests."""
     assert talk.ended.wait(LONG)
     assert talk.sent < READABLE * times
 
@@ -461,8 +458,7 @@ async def test_the_answer_to_a_small_upload_is_bounded(
 async def test_the_answer_to_a_reading_request_is_bounded(
     peer: Start, ca_file: Path, how: str
 ) -> None:
-    """The answer has a limit, as for uploads; the first request may be repeated on another
-    connection."""
+    """The first request may be repeated on another connection."""
     talk = Flood(*FLOODS[how])
     service = opened(peer(talk), ca_file)
     try:

@@ -90,8 +90,7 @@ def uplink(peer: Callable[[Talk], Peer], ca_file: Path) -> Iterator[tuple[Uplink
 
 
 def test_a_slow_upload_goes_on_and_a_stuck_one_ends(uplink: tuple[Uplink, Frugal]) -> None:
-    """The peer's acknowledgements count as progress, because libcurl requests data only in large
-    pieces."""
+    """The peer's acknowledgements count, because libcurl takes the data in large pieces."""
     upload, peer = uplink
     for _ in range(3):
         with pytest.raises(httpx.WriteTimeout):

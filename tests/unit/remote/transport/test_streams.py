@@ -144,8 +144,7 @@ async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None
 
 
 async def test_a_cancelled_request_does_not_disturb_others(server: Front) -> None:
-    """One of the waiting tasks drives the connection; if it is cancelled, another one takes
-    over."""
+    """Another task drives the connection if the one that does is cancelled."""
     client = Client(server)
     await client.get("/small")
     got = []

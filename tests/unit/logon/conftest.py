@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ from tests.harness.transports import LoopHandler
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import Secret
+from zonedrive.paths import AccountPaths
 from zonedrive.remote.clients import LoopClient
 
 BASE = "https://zones.example"
@@ -124,6 +126,15 @@ class Person:
         """Raise CredentialsRefused if the user has cancelled the logon."""
         if self.has_cancelled:
             raise CredentialsRefused("it was cancelled")
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """Return an account's own folders; no unit of systemd gives it credentials."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    return AccountPaths("work")
 
 
 @pytest.fixture

@@ -24,14 +24,6 @@ from zonedrive.paths import AccountPaths
 ALICE = Account(name="work", base_url="https://zones.example", username="alice", user_id="a@acme")
 
 
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return an account's own folders."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return AccountPaths("work")
-
-
 def test_saving_and_loading(paths: AccountPaths) -> None:
     """The file is readable only by its owner."""
     ALICE.save(paths)

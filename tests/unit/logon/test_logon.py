@@ -94,17 +94,17 @@ class Office:
         self.kept = enrolment.kept
         return account
 
-    def bearer(self) -> bearer_auth.Bearer | None:
-        """Return the stored bearer."""
-        return bearer_auth.load_bearer(self.store)
+    def bearer(self) -> bearer_auth.Bearer:
+        """Return the stored bearer, which must exist."""
+        found = bearer_auth.load_bearer(self.store)
+        assert found is not None
+        return found
 
 
 @pytest.fixture
-def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def office(desk: Desk, paths: AccountPaths) -> Office:
     """Return a new account."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Office(desk, AccountPaths("work"))
+    return Office(desk, paths)
 
 
 def say_user(name: str) -> httpx.Response:
@@ -119,9 +119,7 @@ async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
     assert (account.base_url, account.user_id, account.profile) == (
         BASE, "alice@acme.example", "published",
     )  # fmt: skip
-    bearer = office.bearer()
-    assert bearer is not None
-    assert (bearer.secret, bearer.kind) == (TOKEN, "token")
+    assert (office.bearer().secret, office.bearer().kind) == (TOKEN, "token")
     assert office.kept == "by token until 2030-01-01 00:00 UTC"
     (body,) = office.desk.bodies("/api/tokens")
     assert body["validity"] == 90 * 86400
@@ -275,7 +273,6 @@ async def test_the_session_alone(office: Office) -> None:
         "GET /api/access/authorizationrequirements", "POST /api/access/logon", "GET /api/zones",
     ]  # fmt: skip
     bearer = office.bearer()
-    assert bearer is not None
     assert (bearer.secret, bearer.kind) == (SESSION, "session")
     assert bearer.expires_ns > 0
 
@@ -289,9 +286,7 @@ async def test_where_no_token_is_given_the_session_is_kept(
     """The session is kept, and the user gets a message."""
     office.desk.answer("POST /api/tokens", answer)
     await office.log_on()
-    bearer = office.bearer()
-    assert bearer is not None
-    assert bearer.kind == "session"
+    assert office.bearer().kind == "session"
     assert office.kept.startswith("by session")
     assert any("token" in line for line in office.told)
     assert any("session is used" in line for line in office.told)
@@ -305,8 +300,7 @@ async def test_a_token_of_which_nothing_is_known_after_the_session_is_kept(
     """The service has accepted the token before the session ended."""
     office.desk.answer("GET /api/zones", say(200, []), answer)
     await office.log_on()
-    bearer = office.bearer()
-    assert bearer is not None and bearer.secret == TOKEN
+    assert office.bearer().secret == TOKEN
 
 
 @pytest.mark.parametrize("days", [None, 90])
@@ -328,9 +322,7 @@ async def test_a_session_of_which_nothing_is_known_is_kept(
     office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
     office.desk.answer("GET /api/zones", answer)
     await office.log_on()
-    bearer = office.bearer()
-    assert bearer is not None
-    assert (bearer.secret, bearer.kind) == (SESSION, "session")
+    assert (office.bearer().secret, office.bearer().kind) == (SESSION, "session")
 
 
 @pytest.mark.parametrize(
@@ -610,7 +602,7 @@ async def test_a_token_of_systemd_is_not_replaced(
     assert office.person.wanted == []
     credential.rename(credential.with_name("zonedrive.work.password"))
     await office.log_on()  # a password alone is no logon yet
-    assert (office.bearer() or bearer_auth.Bearer("", "token")).secret == TOKEN
+    assert office.bearer().secret == TOKEN
 
 
 async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:
@@ -640,7 +632,7 @@ async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -
     assert not account.keeps_password
     assert office.store.get("password") is None
     assert any("not saved" in line and "forbids" in line for line in office.told)
-    assert office.bearer() is not None
+    assert office.bearer().secret == TOKEN
 
 
 async def test_without_a_keyring_the_place_of_the_password_is_reported(office: Office) -> None:

@@ -35,16 +35,12 @@ class Worker:
         return self.outcomes.pop(0)
 
 
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return an account whose password is stored."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    found = AccountPaths("work")
+@pytest.fixture(autouse=True)
+def account(paths: AccountPaths) -> None:
+    """Store an account with a password."""
     Account(name="work", base_url="https://z.example", username="a", keeps_password=True).save(
-        found
+        paths
     )
-    return found
 
 
 def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:

@@ -4,7 +4,6 @@ import json
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -60,17 +59,22 @@ class Counter:
         order = RenewalRequest(digest(load_bearer(self.store)), ended)
         return await Renewer(self.paths, self.store, self._access).run(order, waited)
 
+    def bearer(self) -> Bearer:
+        """Return the stored bearer."""
+        found = load_bearer(self.store)
+        assert found is not None
+        return found
+
     def logons(self) -> int:
         """Return the number of logon requests with the password."""
         return self.desk.routes().count(LOGON)
 
 
 @pytest.fixture
-def counter(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
+def counter(desk: Desk, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Return an account without a logon, whose digests are quickly made."""
     monkeypatch.setattr(renewal_worker, "COST", 2)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return Counter(desk, AccountPaths("work"))
+    return Counter(desk, paths)
 
 
 async def test_a_token_makes_the_next_one(counter: Counter) -> None:
@@ -83,9 +87,7 @@ async def test_a_token_makes_the_next_one(counter: Counter) -> None:
     ]  # fmt: skip
     assert counter.desk.bodies("/api/tokens")[0]["validity"] == 29 * 86400
     assert counter.desk.bodies("/api/tokens")[0]["password"] == list(PASSWORD)
-    found = load_bearer(counter.store)
-    assert found is not None
-    assert (found.secret, found.kind) == (TOKEN, "token")
+    assert (counter.bearer().secret, counter.bearer().kind) == (TOKEN, "token")
 
 
 async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
@@ -94,9 +96,7 @@ async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
     assert await counter.renew() == Outcome("renewed")
     assert counter.logons() == 1
     assert counter.desk.routes()[-3:-1] == ["GET /api/access/logoff", "GET /api/zones"]
-    found = load_bearer(counter.store)
-    assert found is not None
-    assert found.secret == TOKEN
+    assert counter.bearer().secret == TOKEN
 
 
 async def test_a_session_follows_a_session(counter: Counter) -> None:
@@ -105,9 +105,7 @@ async def test_a_session_follows_a_session(counter: Counter) -> None:
     assert await counter.renew(ended=False) == Outcome("renewed")
     ended = [bearer for _, path, _, bearer in counter.desk.asked if path.endswith("/logoff")]
     assert ended == ["Bearer old"]
-    found = load_bearer(counter.store)
-    assert found is not None
-    assert (found.secret, found.kind) == (SESSION, "session")
+    assert (counter.bearer().secret, counter.bearer().kind) == (SESSION, "session")
     assert TOKENS not in counter.desk.routes()
 
 
@@ -162,7 +160,7 @@ async def test_a_password_refused_for_a_token_is_not_tried_for_a_logon(
     assert (await counter.renew()).result == "refused"
     assert counter.logons() == 0
     assert counter.desk.routes().count(TOKENS) == 1
-    assert load_bearer(counter.store) == KEPT["token"]
+    assert counter.bearer() == KEPT["token"]
 
 
 REQUIREMENTS = "GET /api/access/authorizationrequirements"
@@ -220,7 +218,7 @@ async def test_a_session_that_is_not_accepted_is_left_alone_like_a_block(
         assert (await counter.renew(ended=over)).result == "blocked"
     assert counter.logons() == 1
     assert ended(counter) == {SESSION}
-    assert load_bearer(counter.store) == KEPT["session"]
+    assert counter.bearer() == KEPT["session"]
     assert counter.store.get("password") == Secret(PASSWORD)
 
 
@@ -239,7 +237,7 @@ async def test_a_session_that_is_accepted_later_is_kept(
     counter.keep("session")
     counter.desk.answer("GET /api/zones", *answers)
     assert await counter.renew() == Outcome("renewed")
-    assert load_bearer(counter.store).secret == SESSION  # type: ignore[union-attr]
+    assert counter.bearer().secret == SESSION
     assert ended(counter) == set()
 
 
@@ -252,9 +250,9 @@ async def test_a_refused_token_request_keeps_the_password(
     counter.desk.answer(TOKENS, answer)
     outcome = await counter.renew(ended=False)
     assert (outcome.result, outcome.seconds) == ("later", renewal_worker.BLOCK_SECONDS)
-    assert load_bearer(counter.store) == KEPT["token"]
+    assert counter.bearer() == KEPT["token"]
     assert await counter.renew() == Outcome("renewed")
-    assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
+    assert counter.bearer().kind == "session"
 
 
 async def test_a_token_that_ends_with_its_session_is_replaced_by_a_session(
@@ -264,7 +262,7 @@ async def test_a_token_that_ends_with_its_session_is_replaced_by_a_session(
     counter.keep("token")
     counter.desk.answer("GET /api/zones", say(200, []), refuse(401, "AUTHORIZATION_FAILED"))
     assert await counter.renew() == Outcome("renewed")
-    assert load_bearer(counter.store).kind == "session"  # type: ignore[union-attr]
+    assert counter.bearer().kind == "session"
     assert counter.store.get("password") == Secret(PASSWORD)
     assert counter.desk.routes()[-1] == LOGON
 
@@ -276,7 +274,7 @@ async def test_a_new_token_is_kept_if_the_service_is_lost_after_it_was_tested(
     counter.keep("token")
     counter.desk.answer("GET /api/zones", say(200, []), httpx.ConnectError("x"))
     assert await counter.renew() == Outcome("renewed")
-    assert load_bearer(counter.store).secret == TOKEN  # type: ignore[union-attr]
+    assert counter.bearer().secret == TOKEN
 
 
 async def test_a_new_token_that_does_not_work_is_no_refusal_of_the_password(
@@ -288,7 +286,7 @@ async def test_a_new_token_that_does_not_work_is_no_refusal_of_the_password(
     outcome = await counter.renew(ended=False)
     assert (outcome.result, outcome.seconds) == ("later", renewal_worker.BLOCK_SECONDS)
     assert counter.store.get("password") == Secret(PASSWORD)
-    assert load_bearer(counter.store) == KEPT["token"]
+    assert counter.bearer() == KEPT["token"]
 
 
 LATER = Bearer("later", "token")
@@ -337,7 +335,7 @@ async def test_a_logon_or_logoff_during_a_renewal_stays(
         assert counter.store.kept == {}
         assert not counter.paths.state.exists()
     else:
-        assert load_bearer(counter.store) == LATER
+        assert counter.bearer() == LATER
         assert counter.store.get("password") == Secret(LATER_PASSWORD)
 
 
@@ -351,7 +349,7 @@ async def test_a_token_is_not_stored_over_that_of_a_later_logon(counter: Counter
 
     counter.desk.answer(TOKENS, answer)
     assert await counter.renew(ended=False) == Outcome("renewed")
-    assert load_bearer(counter.store) == LATER
+    assert counter.bearer() == LATER
     assert ended(counter) == {TOKEN}
 
 
@@ -416,7 +414,7 @@ async def test_a_token_that_the_service_is_too_slow_to_test_is_ended(
     counter.desk.answer(TOKENS, answer)
     assert (await counter.renew(ended=over)).result == "later"
     assert ended(counter) == made
-    assert load_bearer(counter.store) == KEPT["token"]
+    assert counter.bearer() == KEPT["token"]
 
 
 async def test_a_token_that_could_not_be_tested_is_ended(counter: Counter) -> None:
@@ -425,7 +423,7 @@ async def test_a_token_that_could_not_be_tested_is_ended(counter: Counter) -> No
     counter.desk.answer("GET /api/zones", httpx.ConnectError("x"))
     assert await counter.renew() == Outcome("renewed")
     assert ended(counter) == {TOKEN}
-    assert load_bearer(counter.store).secret == SESSION  # type: ignore[union-attr]
+    assert counter.bearer().secret == SESSION
 
 
 async def test_without_room_on_the_disk_nothing_is_requested(counter: Counter) -> None:

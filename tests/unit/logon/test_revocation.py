@@ -31,11 +31,9 @@ REVOKE = "DELETE /api/sandbox/tokens/t1"
 
 
 @pytest.fixture
-def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+def office(desk: Desk, paths: AccountPaths) -> Office:
     """Return a new account."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Office(desk, AccountPaths("work"))
+    return Office(desk, paths)
 
 
 def ended(office: Office) -> list[tuple[str, str]]:
@@ -69,7 +67,7 @@ async def test_the_previous_token_is_revoked(office: Office, profile: str) -> No
     told = "your previous token (t1) remains valid at the service until 2030-01-01 00:00 UTC"
     assert ((REVOKE, TOKEN) in ended(office)) == (profile == "sandbox")
     assert any(line.startswith(told) for line in office.told) == (profile == "published")
-    assert office.bearer().secret == "new"  # type: ignore[union-attr]
+    assert office.bearer().secret == "new"
 
 
 async def test_the_previous_session_is_ended(office: Office) -> None:
@@ -80,7 +78,7 @@ async def test_the_previous_session_is_ended(office: Office) -> None:
         office.desk.asked.clear()
         await office.log_on(url, token_days=None)
         assert ended(office) == [("GET /api/access/logoff", before)]
-        assert office.bearer().secret == SESSION  # type: ignore[union-attr]
+        assert office.bearer().secret == SESSION
     assert [base for base, _ in office.opened][-2:] == ["https://other.example", BASE]
 
 
@@ -157,16 +155,14 @@ async def test_a_token_that_cannot_be_kept_is_not_left_behind(
     assert not office.paths.secrets_file.exists()
 
 
-async def test_a_keyring_that_fails_for_a_moment_loses_no_secret(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_keyring_that_fails_for_a_moment_loses_no_secret(office: Office) -> None:
     """The secrets of the former logon cannot be read, but could be deleted afterwards."""
     await office.log_on(save_password=True)
     office.store = Failing(office.paths.secrets_file)
     with pytest.raises(errors.StoreError, match="locked"):
         await office.log_on()
     office.store = FileStore(office.paths.secrets_file)
-    assert office.bearer() and office.store.get("password")
+    assert office.bearer().secret == TOKEN and office.store.get("password")
 
 
 async def test_a_logon_that_is_cancelled_while_it_waits_for_the_lock_leaves_no_token(
@@ -364,7 +360,7 @@ async def test_a_new_token_whose_check_fails_is_not_left_behind(
     office.desk.answer(REVOKE, say(204))
     with pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
         await office.log_on(profile=profile)
-        assert office.bearer().secret == SESSION  # type: ignore[union-attr]
+        assert office.bearer().secret == SESSION
     said = " ".join(office.told)
     assert ((REVOKE, TOKEN) in ended(office)) == (profile == "sandbox")
     assert ("the token (t1) remains valid" in said) == (profile == "published")

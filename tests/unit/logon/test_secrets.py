@@ -44,15 +44,6 @@ class Ring:
         del self.kept[service, username]
 
 
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return an account's own folders, without a desktop."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    return AccountPaths("work")
-
-
 def nothing() -> Keyring | None:
     """Return no keyring."""
     return None

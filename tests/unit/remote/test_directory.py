@@ -63,7 +63,7 @@ def answering(value: object, status: int = 200) -> Callable[[httpx.Request], htt
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/zones":
             return httpx.Response(200, json=[])
-        return httpx.Response(status, json=value)
+        return httpx.Response(status, content=json.dumps(value))
 
     return answer
 

@@ -1,19 +1,22 @@
 """Each field of each answer, missing or malformed: a valid value, or a one-line error."""
 
 import json
+import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from trio.testing import MockClock
 
 from tests.unit.logon.conftest import GOOD, Desk, Person, say
 from tests.unit.remote.conftest import Stage
 from zonedrive.errors import ZonedriveError
+from zonedrive.logon import wire
 from zonedrive.logon.flow import Flow, obtain_token
-from zonedrive.logon.wire import requirements
+from zonedrive.model import Entry, LogMessage, Zone
 from zonedrive.remote.http_service import HttpService
 
 ENTRY = {
@@ -76,6 +79,12 @@ MESSAGE = {
 SHARED = {"sharekey": "k", "entryId": "e", "link": "https://zones.example/s/k"}
 TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
 
+BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
+HOSTILE = f"ev\x1b]0;title\x07il\nSTATUS=forged{STEERING}"
+NAMES = {(Entry, "name"), (Zone, "name"), (LogMessage, "path")}
+"""Names, which `state.names` makes safe for display."""
+
 Verb = Callable[[HttpService], Awaitable[object]]
 # Each call with an answer as it should be.
 CALLS: Mapping[str, tuple[Verb, object]] = {
@@ -110,8 +119,7 @@ ODD: tuple[object, ...] = (
     1.5,
     1e308,
     "",
-    "a\x00\r\nX-Injected: yes",
-    "\u202e\u2066",
+    HOSTILE,
     "../../etc",
     "2026-13-45T99:99:99Z",
     "x" * 100_000,
@@ -154,6 +162,7 @@ def mutations(good: object) -> Iterator[object]:
             yield {key: each for key, each in good.items() if key != name}
             for odd in (*ODD[1:], *mutations(value)):
                 yield good | {name: odd}
+        yield good | {HOSTILE: HOSTILE}
 
 
 def bodies(good: object) -> Iterator[bytes]:
@@ -163,19 +172,53 @@ def bodies(good: object) -> Iterator[bytes]:
         yield json.dumps(value).encode()
 
 
+def steers(text: str) -> bool:
+    """Return True if a text contains control characters."""
+    return any(
+        unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or char in BIDI for char in text
+    )
+
+
+def texts(value: object) -> Iterator[str]:
+    """Yield every text in a result, except names."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from texts(key)
+            yield from texts(inner)
+    elif isinstance(value, list | tuple | frozenset):
+        for inner in value:
+            yield from texts(inner)
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            if (type(value), field) not in NAMES:
+                yield from texts(getattr(value, field))
+    elif isinstance(value, BaseException):
+        yield str(value)
+        yield from texts(vars(value))
+
+
+def without_control_characters(found: object) -> None:
+    """Check that a result or an error has no control characters, except in names."""
+    wrong = [text for text in texts(found) if steers(text)]
+    assert not wrong, wrong
+
+
 def one_clear_line(error: ZonedriveError) -> None:
     """Check that an error is one printable line."""
     line = error.line()
     assert line
     assert len(line) < 600, line[:700]
     assert all(char.isprintable() for char in line), line
+    without_control_characters(error)
 
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_malformed_field_is_at_most_one_line(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
-    """No answer causes a traceback or an unusable value."""
+    """No answer causes a traceback, an unusable value, or a text with control characters."""
     verb, good = CALLS[call]
     answers: list[bytes] = []
     service = stage.service(lambda request: httpx.Response(200, content=answers[-1]))
@@ -184,7 +227,9 @@ async def test_a_malformed_field_is_at_most_one_line(
         answers.append(body)
         tried += 1
         try:
-            usable(await verb(service))
+            found = await verb(service)
+            usable(found)
+            without_control_characters(found)
         except ZonedriveError as error:
             failed += 1
             one_clear_line(error)
@@ -225,11 +270,21 @@ async def test_a_refusal_in_any_form_is_one_line(
 
 
 LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
-    "logged on": ("POST /api/access/logon", 200, GOOD | {"passwordChangeIsRequired": False}),
+    "logged on": (
+        "POST /api/access/logon",
+        200,
+        GOOD
+        | {"passwordChangeIsRequired": False, "idpURI": "https://idp.example", "sessionID": "s"},
+    ),
     "more is needed": (
         "POST /api/access/logon",
         202,
-        {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}},
+        {
+            "state": "VERIFICATIONCODEPENDING",
+            "sessionId": "f",
+            "userId": {"name": "a"},
+            "message": "m",
+        },
     ),
     "a token": ("POST /api/tokens", 201, {"id": "t", "token": "secret", "expiry": 1893456000000}),
     "requirements": (
@@ -243,6 +298,7 @@ LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
             "organizationName": "Acme",
             "idpRequired": False,
             "idpData": [{"name": "corp", "description": "C"}],
+            "idpName": "corp",
             "personalIdentificationTypes": [{"name": "eid", "description": "E", "icon": ""}],
         },
     ),
@@ -257,15 +313,18 @@ async def test_malformed_answers_to_a_logon(answer: str) -> None:
         desk.answer("POST /api/access/logon", say(200, GOOD))
         desk.answer(route, httpx.Response(status, content=body))
         person = Person(code="123456")
+        without_control_characters(wire.message(body))
         try:
             asked = desk.handle(
                 httpx.Request("GET", "https://zones.example/api/access/authorizationrequirements")
             )
-            needs = requirements(asked.content, "asking")
+            needs = wire.requirements(asked.content, "asking")
             done = await Flow(desk.access(), "alice", needs, person).run()
             sendable(done.bearer.secret)
             token = await obtain_token(desk.access(), done, "mine", 90)
             sendable(token.secret)
+            for found in (needs, done, token):
+                without_control_characters(found)
         except ZonedriveError as error:
             one_clear_line(error)
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from tests.unit.remote.transport.conftest import Peer, Talk, received, request
-from tests.unit.remote.transport.test_hostile_peer import entry, ok, opened, whole
+from tests.unit.remote.transport.test_hostile_peer import entry, ok, service_at, whole
 from zonedrive import errors
 from zonedrive.remote import requests
 from zonedrive.remote.clients import BlockingClient, read_body_blocking
@@ -133,15 +133,6 @@ def test_a_large_body_that_ends_early_is_an_error(
     assert got == 2_000_000
 
 
-def take(connection: socket.socket) -> None:
-    """Read a complete upload."""
-    head = request(connection)
-    head, _, body = head.partition(b"\r\n\r\n")
-    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-    while len(body) < length:
-        body += received(connection)
-
-
 def test_a_failed_upload_releases_its_body(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """An error that is kept holds no reference to the upload's body, which others may wait for."""
     ended = threading.Event()
@@ -253,8 +244,7 @@ async def test_dead_connections_are_dropped_together(
     for name in ("TIMEOUT", "FIRST_TIMEOUT"):
         monkeypatch.setattr(requests, name, httpx.Timeout(60, pool=None))
     talk = Once()
-    service = opened(peer(talk), ca_file)
-    try:
+    async with service_at(peer(talk), ca_file) as service:
         assert await service.zones() == []  # it has no HTTP/2, and this connection is not kept
         async with trio.open_nursery() as nursery:
             for _ in range(4):
@@ -262,13 +252,10 @@ async def test_dead_connections_are_dropped_together(
         assert len(service._client.transport.connections) == 4
         assert talk.connections == 5
         monkeypatch.setattr(requests, "FIRST_TIMEOUT", httpx.Timeout(60, read=0.3, pool=None))
-        with trio.fail_after(60):
-            assert await service.zones() == []
+        assert await service.zones() == []
         assert talk.connections == 6
         assert len(service._client.transport.connections) == 0
-    finally:
-        talk.done.set()
-        await service.aclose()
+    talk.done.set()
 
 
 def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
@@ -352,15 +339,11 @@ async def test_a_request_on_a_dead_connection_is_repeated(
 ) -> None:
     """A request without effect is repeated on another connection at once."""
     talk = Dying()
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30):
-            # The first answer shows that there is no HTTP/2, and its connection is not kept.
-            for _ in range(3):
-                assert await service.zones() == []
+    async with service_at(peer(talk), ca_file) as service:
+        # The first answer shows that there is no HTTP/2, and its connection is not kept.
+        for _ in range(3):
+            assert await service.zones() == []
         assert len(talk.heads) == 4
-    finally:
-        await service.aclose()
 
 
 @pytest.mark.parametrize(("method", "body"), [("DELETE", None), ("POST", {"a": 1}), ("GET", None)])
@@ -369,16 +352,12 @@ async def test_a_change_is_never_sent_twice(
 ) -> None:
     """A change is not repeated even if an old connection dies without an answer."""
     talk = Dying()
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30):
-            for _ in range(2):  # the first finds out that there is no HTTP/2
-                assert await service.zones() == []
-            with pytest.raises(errors.ReplyLost):
-                await service._requests.change(Request(method, "/api/zones", body=body))
+    async with service_at(peer(talk), ca_file) as service:
+        for _ in range(2):  # the first finds out that there is no HTTP/2
+            assert await service.zones() == []
+        with pytest.raises(errors.ReplyLost):
+            await service._requests.change(Request(method, "/api/zones", body=body))
         assert [head.split()[0] for head in talk.heads] == [b"GET", b"GET", method.encode()]
-    finally:
-        await service.aclose()
 
 
 async def test_the_accept_header_of_a_small_file(
@@ -392,13 +371,9 @@ async def test_the_accept_header_of_a_small_file(
             heads.append(whole(connection).lower())
             connection.sendall(ok([]))
 
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30):
-            for _ in range(3):
-                assert await service.content("z", "f", 100) == b"[]"
-    finally:
-        await service.aclose()
+    async with service_at(peer(talk), ca_file) as service:
+        for _ in range(3):
+            assert await service.content("z", "f", 100) == b"[]"
     for head in heads:
         lines = head.split(b"\r\n")
         assert [line for line in lines if line.startswith(b"accept:")] == [b"accept: */*"]

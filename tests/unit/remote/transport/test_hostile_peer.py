@@ -3,6 +3,7 @@
 All requests use the operations that the rest of zonedrive uses.
 """
 
+import contextlib
 import fcntl
 import gzip
 import json
@@ -12,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import httpx
@@ -76,11 +77,16 @@ def entry(name: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> HttpService:
-    """Return a service at the peer."""
-    return open_service(
-        Place(peer.url, ca_file), auth or Bearer(), load_profile("published"), Settings()
-    )
+@contextlib.asynccontextmanager
+async def service_at(peer: Peer, ca_file: Path) -> AsyncIterator[HttpService]:
+    """Yield a service at the peer, for a limited time."""
+    place = Place(peer.url, ca_file)
+    service = open_service(place, Bearer(), load_profile("published"), Settings())
+    try:
+        with trio.fail_after(2 * LONG):
+            yield service
+    finally:
+        await service.aclose()
 
 
 def transfer(
@@ -139,14 +145,10 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 ) -> None:
     """Each result belongs to a received upload; the connection is closed in between."""
     talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
-    service = opened(peer(talk, plain=True), ca_file)
-    try:
-        with trio.fail_after(LONG):
-            for number in (1, 2, 3):
-                found = await service.upload("z", "p", "n", b"abc")
-                assert (found.id, talk.asked) == (f"answer {number}", number)
-    finally:
-        await service.aclose()
+    async with service_at(peer(talk, plain=True), ca_file) as service:
+        for number in (1, 2, 3):
+            found = await service.upload("z", "p", "n", b"abc")
+            assert (found.id, talk.asked) == (f"answer {number}", number)
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -157,19 +159,15 @@ async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     talk = WithMore(
         lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
     )
-    service = opened(peer(talk, plain=True), ca_file)
-    found: list[str] = []
+    async with service_at(peer(talk, plain=True), ca_file) as service:
+        found: list[str] = []
 
-    async def ask() -> None:
-        found.extend([zone.id for zone in await service.zones()])
+        async def ask() -> None:
+            found.extend([zone.id for zone in await service.zones()])
 
-    try:
-        with trio.fail_after(LONG):
-            async with trio.open_nursery() as nursery:
-                for _ in range(8):
-                    nursery.start_soon(ask)
-    finally:
-        await service.aclose()
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(ask)
     assert len(set(found)) == 8 and set(found) <= set(talk.since(0))
 
 
@@ -444,14 +442,11 @@ async def test_the_answer_to_a_small_upload_is_bounded(
 ) -> None:
     """The same holds for small uploads."""
     talk = Flood(*FLOODS[how])
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(60), pytest.raises(errors.RemoteError) as failed:
+    async with service_at(peer(talk), ca_file) as service:
+        with pytest.raises(errors.RemoteError) as failed:
             await service.upload("z", "p", "n", b"abc")
         assert isinstance(failed.value, errors.ReplyLost) != ("refusal" in how)
         await trio.to_thread.run_sync(assert_left, talk)
-    finally:
-        await service.aclose()
 
 
 @pytest.mark.parametrize("how", FLOODS)
@@ -460,13 +455,10 @@ async def test_the_answer_to_a_reading_request_is_bounded(
 ) -> None:
     """The first request may be repeated on another connection."""
     talk = Flood(*FLOODS[how])
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(60), pytest.raises(errors.RemoteError):
+    async with service_at(peer(talk), ca_file) as service:
+        with pytest.raises(errors.RemoteError):
             await service.entry("z", "f")
         await trio.to_thread.run_sync(assert_left, talk, 8)
-    finally:
-        await service.aclose()
 
 
 @pytest.mark.parametrize("how", ["encoded", "transfer encoding"])
@@ -535,23 +527,19 @@ async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
             )
 
     place = peer(talk)
-    service = opened(place, ca_file)
+    async with service_at(place, ca_file) as service:
 
-    def threads() -> None:
-        for _ in range(2):
-            service.transfer.upload("z", "p", "n", [b"abc"], 3)
-            with service.transfer.download("z", "f") as download:
-                list(download)
-            look(Place(place.url, ca_file))
-
-    try:
-        with trio.fail_after(LONG):
+        def threads() -> None:
             for _ in range(2):
-                await service.zones()
-                await service.upload("z", "p", "n", b"abc")
-            await trio.to_thread.run_sync(threads)
-    finally:
-        await service.aclose()
+                service.transfer.upload("z", "p", "n", [b"abc"], 3)
+                with service.transfer.download("z", "f") as download:
+                    list(download)
+                look(Place(place.url, ca_file))
+
+        for _ in range(2):
+            await service.zones()
+            await service.upload("z", "p", "n", b"abc")
+        await trio.to_thread.run_sync(threads)
     assert len(heads) >= 10  # a question may be asked twice
     assert not any(b"cookie:" in head.lower() for head in heads)
     assert all(b"accept-encoding: identity" in head.lower() for head in heads)

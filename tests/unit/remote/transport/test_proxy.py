@@ -12,7 +12,7 @@ import trio
 import trustme
 
 from tests.unit.remote.transport.conftest import Peer, Talk, end_listening, request
-from tests.unit.remote.transport.test_hostile_peer import WithMore, entry, ok, opened, whole
+from tests.unit.remote.transport.test_hostile_peer import WithMore, entry, ok, service_at, whole
 from zonedrive import errors
 from zonedrive.logon.api import open_access
 
@@ -83,22 +83,18 @@ async def test_a_connection_through_a_proxy_is_kept(
             head = whole(connection)
             connection.sendall(ok(entry("e") if head.startswith(b"POST") else []))
 
-    service = opened(peer(talk), ca_file)
+    async with service_at(peer(talk), ca_file) as service:
 
-    def threads() -> None:
-        for _ in range(3):
-            service.transfer.upload("z", "p", "n", [b"abc"], 3)
-            with service.transfer.download("z", "f") as download:
-                assert b"".join(download) == b"[]"
-
-    try:
-        with trio.fail_after(30):
+        def threads() -> None:
             for _ in range(3):
-                assert await service.zones() == []
-                assert (await service.upload("z", "p", "n", b"abc")).id == "e"
-            await trio.to_thread.run_sync(threads)
-    finally:
-        await service.aclose()
+                service.transfer.upload("z", "p", "n", [b"abc"], 3)
+                with service.transfer.download("z", "f") as download:
+                    assert b"".join(download) == b"[]"
+
+        for _ in range(3):
+            assert await service.zones() == []
+            assert (await service.upload("z", "p", "n", b"abc")).id == "e"
+        await trio.to_thread.run_sync(threads)
     assert proxy.made == 3  # the first shows that the service has no HTTP/2
 
 
@@ -107,21 +103,17 @@ async def test_extra_answers_behind_a_proxy_are_ignored(
 ) -> None:
     """An extra answer is not used for uploads on the loop or in threads."""
     talk = WithMore(lambda name: ok(entry(name)), context, apart=False)
-    service = opened(peer(talk, plain=True), ca_file)
+    async with service_at(peer(talk, plain=True), ca_file) as service:
 
-    def threads() -> None:
-        for number in (4, 5, 6):
-            found = service.transfer.upload("z", "p", "n", [b"abc"], 3)
-            assert (found.id, talk.asked) == (f"answer {number}", number)
-
-    try:
-        with trio.fail_after(30):
-            for number in (1, 2, 3):
-                found = await service.upload("z", "p", "n", b"abc")
+        def threads() -> None:
+            for number in (4, 5, 6):
+                found = service.transfer.upload("z", "p", "n", [b"abc"], 3)
                 assert (found.id, talk.asked) == (f"answer {number}", number)
-            await trio.to_thread.run_sync(threads)
-    finally:
-        await service.aclose()
+
+        for number in (1, 2, 3):
+            found = await service.upload("z", "p", "n", b"abc")
+            assert (found.id, talk.asked) == (f"answer {number}", number)
+        await trio.to_thread.run_sync(threads)
     assert proxy.made == 6
 
 
@@ -137,12 +129,8 @@ async def test_a_proxy_learns_no_bearer(
         heads.append(whole(connection))
         connection.sendall(ok([]))
 
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30):
-            assert await service.zones() == []
-    finally:
-        await service.aclose()
+    async with service_at(peer(talk), ca_file) as service:
+        assert await service.zones() == []
     assert b"Bearer" not in proxy.heads[0]
     assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in proxy.heads[0]
     assert b"Bearer old" in heads[0]
@@ -159,12 +147,8 @@ async def test_a_host_without_a_proxy_is_asked_directly(
         whole(connection)
         connection.sendall(ok([]))
 
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30):
-            assert await service.zones() == []
-    finally:
-        await service.aclose()
+    async with service_at(peer(talk), ca_file) as service:
+        assert await service.zones() == []
     assert proxy.made == 0
 
 
@@ -278,12 +262,9 @@ async def test_an_upload_through_a_proxy_that_refuses_had_no_effect(
     refusing = peer(talk, plain=True)
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{refusing.port}")
-    service = opened(peer(talk), ca_file)
-    try:
-        with trio.fail_after(30), pytest.raises(errors.ProxyFailed, match="407"):
+    async with service_at(peer(talk), ca_file) as service:
+        with pytest.raises(errors.ProxyFailed, match="407"):
             await service.upload("z", "p", "n", b"abc")
-    finally:
-        await service.aclose()
     assert service.link.state == "offline"
     assert "demands a user and password" in service.link.reason
 

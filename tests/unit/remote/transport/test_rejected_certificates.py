@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.remote.conftest import Place
 from tests.unit.remote.transport.conftest import Peer, request
-from tests.unit.remote.transport.test_hostile_peer import ok, opened
+from tests.unit.remote.transport.test_hostile_peer import ok, service_at
 from zonedrive import errors
 from zonedrive.logon.api import open_access
 from zonedrive.remote.probe import Probe
@@ -263,19 +263,15 @@ async def test_content_has_the_same_error(
 ) -> None:
     """An upload and a download in a thread, which a mount does, name the reason as well."""
     server = serve(authority.issue_cert("localhost", not_after=PAST))
-    service = opened(server.peer, ca_file)
+    async with service_at(server.peer, ca_file) as service:
 
-    def download() -> None:
-        with service.transfer.download("z", "f") as found:
-            list(found)
+        def download() -> None:
+            with service.transfer.download("z", "f") as found:
+                list(found)
 
-    try:
-        with trio.fail_after(30):
-            with pytest.raises(errors.Untrusted, match="expired on 1 February 2025"):
-                await service.upload("z", "p", "n", b"abc")
-            with pytest.raises(errors.Untrusted, match="expired on 1 February 2025"):
-                await trio.to_thread.run_sync(download)
-    finally:
-        await service.aclose()
+        with pytest.raises(errors.Untrusted, match="expired on 1 February 2025"):
+            await service.upload("z", "p", "n", b"abc")
+        with pytest.raises(errors.Untrusted, match="expired on 1 February 2025"):
+            await trio.to_thread.run_sync(download)
     assert not server.asked.is_set()
     assert service.link.reason.startswith(f"the certificate of {server.host} expired on")

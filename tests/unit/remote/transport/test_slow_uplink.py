@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.remote.transport.conftest import Peer, Talk, received, request
-from tests.unit.remote.transport.test_hostile_peer import entry, ok, opened
+from tests.unit.remote.transport.test_hostile_peer import entry, ok, service_at
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import Connection
 from zonedrive.remote.transport.exchange import Exchange
@@ -126,9 +126,7 @@ async def test_a_small_upload_may_take_longer_than_its_answer(
         await wait_all_tasks_blocked()
         may_end.set()
 
-    service = opened(peer(talk), ca_file)
-    async with trio.open_nursery() as nursery:
+    async with service_at(peer(talk), ca_file) as service, trio.open_nursery() as nursery:
         nursery.start_soon(slow_down)
         found = await service.upload("z", "p", "n", bytes(120_000))
     assert found.id == "made"
-    await service.aclose()

@@ -214,7 +214,6 @@ def test_the_lifetime_of_a_session_is_limited(
 
 
 def test_a_session_ends_when_its_life_is_over(service: Service) -> None:
-    """After its lifetime a session is not accepted any more."""
     client = service.client()
     session = logon(client, ALICE, PASSWORDS[ALICE], timeout=1).json()["sessionId"]
     client.headers["Authorization"] = f"Bearer {session}"

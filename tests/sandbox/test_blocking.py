@@ -153,6 +153,5 @@ def test_attempts_are_kept_with_where_they_came_from(start: Callable[..., Servic
 
 @pytest.mark.parametrize("value", [5, None, False, {"user": ALICE}])
 def test_wrong_values_of_commands_are_errors(service: Service, value: object) -> None:
-    """A wrong value gives an error answer, not a crash."""
     assert "error" in service.tell({"attempts": value})
     assert "error" in service.tell({"unblock": value})

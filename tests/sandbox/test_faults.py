@@ -63,7 +63,6 @@ def test_a_large_upload_meets_a_replaced_answer(service: Service, zone: Zone, fo
 
 
 def test_latency_delays_every_request(service: Service, alice: Person) -> None:
-    """Every request is delayed by the given milliseconds."""
     service.fault(latency_ms=150)
     before = time.monotonic()
     alice.get("/api/zones")
@@ -289,7 +288,6 @@ def test_the_control_socket_answers_every_line(service: Service, line: bytes) ->
 
 
 def test_the_control_socket_is_private(service: Service) -> None:
-    """Only the owner can open the control socket."""
     mode = (service.data / "control.sock").stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600

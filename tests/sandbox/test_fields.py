@@ -70,7 +70,6 @@ def test_sent_records_have_the_fields_of_the_page(start: Callable[..., Service])
 
 
 def test_accepted_bodies_have_the_fields_of_the_page() -> None:
-    """The page has the fields of each body that the API accepts."""
     kinds: dict[str, type[msgspec.Struct]] = {
         "Logon wanted": LogonRequest,
         "Token wanted": TokenRequest,

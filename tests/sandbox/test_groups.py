@@ -178,7 +178,6 @@ def test_a_malformed_group_is_refused(alice: Person, body: dict[str, Any]) -> No
 
 
 def test_a_taken_name_is_refused(alice: Person) -> None:
-    """Two groups cannot have the same name."""
     assert refusal(alice.post("/api/groups", json={"name": "Engineering"})) == (
         409,
         "ALREADY_EXISTS",

@@ -148,7 +148,6 @@ def test_the_certificate_is_good(service: Service, host: str) -> None:
 
 
 def test_plain_http_fails(service: Service) -> None:
-    """A request without TLS gets no answer."""
     with socket.create_connection((service.host, service.port), DEADLINE_SECONDS) as plain:
         plain.sendall(b"GET /api/access/authorizationrequirements HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"HTTP" not in receive_all(plain)

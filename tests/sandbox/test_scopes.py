@@ -26,7 +26,6 @@ def is_beyond_scope(person: Person, method: str, path: str) -> bool:
 
 
 def test_a_scope_without_content_is_the_user(service: Service, alice: Person) -> None:
-    """An empty scope is the same as no scope."""
     assert limited(service, alice).zones() == alice.zones()
 
 

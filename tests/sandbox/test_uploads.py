@@ -153,7 +153,6 @@ def test_each_version_is_later_than_the_one_before(zone: Zone, folder: str) -> N
 
 
 def test_a_folders_name_is_taken(zone: Zone, folder: str) -> None:
-    """A file cannot have the name of a folder."""
     inner = zone.folder("inner", folder)
     answer = zone.upload("inner", b"", folder)
     assert refusal(answer) == (409, "ALREADY_EXISTS")

@@ -77,7 +77,6 @@ def test_the_log_since_a_time(zone: Zone, folder: str) -> None:
 
 
 def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
-    """A refused change adds no message."""
     before = log(zone, pageSize=1)
     body = {"parentId": zone.root, "name": zone.names()[0]}
     refusal(zone.person.post(f"{zone.own}/folders", json=body))
@@ -87,7 +86,6 @@ def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
 
 
 def test_the_log_is_for_members(service: Service, alice: Person) -> None:
-    """Only members can read the log."""
     private = alice.zone("Alice alone")
     assert refusal(service.person("erin").get(f"{private.own}/log")) == (403, "INVALID_ACCESS")
     assert log(private)[-1]["event"] == "ZoneCreated"

@@ -229,7 +229,6 @@ def test_a_logoff_that_fails_midway_can_be_repeated(
 
 
 def test_a_backlog_reads_well() -> None:
-    """A backlog is printed as a readable phrase."""
     assert str(Backlog(1, 7)) == "1 file (7 bytes)"
     assert str(Backlog(2, 7)) == "2 files (7 bytes)"
     changes = "(new folders, renames, removals)"

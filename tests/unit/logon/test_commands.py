@@ -207,7 +207,6 @@ def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> No
     ],
 )
 def test_wrong_usage(here: Here, arguments: list[str]) -> None:
-    """Wrong usage gives exit code 2."""
     one_line(here.run("logon", "https://zones.invalid", *arguments), 2, "--help")
 
 

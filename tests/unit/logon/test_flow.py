@@ -56,7 +56,6 @@ async def test_a_code_that_is_always_required_is_asked_for_first(desk: Desk) -> 
 
 
 async def test_a_given_code_is_used_without_a_question(desk: Desk) -> None:
-    """A given code is used without a question, for scripts."""
     person = Person(given="123456")
     await run(desk, person, code=True, code_kind="ServiceMail")
     assert person.wanted == ["password"]

@@ -31,7 +31,6 @@ def test_names_and_content_have_different_keys() -> None:
 
 
 def test_without_encryption_there_is_no_key() -> None:
-    """No key is created without encryption."""
     store = Memory()
     box, content = data_box(store, encrypt=False)
     assert isinstance(box, Clear)

@@ -553,7 +553,6 @@ class Ring(Memory):
 
 
 async def test_a_keyring_is_used_silently(office: Office) -> None:
-    """A working keyring causes no warning."""
     office.store = Ring()
     await office.log_on()
     assert office.told == []

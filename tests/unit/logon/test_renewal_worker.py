@@ -110,7 +110,6 @@ async def test_a_session_follows_a_session(counter: Counter) -> None:
 
 
 async def test_a_bearer_that_was_renewed_meanwhile_is_used(counter: Counter) -> None:
-    """A bearer that was renewed meanwhile is used without a request."""
     counter.keep("token")
     order = RenewalRequest(digest(Bearer("older", "token")), True)
     outcome = await Renewer(counter.paths, counter.store, counter._access).run(order)

@@ -107,7 +107,6 @@ def test_a_file_of_another_user_is_refused(
 
 
 def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
-    """The error has the remedy."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", HUSH)
     paths.secrets_file.chmod(0o640)

@@ -185,7 +185,6 @@ async def test_cancelling_ends_a_transfer_that_hangs(
 
 
 async def test_a_result_after_a_cancellation_is_closed() -> None:
-    """A result that arrives after the cancellation is closed."""
     begun, go, dropped = trio.Event(), threading.Event(), threading.Event()
 
     def work(_unwanted: object) -> str:
@@ -246,7 +245,6 @@ async def test_a_cancelled_thread_is_waited_for() -> None:
 
 
 async def test_a_token_is_sent_as_a_bearer() -> None:
-    """The header contains the word Bearer."""
     request = httpx.Request("GET", "https://zones.example")
     next(_Token("t0ken").auth_flow(request))
     assert request.headers["Authorization"] == "Bearer t0ken"

@@ -94,7 +94,6 @@ def test_no_text_of_the_service_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_an_answer_ends_everything() -> None:
-    """One successful answer ends every other state."""
     for failure in (REFUSED, errors.NotLoggedOn("x")):
         link = Connectivity()
         link.note_failure(failure)

@@ -264,7 +264,6 @@ async def test_an_answer_without_a_list_is_an_error(stage: Stage, answer: object
 
 
 async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
-    """All pages of a list are read."""
     everybody = [{"id": f"u{number}"} for number in range(250)]
     assert await stage.service(on_pages(everybody)).directory.users() == everybody
 
@@ -363,7 +362,6 @@ async def test_tokens_are_read_by_the_published_names(
 
 
 async def test_lists_contain_no_secrets(stage: Stage) -> None:
-    """Secrets in a list are removed."""
     listed = [{"id": "a", "token": "s3cret", "password": ["p"], "in": [{"b": {"token": "s3cret"}}]}]
     of = stage.service(answering(listed)).directory
     (token,), (user,) = await of.tokens(), await of.users()

@@ -29,7 +29,6 @@ def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
 
 
 def test_zero_is_no_limit() -> None:
-    """A rate of 0 never waits."""
     TokenBucket(0, sleep=lambda seconds: (_ for _ in ()).throw(AssertionError)).take(1 << 40)
 
 

@@ -31,7 +31,6 @@ def test_a_wait_is_within_all_limits(
 
 
 def test_waits_grow_up_to_a_cap() -> None:
-    """The pauses grow up to a limit."""
     backoff = Backoff(first=1, cap=30, attempts=100)
     assert [backoff.ceiling(n) for n in (1, 2, 3, 6, 50)] == [1, 2, 4, 30, 30]
 

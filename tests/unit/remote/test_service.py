@@ -82,7 +82,6 @@ async def test_the_published_requests(stage: Stage) -> None:
 
 
 async def test_a_listing_leaves_out_deleted_entries(stage: Stage) -> None:
-    """Deleted entries are not part of a listing."""
     listing = [ENTRY, ENTRY | {"id": "d", "deleted": True}]
     service = stage.service(lambda request: said(200, listing))
     assert [entry.id for entry in await service.listing("z", "p")] == ["e"]

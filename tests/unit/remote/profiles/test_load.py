@@ -149,7 +149,6 @@ def test_a_name_that_no_installed_profile_has(
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    """A file that is not UTF-8 causes a ProfileError."""
     file = tmp_path / "x.toml"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ProfileError, match="cannot be read"):

@@ -69,7 +69,6 @@ async def test_one_request_does_both_where_it_can() -> None:
 async def test_only_the_steps_that_are_left_are_done(
     parent: str, name: str, asked: list[str]
 ) -> None:
-    """Steps that are already done are skipped."""
     remote = Remote(MOVE + RENAME)
     entry = await remote.bring(parent, name)
     assert (entry.parent_id, entry.name, remote.asked) == (parent, name, asked)

@@ -84,7 +84,6 @@ def test_mistakes_are_reported_with_their_line(text: str, line: int, words: str)
 
 
 def test_it_must_be_a_table() -> None:
-    """A list of tables or a text is an error."""
     for text in ("sign_on = 1", "[[sign_on]]\nerror = 'x'"):
         with pytest.raises(ProfileError, match="sign_on must be a table"):
             parse_profile(text, "mine", "mine.toml")

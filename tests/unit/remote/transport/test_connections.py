@@ -204,7 +204,6 @@ def test_aborting_a_complete_download(
 
 
 def test_closing_the_client_ends_downloads(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """Closing the client aborts a running download."""
     talk = Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 600_000)
     service = transfer(peer(talk).url, ca_file)
     try:

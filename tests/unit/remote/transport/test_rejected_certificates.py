@@ -211,7 +211,6 @@ def self_signed(file: Path, names: x509.ExtensionType) -> ssl.SSLContext:
 
 
 def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) -> None:
-    """The error names the certificate as self-signed."""
     names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
     server = serve(self_signed(tmp_path / "self.pem", names))
     wrong = refused(server, ca_file)

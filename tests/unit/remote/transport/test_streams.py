@@ -81,7 +81,6 @@ class Client:
 
 
 async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
-    """A hundred requests share one connection."""
     client = Client(own)
     found = {}
 
@@ -223,7 +222,6 @@ async def test_an_answer_that_stalls(server: Front) -> None:
 
 
 async def test_the_end_of_the_transport_ends_all_requests(server: Front) -> None:
-    """Closing the transport ends all waiting requests with an error."""
     client = Client(server)
     await client.get("/small")
     failed = []

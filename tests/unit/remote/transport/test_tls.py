@@ -13,7 +13,6 @@ from zonedrive.remote.transport import tls
 def test_without_a_file_the_systems_authorities_are_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The default is the system's authorities."""
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     found = tls.trust()
     paths = ssl.get_default_verify_paths()

@@ -246,6 +246,5 @@ def test_messages_with_one_time_are_given_newest_first(newest_is_first: bool) ->
 
 @pytest.mark.parametrize("value", [None, [], "text", {}, {"id": ""}, {"name": "n"}])
 def test_an_answer_that_is_no_entry_is_an_error(value: object) -> None:
-    """A malformed entry raises BadAnswer."""
     with pytest.raises(BadAnswer):
         wire.one_entry(value, "x", zone_id="z")

@@ -123,7 +123,6 @@ def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
 
 
 def test_a_body_with_only_a_message_is_read() -> None:
-    """An error with a message alone is understood, too."""
     assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing")
 
 

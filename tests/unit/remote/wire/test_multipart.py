@@ -58,7 +58,6 @@ def test_a_body_of_another_size_is_not_sent_to_its_end(size: int) -> None:
 
 
 def test_a_cancelled_body_stops() -> None:
-    """A cancelled upload ends before its last byte."""
     stop = False
     form = MultipartBody("n", [b"a", b"b"], 2, cancelled=lambda: stop)
     pieces = iter(form)
@@ -71,7 +70,6 @@ def test_a_cancelled_body_stops() -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """A name with a lone surrogate is rejected."""
     with pytest.raises(Rejected):
         MultipartBody("\ud800", [], 0)
 

@@ -307,6 +307,23 @@ class Zone:
             data={"fileName": name},
         )
 
+    def begin_upload(
+        self,
+        name: str,
+        folder: str | None = None,
+        head: str = "Content-Length: 0",
+        body: bytes = b"",
+    ) -> ssl.SSLSocket:
+        """Return a connection on which an upload has begun."""
+        connection = self.person.service.connect()
+        connection.sendall(
+            f"POST {self.url}/files/{folder or self.root}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {self.person.session}\r\n{head}\r\n"
+            "Content-Type: application/octet-stream\r\n\r\n".encode()
+            + body
+        )
+        return connection
+
     def file(self, name: str, content: bytes = b"", folder: str | None = None) -> dict[str, Any]:
         """Upload a file; return its entry."""
         answer = self.upload(name, content, folder)

@@ -73,13 +73,13 @@ def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str
     """The work is done at once, and the answer is delayed."""
     theirs = zone.by(service.person())
     service.fault(stall=3600, method="POST")
-    with ssl_request(service, zone, folder, "stalled") as connection:
+    with zone.begin_upload("stalled", folder) as connection:
         eventually(lambda: theirs.names(folder) == ["stalled"], "the work is done")
         service.fault()
         assert connection.recv(12) == b"HTTP/1.1 200"
     service.fault(stall=1, method="POST", times=1)
     before = time.monotonic()
-    with ssl_request(service, zone, folder, "stalled") as connection:
+    with zone.begin_upload("stalled", folder) as connection:
         assert connection.recv(12) == b"HTTP/1.1 200"
     assert time.monotonic() - before >= 1
 
@@ -100,17 +100,6 @@ def test_clearing_releases_delayed_requests(service: Service, order: dict[str, A
         assert connection.recv(12) == b"HTTP/1.1 200"
 
 
-def ssl_request(service: Service, zone: Zone, folder: str, name: str) -> ssl.SSLSocket:
-    """Return a connection with an empty upload that is not answered yet."""
-    connection = service.connect()
-    connection.sendall(
-        f"POST {zone.url}/files/{folder}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
-        f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 0\r\n"
-        "Content-Type: application/octet-stream\r\n\r\n".encode()
-    )
-    return connection
-
-
 def test_a_dropped_reply_follows_done_work(service: Service, zone: Zone, folder: str) -> None:
     """The connection is reset without a byte of an answer, and the version exists."""
     service.fault(drop_reply=True, method="POST", times=1)
@@ -118,7 +107,7 @@ def test_a_dropped_reply_follows_done_work(service: Service, zone: Zone, folder:
         zone.upload("kept", b"content", folder)
     assert zone.names(folder) == ["kept"]
     service.fault(drop_reply=True, times=1)
-    with ssl_request(service, zone, folder, "also") as connection:
+    with zone.begin_upload("also", folder) as connection:
         assert receive_all(connection) == b""
     assert sorted(zone.names(folder)) == ["also", "kept"]
 
@@ -164,21 +153,15 @@ def test_an_upload_is_cut(service: Service, zone: Zone, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "start", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nf4240\r\n"]
+    ("head", "start"),
+    [("Content-Length: 1000000", b""), ("Transfer-Encoding: chunked", b"f4240\r\n")],
 )
 def test_a_client_that_goes_away_leaves_nothing(
-    service: Service, zone: Zone, folder: str, start: bytes
+    service: Service, zone: Zone, folder: str, head: str, start: bytes
 ) -> None:
     """An upload that its client aborts leaves no version and no file."""
     incoming = service.data / "incoming"
-    with service.connect() as connection:
-        connection.sendall(
-            f"POST {zone.url}/files/{folder}?fileName=half HTTP/1.1\r\nHost: x\r\n"
-            f"Authorization: Bearer {zone.person.session}\r\n"
-            "Content-Type: application/octet-stream\r\n".encode()
-            + start
-            + b"x" * 400_000
-        )
+    with zone.begin_upload("half", folder, head, start + b"x" * 400_000):
         eventually(lambda: list(incoming.iterdir()), "the upload has begun")
     eventually(lambda: not list(incoming.iterdir()), "what was received is removed")
     assert zone.names(folder) == []

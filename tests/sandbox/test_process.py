@@ -249,14 +249,8 @@ def test_a_kill_in_an_upload_leaves_no_half_version(start: Start) -> None:
     file = zone.file("a", b"whole")
     connections = []
     for name in ("a", "new"):
-        connection = service.connect()
-        connection.sendall(
-            f"POST {zone.url}/files/{zone.root}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
-            f"Authorization: Bearer {zone.person.session}\r\nContent-Length: 3000000\r\n"
-            "Content-Type: application/octet-stream\r\n\r\n".encode()
-            + b"x" * 2_900_000
-        )
-        connections.append(connection)
+        head = "Content-Length: 3000000"
+        connections.append(zone.begin_upload(name, head=head, body=b"x" * 2_900_000))
     incoming = service.data / "incoming"
 
     def sizes() -> list[int]:

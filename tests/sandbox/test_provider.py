@@ -115,20 +115,15 @@ def test_guessing_at_the_page_blocks_as_at_the_logon(start: Start) -> None:
     """Failures count across visits; a blocked user is sent back even with the right password."""
     service = start(world(IDENTITY + "block_after = 6\n"))
     client = service.client()
-    assert brought_back_after(client, 5) == {"error": "AUTHORIZATION_FAILED"}
+    uri = address(client)
+    failures = [sign_on(client, uri, ALICE, "wrong") for _ in range(5)]
+    assert brought_back(failures[-1]) == {"error": "AUTHORIZATION_FAILED"}
     uri = address(client)
     assert sign_on(client, uri, ALICE, "wrong").status_code == 401
     assert brought_back(sign_on(client, uri)) == {"error": "TEMPORARY_BLOCKED"}
     blocked = logon(client, ALICE, PASSWORDS[ALICE])
     assert refusal(blocked) == (401, "TEMPORARY_BLOCKED")
     assert set(brought_back(sign_on(client, address(client), BOB))) == {"token"}
-
-
-def brought_back_after(client: httpx.Client, failures: int) -> dict[str, str]:
-    """Return the outcome of the given number of wrong passwords in one visit."""
-    uri = address(client)
-    answers = [sign_on(client, uri, ALICE, "wrong") for _ in range(failures)]
-    return brought_back(answers[-1])
 
 
 def test_a_person_can_give_up(provided: Service) -> None:

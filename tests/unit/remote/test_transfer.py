@@ -5,10 +5,12 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.remote.conftest import Piece, Stage
 from zonedrive import errors
-from zonedrive.remote.transfer import Cancelled, Transfer
+from zonedrive.remote.transfer import Cancelled, TokenBucket, Transfer
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import BlockingTransport
 from zonedrive.remote.wire.multipart import MultipartBody
@@ -477,6 +479,32 @@ def test_an_upload_that_waits_for_the_limit_stops_at_once(stage: Stage) -> None:
     time.slept = transfer.hang_up
     body = iter(MultipartBody("n", [b"x" * 4096], 4096, passing=transfer._up.take))
     assert len(list(body)) == 3 and time.now < 2
+
+
+@given(st.integers(1000, 10**9), st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
+    """Over any time span at most the rate passes, plus one second's worth at the start."""
+    time = Time()
+    bucket = TokenBucket(rate, **time.options)
+    for amount in amounts:
+        bucket.take(amount)
+        assert 4096 <= bucket.piece <= 1 << 20
+    assert sum(amounts) <= rate * (time.now + 1) * 1.000001
+
+
+def test_zero_is_no_limit() -> None:
+    TokenBucket(0, sleep=lambda seconds: (_ for _ in ()).throw(AssertionError)).take(1 << 40)
+
+
+def test_a_cancelled_piece_takes_nothing_from_others() -> None:
+    """Many uploads that are cancelled while they wait do not delay the next one."""
+    time = Time()
+    bucket = TokenBucket(10_000, **time.options)
+    bucket.take(10_000)
+    for _ in range(100):
+        bucket.take(4096, is_over=lambda: True)
+    bucket.take(5000)
+    assert time.now <= 0.51
 
 
 class Renewed(httpx.Auth):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-import trio
 from trio.testing import MockClock
 
 from tests.harness.transports import BlockingHandler, LoopHandler
@@ -459,21 +458,6 @@ async def test_a_logon_that_has_ended_is_renewed_for_an_operation_of_the_profile
         with deployment.service.transfer.download("z", "f", version="7") as download:
             assert b"".join(download) == b"[]"
     assert (renewed, deployment.link.state) == (["second"], "online")
-
-
-async def test_the_end_of_a_logon_is_checked_once_for_many_operations() -> None:
-    """Each operation reports the end of the logon, not a refusal, which would undo a change."""
-    deployment = ProfileService(Memory(bearer="first"), lambda _refused: None)
-    deployment.good = set()
-
-    async def delete(number: int) -> None:
-        with pytest.raises(NotLoggedOn):
-            await deployment.service.delete("z", f"e{number}")
-
-    async with trio.open_nursery() as nursery:
-        for number in range(8):
-            nursery.start_soon(delete, number)
-    assert (deployment.zones, deployment.link.state) == (1, "logon-required")
 
 
 async def test_an_ended_logon_is_checked_ever_more_rarely_for_operations() -> None:

@@ -1,6 +1,5 @@
 """Renewal with the stored password, and the cases in which it is never sent again."""
 
-import json
 import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -547,9 +546,3 @@ async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
     outcome = await counter.renew()
     assert (outcome.result, counter.desk.asked) == ("refused", [])
     assert "zonedrive logon" in outcome.remedy
-
-
-def test_an_outcome_holds_no_secret() -> None:
-    """An outcome goes through a pipe and into a log."""
-    assert set(Outcome.__struct_fields__) == {"result", "message", "remedy", "seconds"}
-    assert json.dumps(PASSWORD) not in repr(RenewalRequest(digest(KEPT["token"]), True))

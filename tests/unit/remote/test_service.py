@@ -10,12 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.remote.conftest import BASE, Piece, Place, Stage
+from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
-from zonedrive.config import Settings
 from zonedrive.remote.clients import MIB, LoopClient
 from zonedrive.remote.connectivity import Connectivity
-from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport.exchange import SENT
@@ -578,21 +577,6 @@ async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
         let_in = True
         await service.link.wait_online()
         nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("url", ["http://zones.example", "https://zones.example/x", ""])
-def test_a_bad_address_never_gets_a_client(url: str) -> None:
-    """An account file that was edited to plain HTTP is refused."""
-    with pytest.raises(errors.ConfigError):
-        open_service(Place(url), httpx.Auth(), load_profile("published"), Settings())
-
-
-async def test_opening_makes_no_request() -> None:
-    """A mount also starts offline."""
-    service = open_service(
-        Place("https://zones.invalid"), httpx.Auth(), load_profile("published"), Settings()
-    )
-    await service.aclose()
 
 
 async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> None:

@@ -341,16 +341,6 @@ async def test_until_a_yes_nothing_changes_here(
     assert {file.name: file.read_bytes() for file in office.paths.state.iterdir()} == content
 
 
-async def test_one_attempt(office: Office) -> None:
-    """A refused password is not sent again by the same logon."""
-    office.desk.answer("POST /api/access/logon", refuse(401, "AUTHORIZATION_FAILED"))
-    with pytest.raises(errors.CredentialsRefused):
-        await office.log_on()
-    assert office.desk.routes().count("POST /api/access/logon") == 1
-    assert office.person.wanted == ["password"]
-    assert not office.paths.state.exists()
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,6 +1,6 @@
 """Requests that share a connection, with a real HTTP/2 server."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,6 +80,14 @@ class Client:
             await response.stream.aclose()  # type: ignore[union-attr]
 
 
+@pytest.fixture
+async def client(server: Front) -> AsyncIterator[Client]:
+    """Yield a transport to the shared server."""
+    found = Client(server)
+    yield found
+    await found.transport.aclose()
+
+
 async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
     client = Client(own)
     found = {}
@@ -100,9 +108,8 @@ async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
     assert len({each.connection for each in seen}) == 1
 
 
-async def test_a_body_in_many_pieces(server: Front) -> None:
+async def test_a_body_in_many_pieces(client: Client) -> None:
     """A large body arrives completely, in parallel with small ones."""
-    client = Client(server)
     bodies = []
 
     async def ask() -> None:
@@ -113,14 +120,12 @@ async def test_a_body_in_many_pieces(server: Front) -> None:
             nursery.start_soon(ask)
         for _ in range(10):
             assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)] * 4
 
 
-async def test_a_long_refusal_that_is_not_read_takes_no_memory(server: Front) -> None:
+async def test_a_long_refusal_that_is_not_read_takes_no_memory(client: Client) -> None:
     """A 401 response that waits for a renewal is received only in part; its beginning is kept."""
-    client = Client(server)
-    request = httpx.Request("GET", server.base_url + "/long-refusal")
+    request = httpx.Request("GET", client.server.base_url + "/long-refusal")
     refused = await client.transport.handle_async_request(request)
     assert isinstance(refused.stream, StreamBody)
     with trio.fail_after(PATIENCE):
@@ -129,22 +134,18 @@ async def test_a_long_refusal_that_is_not_read_takes_no_memory(server: Front) ->
     assert ROOM < refused.stream.exchange.waiting <= ROOM + READ_BYTES
     assert await read_body(refused, 0) == (b"0123456789abcdef" * 200_000)[:REFUSAL]
     assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
 
 
-async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None:
+async def test_an_encoded_answer_is_refused_and_cancelled(client: Client) -> None:
     """The rest of a rejected answer is not received while other requests wait."""
-    client = Client(server)
     with pytest.raises(httpx.DecodingError):
         await client.get("/encoded")
     assert client.transport._streams is not None and not client.transport._streams._running
     assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
 
 
-async def test_a_cancelled_request_does_not_disturb_others(server: Front) -> None:
+async def test_a_cancelled_request_does_not_disturb_others(client: Client) -> None:
     """Another task drives the connection if the one that does is cancelled."""
-    client = Client(server)
     await client.get("/small")
     got = []
     async with trio.open_nursery() as nursery:
@@ -169,19 +170,17 @@ async def test_a_cancelled_request_does_not_disturb_others(server: Front) -> Non
                 scope.cancel()
     assert len(got) == 6
     assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
 
 
-async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -> None:
+async def test_a_server_that_dies_ends_every_answer_in_an_error(client: Client) -> None:
     """All requests get an error, and the next one uses the new server."""
-    client = Client(server)
     await client.get("/small")
     failed = []
     begun, all_begun = 0, trio.Event()
 
     async def ask() -> None:
         nonlocal begun
-        request = httpx.Request("GET", server.base_url + "/slow")
+        request = httpx.Request("GET", client.server.base_url + "/slow")
         response = await client.transport.handle_async_request(request)
         begun += 1
         if begun == 5:
@@ -199,18 +198,18 @@ async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -
             for _ in range(5):
                 nursery.start_soon(ask)
             await all_begun.wait()
-            await trio.to_thread.run_sync(server.kill)
+            await trio.to_thread.run_sync(client.server.kill)
     assert len(failed) == 5
     assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
 
 
-async def test_an_answer_that_stalls(server: Front) -> None:
+async def test_an_answer_that_stalls(client: Client) -> None:
     """A stalled answer times out without effect on others."""
-    client = Client(server)
     await client.get("/small")
     body = httpx.Request(
-        "GET", server.base_url + "/slow", extensions={"timeout": {"read": 0.05, "connect": 60.0}}
+        "GET",
+        client.server.base_url + "/slow",
+        extensions={"timeout": {"read": 0.05, "connect": 60.0}},
     )
     with trio.fail_after(PATIENCE):
         with pytest.raises(httpx.ReadTimeout):
@@ -218,11 +217,9 @@ async def test_an_answer_that_stalls(server: Front) -> None:
             async for _ in response.stream:  # type: ignore[union-attr]
                 pass
         assert await client.get("/small") == (200, b"small answer")
-    await client.transport.aclose()
 
 
-async def test_the_end_of_the_transport_ends_all_requests(server: Front) -> None:
-    client = Client(server)
+async def test_the_end_of_the_transport_ends_all_requests(client: Client) -> None:
     await client.get("/small")
     failed = []
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.errors import Rejected, StoreError
+from zonedrive.errors import Rejected
 from zonedrive.remote.wire.multipart import Cancelled, MultipartBody
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -48,15 +48,6 @@ def test_a_common_parser_reads_it() -> None:
     assert file.get_content() == b"abc"
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_a_body_of_another_size_is_not_sent_to_its_end(size: int) -> None:
-    """A file that changes during its upload never becomes a version with other bytes."""
-    form = MultipartBody("n", [b"abc"], size)
-    with pytest.raises(StoreError, match="bytes"):
-        list(form)
-    assert not form.complete
-
-
 def test_a_cancelled_body_stops() -> None:
     stop = False
     form = MultipartBody("n", [b"a", b"b"], 2, cancelled=lambda: stop)
@@ -72,9 +63,3 @@ def test_a_cancelled_body_stops() -> None:
 def test_a_name_that_is_no_text_is_refused() -> None:
     with pytest.raises(Rejected):
         MultipartBody("\ud800", [], 0)
-
-
-def test_only_some_bodies_can_be_sent_again() -> None:
-    """A list can, a generator cannot."""
-    assert MultipartBody("n", [b"a"], 1).replayable
-    assert not MultipartBody("n", iter([b"a"]), 1).replayable

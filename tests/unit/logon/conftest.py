@@ -22,7 +22,7 @@ SESSION = "session-4711"
 TOKEN = "token-0815"
 GOOD = {"logonOK": True, "sessionId": SESSION, "expiresInMillis": 3600000,
         "userId": {"name": "alice@acme.example"}}  # fmt: skip
-Answer = httpx.Response | Exception | Callable[[], httpx.Response]
+Answer = httpx.Response | BaseException | Callable[[], httpx.Response]
 
 
 class Network(LoopHandler):
@@ -63,7 +63,7 @@ class Desk:
         )
         answers = self.answers[route]
         found = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(found, Exception):
+        if isinstance(found, BaseException):
             raise found
         if not isinstance(found, httpx.Response):
             found = found()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -298,18 +297,9 @@ async def test_a_logon_that_is_killed_leaves_no_token_for_another_service(office
     assert BASE not in "".join(store.seen)
 
 
-async def test_a_cancelled_logon_leaves_no_session(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_logon_leaves_no_session(office: Office) -> None:
     """After Ctrl-C, the token that may have been created is reported."""
-    handle = office.desk.handle
-
-    def interrupted(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/api/tokens":
-            raise KeyboardInterrupt
-        return handle(request)
-
-    monkeypatch.setattr(office.desk, "handle", interrupted)
+    office.desk.answer("POST /api/tokens", KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         await office.log_on()
     assert ended(office) == [("GET /api/access/logoff", SESSION)]
@@ -318,53 +308,44 @@ async def test_a_cancelled_logon_leaves_no_session(
 
 
 async def test_a_logon_that_is_cancelled_while_the_session_ends_leaves_nothing(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    office: Office,
 ) -> None:
     """After Ctrl-C in the request that ends the session, the session and the new token end."""
-    handle = office.desk.handle
-    interrupts = [KeyboardInterrupt()]
-
-    def interrupted(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/api/access/logoff" and interrupts:
-            raise interrupts.pop()
-        return handle(request)
-
-    monkeypatch.setattr(office.desk, "handle", interrupted)
+    office.desk.answer("GET /api/access/logoff", KeyboardInterrupt(), say(204))
     office.desk.answer(REVOKE, say(204))
     with pytest.raises(KeyboardInterrupt):
         await office.log_on(profile="sandbox")
-    assert ended(office) == [(REVOKE, TOKEN), ("GET /api/access/logoff", SESSION)]
+    end = ("GET /api/access/logoff", SESSION)
+    assert ended(office) == [end, (REVOKE, TOKEN), end]
     assert not office.paths.secrets_file.exists()
 
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
 @pytest.mark.parametrize("wrong", [httpx.ConnectError("x"), refuse(403, ""), KeyboardInterrupt()])
 async def test_a_new_token_whose_check_fails_is_not_left_behind(
-    office: Office, monkeypatch: pytest.MonkeyPatch, wrong: Any, profile: str
+    office: Office, wrong: httpx.Response | BaseException, profile: str
 ) -> None:
     """The session is stored instead, or ended at a Ctrl-C; the token is revoked or reported."""
-    handle = office.desk.handle
-    interrupts = [wrong] if isinstance(wrong, KeyboardInterrupt) else []
+    is_interrupted = isinstance(wrong, KeyboardInterrupt)
 
-    def failing(request: httpx.Request) -> httpx.Response:
-        is_check = request.url.path == "/api/zones"
-        if is_check and request.headers["Authorization"] == f"Bearer {TOKEN}":
-            if interrupts:
-                raise interrupts.pop()
-            if isinstance(wrong, httpx.HTTPError):
-                raise wrong
-            return refuse(403, "")
-        return handle(request)
+    def check() -> httpx.Response:
+        if office.desk.asked[-1][3] != f"Bearer {TOKEN}":
+            return say(200, [])
+        if is_interrupted:  # once
+            office.desk.answer("GET /api/zones", say(200, []))
+        if isinstance(wrong, BaseException):
+            raise wrong
+        return wrong
 
-    monkeypatch.setattr(office.desk, "handle", failing)
+    office.desk.answer("GET /api/zones", check)
     office.desk.answer(REVOKE, say(204))
-    with pytest.raises(KeyboardInterrupt) if interrupts else nullcontext():
+    with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
         await office.log_on(profile=profile)
         assert office.bearer().secret == SESSION
     said = " ".join(office.told)
     assert ((REVOKE, TOKEN) in ended(office)) == (profile == "sandbox")
     assert ("the token (t1) remains valid" in said) == (profile == "published")
-    assert ("the new token is not used" in said) == (not isinstance(wrong, KeyboardInterrupt))
+    assert ("the new token is not used" in said) == (not is_interrupted)
     assert "create" not in said
 
 

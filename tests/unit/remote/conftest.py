@@ -1,5 +1,6 @@
 """Service in this process: a function answers each request, without sockets or waiting."""
 
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,21 @@ class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
             if isinstance(piece, Exception):
                 raise piece
             yield piece
+
+
+class Bearers(httpx.Auth):
+    """Authentication with a bearer, and with the next one after a refusal."""
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = list(texts)
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the bearer to the request."""
+        request.headers["Authorization"] = self._texts[0]
+        if (yield request).status_code == 401 and len(self._texts) > 1:
+            del self._texts[0]
+            request.headers["Authorization"] = self._texts[0]
+            yield request
 
 
 class Place:

@@ -2,15 +2,14 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 import trio
 
 from tests.harness.deployment import Deployment
-from tests.unit.remote.conftest import Place
+from tests.unit.remote.conftest import Bearers, Place
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.model import Entry, Zone
@@ -18,26 +17,11 @@ from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
 
 
-class Bearer(httpx.Auth):
-    """Authentication with a bearer, and with the next one after a refusal."""
-
-    def __init__(self, *texts: str) -> None:
-        self._texts = list(texts)
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the bearer to the request."""
-        request.headers["Authorization"] = self._texts[0]
-        if (yield request).status_code == 401 and len(self._texts) > 1:
-            del self._texts[0]
-            request.headers["Authorization"] = self._texts[0]
-            yield request
-
-
 def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> HttpService:
     """Return a service for alice."""
     text = bearer or deployment.person("alice").authorization
     place = Place(deployment.base_url, deployment.ca_file)
-    return open_service(place, Bearer(text), load_profile(profile), Settings())
+    return open_service(place, Bearers(text), load_profile(profile), Settings())
 
 
 @pytest.fixture
@@ -170,9 +154,9 @@ async def test_a_renewed_logon_sends_a_small_upload_again(
     """An ended logon costs a second attempt, but causes no error."""
     here = await own_zone(service, zone)
     client = service._requests._client
-    client.auth = Bearer("Bearer old", deployment.person("alice").authorization)
+    client.auth = Bearers("Bearer old", deployment.person("alice").authorization)
     assert (await service.upload(here.id, here.root_id, "a.txt", b"one")).size == 3
-    client.auth = Bearer("Bearer old")
+    client.auth = Bearers("Bearer old")
     with pytest.raises(errors.NotLoggedOn):
         await service.upload(here.id, here.root_id, "b.txt", b"two")
 

@@ -1,6 +1,6 @@
 """Uploads and downloads, with a function that answers the requests."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import httpx
@@ -317,19 +317,6 @@ def test_a_download_that_waits_for_the_limit_ends_at_once(stage: Stage, end: str
     assert time.now < 1
 
 
-class Body:
-    """Repeatable body with an event between the pieces."""
-
-    def __init__(self, *pieces: bytes | Exception) -> None:
-        self.pieces = pieces
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self.pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-
 def upload(transfer: Transfer, body: Iterable[bytes] = (b"abc",), size: int = 3) -> object:
     """Upload three bytes."""
     return transfer.upload("z", "p", "n", body, size, cancelled=lambda: False)
@@ -446,7 +433,7 @@ def test_a_body_that_cannot_be_read_is_an_error(stage: Stage) -> None:
     """A local disk error is not reported as a network error."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
     with pytest.raises(OSError, match="disk"):
-        upload(transfer, Body(b"a", OSError(5, "disk")))
+        upload(transfer, Piece(b"a", OSError(5, "disk")))
 
 
 def test_an_upload_stops_when_it_shall(stage: Stage) -> None:
@@ -529,7 +516,7 @@ def test_a_renewed_logon_sends_the_body_again(stage: Stage, again: bool) -> None
 
     transfer = stage.transfer(handle)
     transfer._client.auth = Renewed()
-    body: Iterable[bytes] = Body(b"abc") if again else iter([b"abc"])
+    body: Iterable[bytes] = Piece(b"abc") if again else iter([b"abc"])
     if again:
         upload(transfer, body)
         assert len(stage.requests) == 2

@@ -13,14 +13,14 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 import trio
 
-from tests.unit.remote.conftest import Place
+from tests.unit.remote.conftest import Bearers, Place
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
@@ -42,15 +42,6 @@ SHORT = 0.5  # seconds
 LONG = 60.0  # seconds; the attack takes longer
 
 Start = Callable[..., Peer]
-
-
-class Bearer(httpx.Auth):
-    """Authentication with one bearer."""
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the bearer to the request."""
-        request.headers["Authorization"] = "Bearer old"
-        yield request
 
 
 def whole(connection: Receiving) -> bytes:
@@ -81,7 +72,7 @@ def entry(name: str) -> dict[str, object]:
 async def service_at(peer: Peer, ca_file: Path) -> AsyncIterator[HttpService]:
     """Yield a service at the peer, for a limited time."""
     place = Place(peer.url, ca_file)
-    service = open_service(place, Bearer(), load_profile("published"), Settings())
+    service = open_service(place, Bearers("Bearer old"), load_profile("published"), Settings())
     try:
         with trio.fail_after(2 * LONG):
             yield service
@@ -90,11 +81,17 @@ async def service_at(peer: Peer, ca_file: Path) -> AsyncIterator[HttpService]:
 
 
 def transfer(
-    peer: Peer, ca_file: Path, auth: httpx.Auth | None = None, seconds: float = SHORT
+    peer: Peer,
+    ca_file: Path,
+    auth: httpx.Auth | None = None,
+    *,
+    seconds: float = LONG,
+    stall_seconds: float = LONG,
 ) -> Transfer:
-    """Return a Transfer at the peer with short deadlines."""
+    """Return a Transfer at the peer, with these deadlines."""
+    transport = BlockingTransport(tls.trust(ca_file), stall_seconds)
     return Transfer(
-        BlockingClient(peer.url, BlockingTransport(tls.trust(ca_file)), auth or httpx.Auth()),
+        BlockingClient(peer.url, transport, auth or httpx.Auth()),
         Connectivity(), load_profile("published"),
         open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
     )  # fmt: skip
@@ -185,7 +182,7 @@ def test_a_ready_made_answer_is_not_the_next_content(
 ) -> None:
     """A download never returns bytes of another file."""
     talk = WithMore(ok, context, apart=apart)
-    service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
+    service = transfer(peer(talk, plain=True), ca_file)
     for number in (1, 2, 3):
         before = talk.asked
         with service.download("z", "f") as download:
@@ -245,7 +242,7 @@ EARLY = {
 def test_an_upload_that_is_answered_too_early(peer: Start, ca_file: Path, how: str) -> None:
     """The file is not stored; the error comes at once, and the upload may be repeated."""
     talk = Early(EARLY[how])
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    service = transfer(peer(talk), ca_file)
     with soon(), pytest.raises(errors.Interrupted, match="before it had all"):
         service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
     talk.over.set()
@@ -255,7 +252,7 @@ def test_an_upload_that_is_answered_too_early(peer: Start, ca_file: Path, how: s
 def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file: Path) -> None:
     """The upload ends although the service reads no more of it."""
     talk = Early(b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    service = transfer(peer(talk), ca_file)
     with soon(), pytest.raises(errors.TooLarge):
         service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
     talk.over.set()
@@ -273,7 +270,7 @@ def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
             left -= len(received(connection))
         connection.sendall(ok(entry("e") | {"size": 64 * MIB}))
 
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    service = transfer(peer(talk), ca_file)
     assert service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB).id == "e"
     service.hang_up()
 
@@ -328,7 +325,7 @@ def test_an_upload_waits_for_its_answer_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
     """The whole answer, however it arrives, has one deadline."""
-    service = transfer(slow((SLOW | SLOW_BODY)[how]), ca_file)
+    service = transfer(slow((SLOW | SLOW_BODY)[how]), ca_file, seconds=SHORT)
     with soon(), pytest.raises(errors.ReplyLost):
         service.upload("z", "p", "n", [b"abc"], 3)
     service.hang_up()
@@ -339,7 +336,7 @@ def test_a_download_waits_for_its_beginning_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
     """The head of an answer has a deadline; afterwards, a stall ends a download."""
-    service = transfer(slow(SLOW[how]), ca_file)
+    service = transfer(slow(SLOW[how]), ca_file, seconds=SHORT)
     with soon(), pytest.raises(errors.TimedOut):
         service.download("z", "f")
     service.hang_up()
@@ -424,7 +421,7 @@ def assert_left(talk: Flood, times: int = 1) -> None:
 def test_the_answer_to_a_large_upload_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
     """The upload ends long before the answer does; whether the file is stored is unknown."""
     talk = Flood(*FLOODS[how])
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    service = transfer(peer(talk), ca_file)
     with pytest.raises(errors.RemoteError) as failed:
         service.upload("z", "p", "n", [b"abc"], 3)
     assert isinstance(failed.value, errors.ReplyLost) != ("refusal" in how)
@@ -461,23 +458,12 @@ async def test_the_answer_to_a_reading_request_is_bounded(
 def test_encoded_content_is_refused(peer: Start, ca_file: Path, how: str) -> None:
     """If a proxy compresses in spite of `identity`, no gzip data get into a file."""
     talk = Flood(*FLOODS[how])
-    service = transfer(peer(talk), ca_file, seconds=LONG)
+    service = transfer(peer(talk), ca_file)
     with pytest.raises(errors.RemoteError) as failed:
         service.download("z", "f")
     assert type(failed.value) in (errors.BadAnswer, errors.Interrupted)
     assert_left(talk)
     service.hang_up()
-
-
-class Renewing(httpx.Auth):
-    """Authentication that changes the bearer after a 401."""
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Send a bearer; after a refusal, the next one."""
-        request.headers["Authorization"] = "Bearer old"
-        if (yield request).status_code == 401:
-            request.headers["Authorization"] = "Bearer new"
-            yield request
 
 
 @pytest.mark.parametrize("encoding", [b"", b"Content-Encoding: gzip, gzip\r\n"])
@@ -499,7 +485,7 @@ def test_a_refused_bearer_takes_no_memory(peer: Start, ca_file: Path, encoding: 
             sent.append(len(body[start : start + 65536]))
             connection.sendall(body[start : start + 65536])
 
-    service = transfer(peer(talk), ca_file, Renewing(), seconds=LONG)
+    service = transfer(peer(talk), ca_file, Bearers("Bearer old", "Bearer new"))
     assert service.upload("z", "p", "n", [b"abc"], 3).id == "e"
     assert sum(sent) < ENOUGH
     service.hang_up()

@@ -84,8 +84,6 @@ def test_renaming_and_moving(text: str, renamed: bool, moved: bool, both: bool) 
         (BOTH + "body = { at = nan }\n", 4, "JSON cannot hold"),
         (BOTH + "fields = { id = 'x' }\n", 4, "unknown key 'fields'"),
         ('[delete]\nmethod = "DELETE"\npath = "user@evil.example/{entry}"\n', 3, "address of a"),
-        ('[delete]\nmethod = "DELETE"\npath = "/api/a\\nb/{entry}"\n', 3, "characters"),
-        ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}#x"\n', 3, "characters"),
         ('[delete]\nmethod = "DELETE"\npath = "/api/{entry}/./x"\n', 3, "empty segment"),
         ('[delete]\nmethod = "DELETE"\npath = "/{entry}/api"\n', 3, "begin with /api/"),
         ("[delete]\nfile = 5\n", 2, "must be a table"),

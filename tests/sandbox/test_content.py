@@ -83,7 +83,7 @@ def test_if_range_keeps_versions_apart(zone: Zone, folder: str, file_id: str) ->
     assert answer.headers["etag"] != validator
 
 
-def test_if_range_with_a_date_is_the_whole_content(zone: Zone, folder: str, file_id: str) -> None:
+def test_if_range_with_a_date_is_the_whole_content(zone: Zone, file_id: str) -> None:
     """A date does not tell two versions of one second apart."""
     date = zone.content(file_id).headers["last-modified"]
     answer = zone.content(file_id, **{"Range": "bytes=1-2", "If-Range": date})

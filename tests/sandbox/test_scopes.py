@@ -143,7 +143,7 @@ def test_an_unknown_field_is_refused(service: Service, alice: Person, scope: Any
 
 
 @pytest.mark.parametrize("depth", [18, 19, 5000])
-def test_a_deeply_nested_scope_is_refused(service: Service, alice: Person, depth: int) -> None:
+def test_a_deeply_nested_scope_is_refused(alice: Person, depth: int) -> None:
     """Every accepted scope can also be listed."""
     values = "[" * depth + "]" * depth
     scope = '{"extensions": {"a": ' + values + "}}"

@@ -33,9 +33,7 @@ class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield piece
 
     async def __aiter__(self) -> Any:
-        for piece in self._pieces:
-            if isinstance(piece, Exception):
-                raise piece
+        for piece in self:
             yield piece
 
 

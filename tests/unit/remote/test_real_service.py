@@ -32,9 +32,9 @@ async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
     await found.aclose()
 
 
-def read(service: HttpService, zone: Zone, entry: Entry, offset: int = 0) -> bytes:
-    """Return all bytes from `offset`."""
-    with service.transfer.download(zone.id, entry.id, offset=offset) as download:
+def read(service: HttpService, zone: Zone, entry: Entry) -> bytes:
+    """Return the content of a file."""
+    with service.transfer.download(zone.id, entry.id) as download:
         assert download.total == entry.size
         return b"".join(download)
 
@@ -96,9 +96,7 @@ async def test_a_part_of_the_content(service: HttpService, zone: str) -> None:
     assert len(service.transfer._client.transport.connections) == 1
 
 
-async def test_a_download_can_be_broken_off(
-    service: HttpService, zone: str, deployment: Deployment
-) -> None:
+async def test_a_download_can_be_broken_off(service: HttpService, zone: str) -> None:
     """An aborted download ends at once, and the state stays online."""
     here = await own_zone(service, zone)
     data = bytes(8_000_000)

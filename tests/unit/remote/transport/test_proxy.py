@@ -269,7 +269,7 @@ async def test_an_upload_through_a_proxy_that_refuses_had_no_effect(
     assert "demands a user and password" in service.link.reason
 
 
-def test_a_certificate_is_found_through_the_proxy(peer: Start, ca_file: Path, proxy: Proxy) -> None:
+def test_a_certificate_is_found_through_the_proxy(ca_file: Path, proxy: Proxy) -> None:
     """A proxy that inspects connections is recognized by its issuer."""
     other = trustme.CA(organization_name="Inspecting proxy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -128,9 +128,7 @@ def test_a_certificate_for_another_host(
     assert "--ca-file" not in wrong.line()
 
 
-def test_a_certificate_of_another_authority(
-    serve: Serve, authority: trustme.CA, ca_file: Path
-) -> None:
+def test_a_certificate_of_another_authority(serve: Serve, ca_file: Path) -> None:
     """The issuer is named, and the file that does not have it."""
     other = trustme.CA(organization_name="Acme", organization_unit_name="IT")
     server = serve(other.issue_cert("localhost"))

@@ -15,12 +15,6 @@ from zonedrive.state.merge import Merged
 from zonedrive.state.open_file import Handle, OpenFile, Session, content_of
 
 
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
-
-
 @contextmanager
 def rolled_back(state: LocalState) -> Iterator[None]:
     """Roll back all transactions of the `with` block, as a full disk does at the commit."""

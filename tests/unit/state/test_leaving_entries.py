@@ -8,15 +8,8 @@ from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode
-from zonedrive.state.local_state import LocalState
 
 FEW, MANY = 3, 300
-
-
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
 
 
 def found(machine: Machine, name: str) -> list[Inode]:

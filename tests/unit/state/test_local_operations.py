@@ -14,12 +14,6 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Session
 
 
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
-
-
 def changes(machine: Machine) -> dict[str, str]:
     """Return the state of each change by the last name on this machine, with "-" if removed."""
     tree, found = machine.state.inodes, machine.state.intents.all()

@@ -16,17 +16,10 @@ from zonedrive.model import Revision
 from zonedrive.state import conflict_copies, conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
-from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merged
 from zonedrive.state.names import local_name
 from zonedrive.state.open_file import Handle, KernelInodes, Session, ino_of
 from zonedrive.state.pending_requests import PendingRequest
-
-
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
 
 
 def told(machine: Machine) -> list[Invalidation]:

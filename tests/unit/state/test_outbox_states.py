@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import zone_of
 from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import (
@@ -161,12 +161,6 @@ class Machine:
         self.rename(inode, inode.name.strip("~") + "-")
 
 
-@pytest.fixture
-def machine(disk: Disk) -> Machine:
-    """Return an account with one zone."""
-    return Machine(disk.start())
-
-
 def path_to(wanted: Change) -> list[Event]:
     """Return the events that lead from a file without changes to a state, as the table says."""
     todo: deque[tuple[Change, list[Event]]] = deque([(Change.NONE, [])])
@@ -191,16 +185,16 @@ ROWS = [(state, event) for state, events in TRANSITIONS.items() for event in eve
 REQUEST_ROWS: Seen = {(before, after) for before in REQUESTS for after in REQUESTS[before]}
 
 
-@pytest.mark.parametrize(("state", "event"), ROWS, ids=lambda each: each.value.replace(" ", "-"))
+@pytest.mark.parametrize(("before", "event"), ROWS, ids=lambda each: each.value.replace(" ", "-"))
 def test_each_row_of_the_table_happens(
-    machine: Machine, seen: Seen, state: Change, event: Event
+    machine: Machine, seen: Seen, before: Change, event: Event
 ) -> None:
     """Each row can occur, and all transitions on the way to it have rows."""
-    inode = machine.file(new=(state, event) == (Change.SAVED, Event.SAVE))
-    for each in path_to(state):
+    inode = machine.file(new=(before, event) == (Change.SAVED, Event.SAVE))
+    for each in path_to(before):
         machine.do(each, inode)
     machine.do(event, inode)
-    assert (state, event, TRANSITIONS[state][event]) in seen
+    assert (before, event, TRANSITIONS[before][event]) in seen
     assert seen <= rows(TRANSITIONS) | REQUEST_ROWS, seen
 
 

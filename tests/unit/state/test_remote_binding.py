@@ -8,15 +8,8 @@ from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.invalidation import EntryGone
-from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.state.open_file import Session
-
-
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
 
 
 def add(machine: Machine, parent: Inode, name: str, kind: Kind, **what: object) -> Inode:

@@ -7,15 +7,8 @@ from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import Kind
-from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
-
-
-@pytest.fixture
-def machine(state: LocalState) -> Machine:
-    """Return an account with one zone."""
-    return Machine(state)
 
 
 @pytest.mark.parametrize(("before", "follows"), [("1", True), ("2", False), (None, False)])

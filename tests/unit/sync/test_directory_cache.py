@@ -1,7 +1,6 @@
 """Age of listings."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +10,9 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import zone_of
 from tests.unit.sync.account import Account
-from tests.unit.sync.way import Way
+from tests.unit.sync.way import Way, running
 from zonedrive.boot_clock import since_boot_ns
 from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.state import local_operations
@@ -39,14 +38,6 @@ class Empty:
         return SimpleNamespace(ids=[], complete=True, strangers=())
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return the state of an account."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
-
-
 @pytest.mark.parametrize(("suspended_ns", "listings"), [(0, 1), (SUSPENDED_NS, 2)])
 async def test_a_listing_from_before_a_suspend_is_not_recent(
     state: LocalState, monkeypatch: pytest.MonkeyPatch, suspended_ns: int, listings: int
@@ -57,14 +48,12 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
     """
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.refresh(zone, time.monotonic_ns())
         monkeypatch.setattr(
             directory_cache, "since_boot_ns", lambda: since_boot_ns() + suspended_ns
         )
         await folders.refresh(zone, time.monotonic_ns() - RECENT_NS)
-        nursery.cancel_scope.cancel()
     assert service.asked == listings
 
 
@@ -76,11 +65,9 @@ async def test_a_listing_that_was_requested_at_the_given_moment_is_recent(
     monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: SUSPENDED_NS)
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         with trio.move_on_after(5):
             await folders.refresh(zone, RECENT_NS)
-        nursery.cancel_scope.cancel()
     assert service.asked == 1
 
 
@@ -91,11 +78,9 @@ async def test_nothing_is_prefetched_from_an_unreachable_service(
     """A prefetch for which no program waits adds no load to a service with problems."""
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         service.link.become(link)
         assert await folders.list_ahead(zone) == bool(listings)
-        nursery.cancel_scope.cancel()
     assert service.asked == listings
 
 
@@ -120,8 +105,7 @@ async def test_a_listing_is_prefetched_if_it_is_useful(
         inode = state.inodes.add(
             zone.ino, "f", Kind.FOLDER, zone="z", remote_id=None if folder == "new" else "f"
         )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         if folder in ("fresh", "old"):
             await folders.ensure(inode)
         if folder == "old":
@@ -133,7 +117,6 @@ async def test_a_listing_is_prefetched_if_it_is_useful(
             service.underway = int(folder[0])
         service.asked = 0
         assert await folders.list_ahead(inode) == known
-        nursery.cancel_scope.cancel()
     assert service.asked == asked
 
 
@@ -146,13 +129,11 @@ async def test_a_listing_that_is_used_late_is_renewed(
     assert state.settings.refresh == 10
     monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.ensure(zone)
         clock[0] += int(seconds * 1e9)
         await folders.ensure(zone)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert service.asked == listings
 
 
@@ -168,14 +149,12 @@ async def test_the_kernel_caches_a_folder_as_long_as_its_listing_is_trusted(
     monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
     state.settings = replace(state.settings, refresh=refresh)
     folders, zone = DirectoryCache(state, cast(Any, Empty())), zone_of(state)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         assert folders.trusted_for(zone.ino) == min(refresh, 1.0)
         await folders.ensure(zone)
         clock[0] += int(seconds * 1e9)
         assert folders.trusted_for(zone.ino) == trusted
         assert folders.trusted_for(900) == refresh
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("removed_by", ["this client", "a coworker"])
@@ -191,8 +170,7 @@ async def test_a_listing_keeps_no_empty_records_in_memory(
         stores = vars(folders).items()
         return {name for name, store in stores if isinstance(store, dict) and folder.ino in store}
 
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.ensure(folder)
         assert known() == {"_asked_ns", "_took_s"}
         if removed_by == "this client":
@@ -201,7 +179,6 @@ async def test_a_listing_keeps_no_empty_records_in_memory(
             await folders.ensure(zone)
         assert folder.parent == NOWHERE
         assert known() == set()
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_folder_that_was_created_again_is_listed_under_its_new_id(
@@ -222,10 +199,8 @@ async def test_a_folder_that_was_created_again_is_listed_under_its_new_id(
             return SimpleNamespace(ids=[], complete=False, strangers=())
 
     folders = DirectoryCache(state, cast(Any, Renewed()))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.refresh(folder, time.monotonic_ns())
-        nursery.cancel_scope.cancel()
     assert asked == ["old", "root", "new"]
     assert folder.listed
 
@@ -252,8 +227,7 @@ async def test_a_listing_under_a_former_id_tells_nothing_about_the_new_one(
             return SimpleNamespace(ids=[], complete=False, strangers=())
 
     folders = DirectoryCache(state, cast(Any, Renewed()))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders) as nursery:
         nursery.start_soon(folders.refresh, folder, time.monotonic_ns())
         await trio.testing.wait_all_tasks_blocked()
         with state.transaction():
@@ -263,7 +237,6 @@ async def test_a_listing_under_a_former_id_tells_nothing_about_the_new_one(
         assert asked == ["old", "inner"]
         answer.set()
         await trio.testing.wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert inner.listed
 
 
@@ -283,10 +256,8 @@ async def test_an_error_for_a_former_id_is_not_raised(state: LocalState) -> None
             return SimpleNamespace(ids=[], complete=False, strangers=())
 
     folders = DirectoryCache(state, cast(Any, Renewed()))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.ensure(folder)
-        nursery.cancel_scope.cancel()
     assert asked == ["old", "new"]
     assert folder.listed
 
@@ -308,10 +279,8 @@ async def test_a_listing_of_a_folder_that_was_removed_meanwhile_is_dropped(
 
     state.listing_merged.add(merged.append)
     folders = DirectoryCache(state, cast(Any, Removing()))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         await folders.refresh(folder, time.monotonic_ns())
-        nursery.cancel_scope.cancel()
     assert merged == []
     assert not folder.listed
 
@@ -335,8 +304,7 @@ async def test_the_parent_of_a_folder_that_vanished_is_listed_once(
             return SimpleNamespace(ids=[], complete=False, strangers=())
 
     folders = DirectoryCache(state, cast(Any, Slow()))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders) as nursery:
         await folders.ensure(zone)
         if in_progress:
             nursery.start_soon(folders.refresh, zone, time.monotonic_ns())
@@ -344,7 +312,6 @@ async def test_the_parent_of_a_folder_that_vanished_is_listed_once(
         with pytest.raises(NotFound):
             await folders.ensure(folder)
         assert (folders.trusted_for(zone.ino) > 1.0) == in_progress
-        nursery.cancel_scope.cancel()
 
 
 async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:
@@ -356,14 +323,12 @@ async def test_listings_that_have_arrived_leave_room_for_others(state: LocalStat
         first, second = (
             state.inodes.add(zone.ino, name, Kind.FOLDER, zone="z", remote_id=name) for name in "ab"
         )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders) as nursery:
         nursery.start_soon(folders.list_ahead, first)
         await trio.testing.wait_all_tasks_blocked()
         assert service.asked == 1
         assert not first.listed, "the listing waits for others"
         assert await folders.list_ahead(second)
-        nursery.cancel_scope.cancel()
     assert service.asked == 2
 
 

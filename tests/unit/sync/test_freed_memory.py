@@ -1,15 +1,12 @@
 """Memory of listings is returned to the system."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
 
-from tests.unit.state.disk import Disk
-from tests.unit.sync.way import Way
+from tests.unit.sync.way import Way, running
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -35,14 +32,6 @@ class Shelves:
         )
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Yield the state of an account."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
-
-
 async def test_many_small_listings_count_as_one_large(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,11 +50,9 @@ async def test_many_small_listings_count_as_one_large(
             state.inodes.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name) for name in "abcd"
         ]
     seen = []
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         for zone in zones:
             await folders.refresh(zone, 0)
             await trio.testing.wait_all_tasks_blocked()
             seen.append(given)
-        nursery.cancel_scope.cancel()
     assert seen == [0, 1, 1, 2]

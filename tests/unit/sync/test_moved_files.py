@@ -1,6 +1,6 @@
 """Edited files follow coworkers' moves, but no answer from before a move of this client."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -17,14 +17,6 @@ from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import aside_name
 from zonedrive.sync.moved_entries import MovedEntries
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Yield an account with one zone."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
 
 
 def entry(name: str) -> Entry:

@@ -1,6 +1,5 @@
 """Top folders of zones are prefetched for programs that list the zones."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.unit.state.disk import Disk
 from tests.unit.sync.account import Account
-from tests.unit.sync.way import Way
+from tests.unit.sync.way import Way, running
 from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
@@ -41,20 +39,10 @@ class Doors:
 
     async def look(self) -> None:
         """List the zones repeatedly, as a program does."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self.folders.run)
+        async with running(self.folders):
             for _ in range(LOOKS):
                 self.folders.reading(ROOT)
                 await trio.sleep(2 * TROUBLE_S)
-            nursery.cancel_scope.cancel()
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Yield the state of an account."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
 
 
 async def test_programs_continue_while_a_large_zone_is_removed(tmp_path: Path) -> None:
@@ -100,14 +88,12 @@ async def test_levels_that_arrive_late_count(state: LocalState, autojump_clock: 
         return SimpleNamespace(zones=[], unsure=(), complete=False)
 
     doors.levels, doors.listed_zones = levels, listed_zones
-    async with trio.open_nursery() as nursery:
-        await nursery.start(doors.folders.run)
+    async with running(doors.folders):
         await doors.folders.ensure(state.inodes.get(ROOT))
         assert trio.current_time() == LEVELS_S
         assert not state.rules.add_only
         await trio.sleep(2)
         assert state.rules.add_only == {"a"}
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])
@@ -161,12 +147,10 @@ async def test_the_end_of_a_mount_during_a_prefetch_is_no_failure(
     for _ in range(50):
         doors.folders = DirectoryCache(state, doors)
         doors.asked.clear()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(doors.folders.run)
+        async with running(doors.folders):
             doors.folders.reading(ROOT)
             while not doors.asked:
                 await trio.lowlevel.checkpoint()
-            nursery.cancel_scope.cancel()
     assert not caplog.records
 
 
@@ -198,14 +182,12 @@ async def test_a_failing_service_is_left_alone_for_a_while(
     monkeypatch.setattr("zonedrive.sync.directory_cache.time.monotonic", trio.current_time)
     doors = Doors(state, Unavailable("busy"))
     doors.places = places
-    async with trio.open_nursery() as nursery:
-        await nursery.start(doors.folders.run)
+    async with running(doors.folders):
         doors.folders.reading(ROOT)
         await trio.sleep(TROUBLE_S - 0.5)
         assert doors.asked == ["a"]
         await trio.sleep(1)
         assert doors.asked == ["a", "b"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_refused_list_of_zones_is_a_notice(state: LocalState) -> None:
@@ -224,8 +206,7 @@ async def test_a_refused_list_of_zones_is_a_notice(state: LocalState) -> None:
 
     doors.listed_zones = listed_zones
     folders, root = doors.folders, state.inodes.get(ROOT)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(folders.run)
+    async with running(folders):
         with pytest.raises(Forbidden):
             await folders.ensure(root)
         assert "no zones" in folders.notice()
@@ -237,4 +218,3 @@ async def test_a_refused_list_of_zones_is_a_notice(state: LocalState) -> None:
         with pytest.raises(Forbidden):
             await folders.ensure(state.inodes.inodes_in(ROOT)[0])
         assert folders.notice() == ""
-        nursery.cancel_scope.cancel()

@@ -1,6 +1,11 @@
-"""Connectivity to a service, as a test defines it."""
+"""Connectivity to a service, as a test defines it, and the listings that need it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import trio
+
+from zonedrive.sync.directory_cache import DirectoryCache
 
 
 class Way:
@@ -30,3 +35,12 @@ class Way:
         while self.state == state:
             await self._changed.wait()
         return self.state
+
+
+@asynccontextmanager
+async def running(folders: DirectoryCache) -> AsyncIterator[trio.Nursery]:
+    """Run listings during the block."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        yield nursery
+        nursery.cancel_scope.cancel()

@@ -4,18 +4,14 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import trio
 import trio.testing
 
 from tests.unit.sync.account import Account
+from tests.unit.vfs.mount import files_of
 from zonedrive.errors import Changed
-from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.vfs.files import Files
 
 OURS, EDITED, THEIRS = b"Alice's version\n", b"ALICE's version\n", b"Bob's longer version\n"
 
@@ -25,8 +21,7 @@ class Office:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        awake = cast(Dispatcher, SimpleNamespace(wake=lambda: None))
-        self.files = Files(account.state, account.service, account.folders, awake, CallerPolicy(()))
+        self.files = files_of(account.state, account.service, account.folders)
 
     async def upload(self) -> None:
         """Run the step of the outbox."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 import pytest
 import trio
@@ -15,14 +14,13 @@ import trio.testing
 from tests.harness.in_process import ALICE
 from tests.unit.state.disk import SILENT, zone_of
 from tests.unit.sync.account import Account
+from tests.unit.vfs.mount import AWAKE, files_of, names_of
 from zonedrive.sandbox.zones import Level
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents
 from zonedrive.state.inode_table import BATCH
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache, clocks_ns
-from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace
 
@@ -51,9 +49,8 @@ async def test_an_entry_that_was_renamed_meanwhile_is_not_removed(
         async def cancel_upload(self, inode: Inode, operation: str) -> None:
             rename(inode)
 
-    folders, dispatcher = Folders(state, SILENT), cast(Dispatcher, None)
-    files = Files(state, SILENT, folders, dispatcher, CallerPolicy(()))
-    names = Names(state, SILENT, folders, files, dispatcher)
+    folders = Folders(state, SILENT)
+    names = Names(state, SILENT, folders, files_of(state, folders=folders), AWAKE)
     remove = names.rmdir if kind is Kind.FOLDER else names.unlink
     with pytest.raises(FileNotFoundError):
         await remove(zone.ino, b"plans")
@@ -70,9 +67,7 @@ async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path
         state, moved, target = account.state, account.at("moved"), account.at("target")
         for folder in (moved, target):
             await account.folders.ensure(folder)
-        dispatcher = cast(Dispatcher, None)
-        files = Files(state, account.service, account.folders, dispatcher, CallerPolicy(()))
-        names = Namespace(state, account.service, account.folders, files, dispatcher)
+        names = names_of(state, account.service, account.folders)
         wrong = list[OSError]()
 
         async def rename() -> None:
@@ -97,11 +92,10 @@ async def test_a_folder_that_holds_the_target_by_now_is_not_moved(tmp_path: Path
 
 async def with_cached(account: Account, name: str) -> Namespace:
     """Return the running account's namespace, after a program has opened and read the file."""
-    dispatcher, folders = cast(Dispatcher, None), account.folders
-    files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
+    files = files_of(account.state, account.service, account.folders)
     reader = await files.open(account.at(name), os.O_RDONLY)
     assert await files.read(reader.handle, 0, 100) == b"text of " + name.encode()
-    return Namespace(account.state, account.service, folders, files, dispatcher)
+    return Namespace(account.state, account.service, account.folders, files, AWAKE)
 
 
 async def test_a_rename_that_takes_too_long_leaves_no_copy(
@@ -177,9 +171,7 @@ async def test_no_entry_has_a_name_that_is_not_utf_8(
 
     rm(1) would fail also with the option -f.
     """
-    folders, dispatcher = DirectoryCache(state, SILENT), cast(Dispatcher, None)
-    files = Files(state, SILENT, folders, dispatcher, CallerPolicy(()))
-    names = Namespace(state, SILENT, folders, files, dispatcher)
+    names = names_of(state)
     zone, odd = zone_of(state), b"\xff"
     with state.transaction():
         state.inodes.update(zone, remote_id=None)  # whose listing nobody has to ask for
@@ -202,9 +194,7 @@ async def test_a_change_of_the_access_level_makes_a_listing_outdated(tmp_path: P
     account = Account(tmp_path, refresh="600")
     account.bob.write("a", b"text")
     async with account.running():
-        folders, dispatcher = account.folders, cast(Dispatcher, None)
-        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
-        names = Namespace(account.state, account.service, folders, files, dispatcher)
+        names = names_of(account.state, account.service, account.folders)
 
         async def listed() -> list[str]:
             found = names.listed(await names.opendir(account.zone.ino), 0)
@@ -214,8 +204,8 @@ async def test_a_change_of_the_access_level_makes_a_listing_outdated(tmp_path: P
         before = await listed()
         assert await listed() is before
         account.world.zones[account.alice.id].levels[ALICE] = Level.ADD
-        folders.forget(ROOT)
-        await folders.ensure(account.state.inodes.get(ROOT))
+        account.folders.forget(ROOT)
+        await account.folders.ensure(account.state.inodes.get(ROOT))
         assert await listed() is not before
 
 
@@ -234,11 +224,10 @@ async def test_two_large_folders_read_at_once_are_loaded_once(state: LocalState)
         for folder in folders:
             state.inodes.add_all(folder.ino, {name: {"kind": Kind.FILE} for name in entries})
     state.inodes._dirents = Dirents(limit=count)
-    directories, dispatcher = DirectoryCache(state, SILENT), cast(Dispatcher, None)
+    directories = DirectoryCache(state, SILENT)
     for folder in folders:
         directories.known_empty(folder, clocks_ns())
-    files = Files(state, SILENT, directories, dispatcher, CallerPolicy(()))
-    names = Namespace(state, SILENT, directories, files, dispatcher)
+    names = names_of(state, folders=directories)
     statements: list[str] = []
     state.database._connection.set_trace_callback(statements.append)
     handles = [await names.opendir(folder.ino) for folder in folders]
@@ -261,9 +250,7 @@ async def test_a_folder_that_arrives_before_a_creation_is_not_opened(tmp_path: P
     account = Account(tmp_path, refresh="600")
     account.bob.make_folder("plans")
     async with account.running():
-        folders, dispatcher = account.folders, cast(Dispatcher, None)
-        files = Files(account.state, account.service, folders, dispatcher, CallerPolicy(()))
-        names = Namespace(account.state, account.service, folders, files, dispatcher)
+        names = names_of(account.state, account.service, account.folders)
         with pytest.raises(IsADirectoryError):
             await names.create(account.zone.ino, b"plans", 0o600, os.O_WRONLY | os.O_TRUNC)
         assert account.left() == {}

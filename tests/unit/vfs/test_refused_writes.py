@@ -2,67 +2,37 @@
 
 import errno
 import os
-from typing import cast
 
 import pytest
 import trio
 import trio.testing
 
-from tests.unit.state.disk import SILENT, read, zone_of
+from tests.unit.state.disk import read, zone_of
+from tests.unit.vfs.mount import cached_file, files_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile
-from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs import open_checks
-from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.write_sessions import WriteSessions
 
 
-class Awake:
-    """Stand-in for the dispatcher."""
-
-    def wake(self) -> None:
-        """Do nothing."""
-
-
-def files_of(state: LocalState) -> Files:
-    """Return the open files of a mount without a service."""
-    return Files(
-        state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, Awake()), CallerPolicy(())
-    )
-
-
-def a_file(state: LocalState, *, content: bytes | None = None) -> Inode:
-    """Return a new file, or with content one of the service whose bytes are cached."""
+def new_file(state: LocalState) -> Inode:
+    """Return a new file."""
     zone = zone_of(state)
     with state.transaction():
-        new = content is None
-        remote = None if new else "1"
-        size = len(content or b"")
-        inode = state.inodes.add(zone.ino, "a", Kind.FILE, zone="z", remote_id=remote, size=size)
-        if content is not None:
-            generation = state.next_generation()
-            file = state.spool.create(inode.ino, generation)
-            file.pwrite(0, content)
-            file.close()
-            state.inodes.update(inode, generation=generation)
-    return inode
+        return state.inodes.add(zone.ino, "a", Kind.FILE, zone="z")
 
 
-def refusing(patch: pytest.MonkeyPatch, number: int) -> None:
+def refusing(patch: pytest.MonkeyPatch) -> None:
     """Make every write of bytes fail."""
 
     def refuse(*_: object) -> int:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     patch.setattr(ContentFile, "pwrite", refuse)
-
-
-REFUSALS = pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 
 
 async def save(files: Files, handle: int) -> int:
@@ -79,31 +49,29 @@ async def save(files: Files, handle: int) -> int:
     return 0
 
 
-@REFUSALS
 async def test_a_new_file_that_takes_no_byte_waits_empty(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name stays, empty and with an intent, and close gives the errno of the write."""
-    inode, files = a_file(state), files_of(state)
+    inode, files = new_file(state), files_of(state)
     handle = files.create(inode, os.O_WRONLY).handle
-    refusing(monkeypatch, number)
-    assert await save(files, handle) == number
+    refusing(monkeypatch)
+    assert await save(files, handle) == errno.ENOSPC
     intent = state.intents.get(inode.ino)
     assert intent is not None and not intent.held
     assert (intent.generation, intent.size, inode.size) == (inode.generation, 0, 0)
     assert state.spool.stored() == [(inode.ino, inode.generation)]
 
 
-@REFUSALS
 async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The edit is not sent, and no copy of it stays on the disk."""
-    inode, files = a_file(state, content=b"former"), files_of(state)
+    inode, files = cached_file(state, b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
-    refusing(monkeypatch, number)
+    refusing(monkeypatch)
     former = inode.generation
-    assert await save(files, handle) == number
+    assert await save(files, handle) == errno.ENOSPC
     assert state.intents.get(inode.ino) is None
     assert (inode.generation, inode.size) == (former, 6)
     assert state.spool.stored() == [(inode.ino, former)]
@@ -111,7 +79,7 @@ async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
 
 async def test_a_write_past_the_largest_size_leaves_nothing_behind(state: LocalState) -> None:
     """With EFBIG the file is unchanged, and no copy of it stays on the disk."""
-    inode, files = a_file(state, content=b"former"), files_of(state)
+    inode, files = cached_file(state, b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     with pytest.raises(OSError, match="larger") as refused:
         await files.write(handle, open_checks.LARGEST, b"x")
@@ -126,16 +94,16 @@ async def test_where_nothing_can_be_noted_the_name_goes(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that would be gone after the next start must not look safe."""
-    inode, files = a_file(state), files_of(state)
+    inode, files = new_file(state), files_of(state)
     parent = inode.parent
     handle = files.create(inode, os.O_WRONLY).handle
-    refusing(monkeypatch, errno.EIO)
+    refusing(monkeypatch)
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(WriteSessions, "commit", refuse)
-    assert await save(files, handle) == errno.EIO
+    assert await save(files, handle) == errno.ENOSPC
     assert state.inodes.child(parent, "a") is None
     assert state.spool.stored() == []
 
@@ -145,7 +113,7 @@ async def test_refused_bytes_never_become_a_version(
     state: LocalState, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """After an error, a program does not expect its bytes on the service."""
-    inode, files = a_file(state, content=b"former"), files_of(state)
+    inode, files = cached_file(state, b"former"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY)).handle
     await files.write(handle, 0, b"new")
@@ -183,17 +151,16 @@ async def test_a_file_that_cannot_be_stored_at_the_unmount(
     assert all(not intent.held for intent in state.intents.pending())
 
 
-@REFUSALS
 async def test_a_file_that_is_emptied_first_keeps_its_content(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program truncates the open file, and the disk takes no byte of the new content."""
-    inode, files = a_file(state, content=b"former"), files_of(state)
+    inode, files = cached_file(state, b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
-    refusing(monkeypatch, number)
+    refusing(monkeypatch)
     former = inode.generation
     await files.truncate(inode, 0, handle)
-    assert await save(files, handle) == number
+    assert await save(files, handle) == errno.ENOSPC
     assert state.intents.get(inode.ino) is None
     assert (inode.generation, inode.size) == (former, 6)
     assert state.spool.stored() == [(inode.ino, former)]
@@ -203,7 +170,7 @@ async def test_a_file_that_is_only_emptied_at_the_unmount_keeps_its_content(
     state: LocalState,
 ) -> None:
     """The program had no time to write and to close."""
-    inode, files = a_file(state, content=b"former"), files_of(state)
+    inode, files = cached_file(state, b"former"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY)).handle
     await files.truncate(inode, 0, handle)
@@ -217,11 +184,11 @@ async def test_half_of_a_save_at_the_unmount_is_no_version(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program had no time to close after the error, so the former content stays."""
-    inode, files = a_file(state, content=b"former content"), files_of(state)
+    inode, files = cached_file(state, b"former content"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY | os.O_TRUNC)).handle
     await files.write(handle, 0, b"half")
-    refusing(monkeypatch, errno.ENOSPC)
+    refusing(monkeypatch)
     with pytest.raises(OSError, match="No space"):
         await files.write(handle, 4, b"rest")
     files.close_all()
@@ -234,7 +201,7 @@ async def test_a_close_does_not_save_a_write_that_fails_during_its_sync(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two descriptors write to a file with synced bytes, and one of them is closed."""
-    inode, files = a_file(state), files_of(state)
+    inode, files = new_file(state), files_of(state)
     one = files.create(inode, os.O_WRONLY).handle
     await files.write(one, 0, b"saved")
     await files.fsync(one)
@@ -252,7 +219,7 @@ async def test_a_close_does_not_save_a_write_that_fails_during_its_sync(
     async with trio.open_nursery() as nursery, threads:  # the sync waits for its thread
         nursery.start_soon(close, one)
         await trio.testing.wait_all_tasks_blocked()
-        refusing(monkeypatch, errno.ENOSPC)
+        refusing(monkeypatch)
         with pytest.raises(OSError, match="No space"):
             await files.write(other, 9, b"refused")
     await close(other)
@@ -270,7 +237,7 @@ async def test_a_truncation_that_is_cancelled_ends_its_session(state: LocalState
 
     The end of the session stores the truncation, and leaves nothing for the next start to delete.
     """
-    inode, files = a_file(state), files_of(state)
+    inode, files = new_file(state), files_of(state)
     handle = files.create(inode, os.O_WRONLY).handle
     await files.write(handle, 0, b"saved")
     await files.fsync(handle)

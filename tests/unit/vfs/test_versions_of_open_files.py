@@ -7,7 +7,6 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -15,6 +14,7 @@ import pytest
 import trio
 
 from tests.unit.state.disk import SILENT, zone_of
+from tests.unit.vfs.mount import AWAKE, files_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
@@ -26,9 +26,6 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, ino_of
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace
 from zonedrive.vfs.write_sessions import WriteSessions
 
@@ -40,9 +37,8 @@ class Office:
 
     def __init__(self, state: LocalState) -> None:
         self.state = state
-        awake = SimpleNamespace(wake=lambda: None)
         self.folders = DirectoryCache(state, SILENT)
-        self.files = Files(state, SILENT, self.folders, cast(Dispatcher, awake), CallerPolicy(()))
+        self.files = files_of(state, folders=self.folders)
         self.folder = zone_of(state)
         with state.transaction():
             self.inode = state.inodes.add(
@@ -551,7 +547,7 @@ async def test_a_file_that_others_deleted_cannot_be_opened(office: Office) -> No
 async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
     """open(2) with O_CREAT creates a file or opens an existing one; with O_EXCL it only creates."""
     state, files = office.state, office.files
-    names = Namespace(state, SILENT, office.folders, files, cast(Dispatcher, None))
+    names = Namespace(state, SILENT, office.folders, files, AWAKE)
     with state.transaction():
         state.inodes.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
     await office.save(b"theirs\n")

@@ -10,39 +10,17 @@ import pytest
 import trio
 import trio.testing
 
-from tests.unit.state.disk import SILENT, zone_of
+from tests.unit.state.disk import SILENT
+from tests.unit.vfs.mount import cached_file, files_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
-from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.vfs.files import Files
 from zonedrive.vfs.write_sessions import SYNCS, WriteSessions
-
-
-def a_file(state: LocalState, content: bytes) -> Inode:
-    """Return a file of the service whose bytes are cached."""
-    zone, generation = zone_of(state), state.next_generation()
-    with state.transaction():
-        inode = state.inodes.add(
-            zone.ino, "log", Kind.FILE, zone="z", remote_id="1", size=len(content)
-        )
-        file = state.spool.create(inode.ino, generation)
-        file.pwrite(0, content)
-        file.close()
-        state.inodes.update(inode, generation=generation)
-    return inode
-
-
-def files_of(state: LocalState) -> Files:
-    """Return the open files of a mount without a service."""
-    dispatcher = cast(Dispatcher, SimpleNamespace(wake=lambda: None))
-    return Files(state, SILENT, DirectoryCache(state, SILENT), dispatcher, CallerPolicy(()))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +30,7 @@ async def test_an_open_log_is_recorded_at_intervals(
     state: LocalState, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
 ) -> None:
     """An open log is made safe at intervals; an incomplete rewrite never is."""
-    inode = a_file(state, b"old")
+    inode = cached_file(state, b"old")
     sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
     opened = state.new_open_file(inode)
     async with trio.open_nursery() as nursery:
@@ -78,7 +56,7 @@ async def test_a_failed_record_is_tried_again(
     error: Exception,
 ) -> None:
     """After one failure of the disk, later records still make the file safe."""
-    inode = a_file(state, b"old")
+    inode = cached_file(state, b"old")
     sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
     opened = state.new_open_file(inode)
     errors, commit = [error], WriteSessions.commit
@@ -108,7 +86,7 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     Otherwise a power cut could leave a record of missing bytes, as if an attacker had restored
     former ones.  A program that never calls fsync does not wait for the disk.
     """
-    inode = a_file(state, b"old")
+    inode = cached_file(state, b"old")
     files = files_of(state)
     steps: list[str] = []
     sync, record = ContentFile.sync, Spool.record
@@ -164,7 +142,7 @@ async def test_a_rewrite_that_begins_during_the_sync_of_an_open_log(
     state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file keeps its former content until the close, like that of any rewrite."""
-    inode, files, sync = a_file(state, b"old"), files_of(state), ContentFile.sync
+    inode, files, sync = cached_file(state, b"old"), files_of(state), ContentFile.sync
     handle = (await files.open(inode, os.O_RDWR)).handle
     await files.fsync(handle)
 
@@ -185,7 +163,7 @@ async def test_an_edit_after_a_sync_during_which_the_writer_has_closed(
     state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later edit does not take away the bytes that a reader has synced, as sync(1) does."""
-    inode, flush = a_file(state, b"old"), Database.flush
+    inode, flush = cached_file(state, b"old"), Database.flush
     files = files_of(state)
     reader, writer = [(await files.open(inode, flags)).handle for flags in (0, os.O_WRONLY)]
     await files.write(writer, 0, b"new")
@@ -210,7 +188,7 @@ async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
     state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sync does not keep back the upload that an fsync or close waits for."""
-    inode, held, sync = a_file(state, b"old"), list[bool](), ContentFile.sync
+    inode, held, sync = cached_file(state, b"old"), list[bool](), ContentFile.sync
     waiting, threads = trio.Event(), trio.to_thread.current_default_thread_limiter()
 
     async def wait_until(over: object) -> None:

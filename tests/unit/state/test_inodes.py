@@ -94,13 +94,6 @@ def test_a_number_is_never_used_for_another_file(database: Database, reopened: O
         assert again.add(ROOT, "Other", Kind.ZONE, zone="o").ino > file.ino
 
 
-def test_names_are_not_readable_in_the_file(database: Database) -> None:
-    """Names in the stolen database cannot be read."""
-    planted(Inodes.open(database, Sealed(new_key())))
-    database.close()
-    assert b"a.txt" not in database.path.read_bytes()
-
-
 def test_a_row_under_another_key_is_damaged_not_nonsense(
     database: Database, reopened: Opener
 ) -> None:

@@ -6,10 +6,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import MagicMock
 
 import msgspec
@@ -195,37 +194,23 @@ def test_a_damaged_database_is_one_line(path: Path, how: str) -> None:
     assert everything(path.parent) == before
 
 
-def no_disk() -> NoReturn:
-    raise OSError(errno.EIO, "Input/output error")
-
-
-def no_row() -> NoReturn:
-    raise sqlite3.OperationalError("database is locked")
-
-
-def no_reading() -> NoReturn:
-    raise StoreError("written by a newer zonedrive", remedy="upgrade zonedrive")
-
-
-def no_check() -> NoReturn:
-    raise Damaged("a row fails its check")
-
-
-def no_form() -> NoReturn:
-    raise msgspec.DecodeError("a row has another form")
-
-
 @pytest.mark.parametrize(
-    ("fails", "remedy"),
-    [(no_disk, DOCTOR), (no_row, DOCTOR), (no_reading, "upgrade zonedrive"), (no_check, REPAIR),
-     (no_form, REPAIR)],
-)  # fmt: skip
-def test_only_damage_is_repaired_by_a_mount(
-    path: Path, fails: Callable[[], NoReturn], remedy: str
-) -> None:
+    ("error", "remedy"),
+    [
+        (OSError(errno.EIO, "Input/output error"), DOCTOR),
+        (sqlite3.OperationalError("database is locked"), DOCTOR),
+        (
+            StoreError("written by a newer zonedrive", remedy="upgrade zonedrive"),
+            "upgrade zonedrive",
+        ),
+        (Damaged("a row fails its check"), REPAIR),
+        (msgspec.DecodeError("a row has another form"), REPAIR),
+    ],
+)
+def test_only_damage_is_repaired_by_a_mount(path: Path, error: Exception, remedy: str) -> None:
     """Every error has the remedy that helps; the database is closed."""
     with pytest.raises(StoreError) as refused, StateReader.open(path):
-        fails()
+        raise error
     assert refused.value.remedy == remedy
 
 

@@ -11,36 +11,27 @@ from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
 
 
+@pytest.mark.parametrize("is_edited", [False, True])
 @pytest.mark.parametrize(("before", "follows"), [("1", True), ("2", False), (None, False)])
-def test_a_move_changes_the_base_of_an_edit(
-    machine: Machine, before: Revision | None, follows: bool
+def test_a_move_changes_the_revision_and_the_base_of_an_edit(
+    machine: Machine, before: Revision | None, follows: bool, is_edited: bool
 ) -> None:
-    """Some services count a move as a version, which is no conflict with a coworker."""
+    """Some services count a move as a version, which is no conflict with a coworker.
+
+    Another version before the move was saved elsewhere; the next listing shows it.
+    """
     inode = machine.file()
-    machine.save(inode)
+    if is_edited:
+        machine.save(inode)
     machine.rename(inode, "other")
     entry = machine.entry(inode, "other")
     remote_operations.record_move(
         machine.state, inode, "root", entry, before=before, done=machine.intent(inode)
     )
-    assert (inode.remote_name, machine.intent(inode).state) == ("other", Change.OPEN)
     expected = entry.revision if follows else Revision("1")
-    assert (machine.intent(inode).base, inode.revision) == (expected, expected)
-
-
-@pytest.mark.parametrize(("before", "follows"), [("1", True), ("2", False), (None, False)])
-def test_a_moved_file_without_edits_has_the_revision_of_the_move(
-    machine: Machine, before: Revision | None, follows: bool
-) -> None:
-    """Another version before the move was saved elsewhere; the next listing shows it."""
-    inode = machine.file()
-    machine.rename(inode, "other")
-    entry = machine.entry(inode, "other")
-    remote_operations.record_move(
-        machine.state, inode, "root", entry, before=before, done=machine.intent(inode)
-    )
-    assert machine.state.intents.get(inode.ino) is None
-    assert inode.revision == (entry.revision if follows else Revision("1"))
+    assert (inode.remote_name, inode.revision) == ("other", expected)
+    left = machine.state.intents.get(inode.ino)
+    assert (left and (left.state, left.base)) == ((Change.OPEN, expected) if is_edited else None)
 
 
 def test_a_lost_folder_is_created_with_the_folders_above_it(machine: Machine) -> None:

@@ -38,15 +38,11 @@ def sent(account: Account) -> int:
     return sum(each.startswith("POST") for each in account.world.requests)
 
 
-@pytest.mark.parametrize("setting", ["skip", "version"])
 @pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("profile", ["sandbox", "published"])
 @pytest.mark.parametrize("content", [b"", OLD, LARGE], ids=["empty", "small", "largest"])
-async def test_a_save_without_a_change(
-    tmp_path: Path, setting: str, cached: bool, profile: str, content: bytes
-) -> None:
+async def test_a_save_without_a_change(tmp_path: Path, cached: bool, content: bytes) -> None:
     """Nothing is uploaded, and the rest is as after an upload."""
-    account = Account(tmp_path, profile, unchanged=setting)
+    account = Account(tmp_path)
     account.bob.write("a", content)
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -56,13 +52,10 @@ async def test_a_save_without_a_change(
         account.save("a", content)
         saved_ns = inode.mtime_ns
         await send(account, "a")
-        is_sent = setting == "version"
-        assert sent(account) == is_sent
-        assert there(account) == {"a": [content] * (1 + is_sent)}
+        assert sent(account) == 0
         assert account.left() == {}
         assert state.requests.all() == []
-        assert (inode.revision == before) != is_sent
-        assert inode.modified_by == (account.alice if is_sent else account.bob).user
+        assert (inode.revision, inode.modified_by) == (before, account.bob.user)
         assert (inode.generation, inode.size, inode.mtime_ns) == (0, len(content), saved_ns)
         assert state.spool.stored() == []
         assert state.cache.is_complete(inode.ino, inode.revision) or not content
@@ -86,21 +79,6 @@ async def test_a_change_that_keeps_the_size(tmp_path: Path, cached: bool, conten
         assert account.left() == {}
 
 
-@pytest.mark.parametrize("cached", [True, False])
-async def test_a_large_file_is_compared_only_with_the_cache(tmp_path: Path, cached: bool) -> None:
-    """The download could take as long as the upload."""
-    account, content = Account(tmp_path), LARGE + b"."
-    account.bob.write("a", content)
-    async with account.running():
-        if cached:
-            await fetch(account, account.at("a"))
-        account.world.requests.clear()
-        account.save("a", content)
-        await send(account, "a")
-        assert there(account) == {"a": [content] * (1 if cached else 2)}
-        assert not [each for each in account.world.requests if each.endswith("/content")]
-
-
 async def test_a_file_of_another_size_is_not_downloaded(tmp_path: Path) -> None:
     """The sizes are known without a request."""
     account = Account(tmp_path)
@@ -109,20 +87,6 @@ async def test_a_file_of_another_size_is_not_downloaded(tmp_path: Path) -> None:
         account.save("a", OLD)
         await send(account, "a")
         assert not [each for each in account.world.requests if each.endswith("/content")]
-
-
-async def test_a_file_that_replaces_another_one(tmp_path: Path) -> None:
-    """A new file with the same bytes that is renamed over the old one makes no version."""
-    account = Account(tmp_path)
-    account.bob.write("a", OLD)
-    async with account.running():
-        entry = account.at("a").remote_id
-        account.save("a.tmp", OLD)
-        account.rename("a.tmp", "a")
-        await send(account, "a")
-        assert there(account) == {"a": [OLD]}
-        assert account.at("a").remote_id == entry
-        assert account.left() == {}
 
 
 async def test_damaged_bytes_in_the_cache(tmp_path: Path) -> None:
@@ -271,37 +235,6 @@ async def test_a_coworker_between_the_comparison_and_the_record(
         assert conflicts(account) == []
 
 
-@pytest.mark.parametrize("cached", [True, False])
-@pytest.mark.parametrize("happened", [same_size, longer])
-@pytest.mark.parametrize(
-    ("profile", "setting", "copies"),
-    [("sandbox", "skip", False), ("published", "skip", True), ("sandbox", "version", True)],
-)
-async def test_a_version_of_a_coworker(
-    tmp_path: Path, happened: Callable[[Account], None], profile: str, setting: str,
-    copies: bool, cached: bool,
-) -> None:  # fmt: skip
-    """Their version is shown, and there is no copy if the base can be found in the history."""
-    account = Account(tmp_path, profile, unchanged=setting)
-    account.bob.write("a", OLD)
-    async with account.running():
-        inode, state = account.at("a"), account.state
-        if cached:
-            await fetch(account, inode)
-        account.save("a", OLD)
-        happened(account)
-        before = there(account)
-        await send(account, "a")
-        assert there(account) == before
-        assert bool(conflicts(account)) == copies
-        assert list(account.left().values()) == ["SAVED"] * copies
-        inode = account.at("a")
-        assert inode.revision == (await account.entry(inode)).revision
-        assert (inode.generation, inode.size) == (0, len(account.bob.read("a")))
-        assert len(state.spool.stored()) == copies
-        assert sent(account) == 0
-
-
 @pytest.mark.parametrize("history", ["bob", "alice", "alice, bob"])
 async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path, history: str) -> None:
     """The program has the former bytes open: they become a copy.
@@ -323,33 +256,6 @@ async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path, hi
         await send(account, "a")
         assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
         file.close()
-
-
-async def test_a_change_that_a_coworker_has_not_seen(tmp_path: Path) -> None:
-    """A save that changes bytes and not the size is in conflict with theirs."""
-    account = Account(tmp_path)
-    account.bob.write("a", OLD)
-    async with account.running():
-        account.save("a", SAME_SIZE)
-        longer(account)
-        await send(account, "a")
-        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
-
-
-async def test_a_death_between_the_request_and_its_end(tmp_path: Path) -> None:
-    """The request is on record, but the service has nothing new: the save is compared again."""
-    account = Account(tmp_path)
-    account.bob.write("a", OLD)
-    async with account.running():
-        inode = account.at("a")
-        account.save("a", OLD)
-        account.ask(inode)
-        assert not await account.reconciler.settle(inode.ino)
-        assert account.left() == {"Zone/a": "SAVED"}
-        assert account.bytes_of("a") == OLD
-        await send(account, "a")
-        assert there(account) == {"a": [OLD]}
-        assert account.left() == {}
 
 
 async def test_an_edit_that_is_taken_back(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Journal of intents: they survive a restart, and the newest change counts."""
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +11,11 @@ from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.intents import (
     STALE,
-    Conflict,
     Intent,
     IntentTable,
     add_left,
     add_told,
     create_tables,
-    due_in,
 )
 
 R1, R2 = Revision("1"), Revision("2")
@@ -88,28 +85,6 @@ def test_names_changed_before_a_plan_take_little_memory(journal: IntentTable) ->
     assert len(journal.agenda.changed) <= STALE
 
 
-def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> None:
-    """The end of an upload completes the sent bytes, not those written meanwhile."""
-    write(journal, 1)
-    sent = journal.get(5)
-    assert sent is not None
-    write(journal, 2)
-    with journal.transaction():
-        journal.done(sent, content=True)
-    left = journal.get(5)
-    assert left is not None
-    assert left.generation == 2
-
-
-def test_a_rename_during_a_move_is_not_forgotten(journal: IntentTable) -> None:
-    """The end of a move completes its own target, not a newer one."""
-    with journal.transaction():
-        sent = journal.place(5, 0)
-        journal.place(5, 0)
-        journal.done(sent, place=True)
-    assert journal.get(5) is not None
-
-
 def test_a_finished_intent_is_gone(database: Database, journal: IntentTable) -> None:
     """A completed change leaves the journal, so that it is not sent twice."""
     write(journal, 1)
@@ -157,30 +132,3 @@ def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: IntentTable)
         journal.drop(5)
         raise OSError("full")
     assert journal.all() == before
-
-
-def test_conflicts_are_listed_until_their_copy_goes(journal: IntentTable) -> None:
-    """A conflict copy is listed as long as it exists."""
-    with journal.transaction():
-        journal.conflicts.add(Conflict(8, 5, "bob", 42))
-    assert journal.conflicts.all() == [Conflict(8, 5, "bob", 42)]
-    with journal.transaction():
-        journal.conflicts.drop(8)
-    assert journal.conflicts.all() == []
-
-
-def test_a_conflict_copy_renamed_over_another_one(
-    journal: IntentTable,
-) -> None:
-    """A copy that is renamed over another one replaces it in the list."""
-    with journal.transaction():
-        journal.conflicts.add(Conflict(8, 5, "bob", 42))
-        journal.conflicts.add(Conflict(9, 6, "carol", 43))
-        journal.conflicts.pass_on(8, 9)
-    assert journal.conflicts.all() == [Conflict(9, 5, "bob", 42)]
-
-
-def test_a_due_time_is_in_nanoseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time counts from now."""
-    monkeypatch.setattr(time, "time_ns", lambda: 5)
-    assert [due_in(seconds) for seconds in (0, 0.5, 3600)] == [5, 500_000_005, 3600 * 10**9 + 5]

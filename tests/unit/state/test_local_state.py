@@ -276,17 +276,6 @@ def test_a_renamed_file_that_the_service_lost_is_gone_here(machine: Machine) -> 
     assert len(state.intents) == 0
 
 
-def test_a_renamed_file_that_was_edited_and_lost_is_sent_again(machine: Machine) -> None:
-    """The local version is kept as a new file, and listed for the user."""
-    state, file = machine.state, machine.file()
-    machine.save(file)
-    machine.rename(file, "renamed")
-    conflicts.accept_deletion(state, machine.intent(file), file)
-    assert file.is_new
-    assert [each.ino for each in state.intents.conflicts.all()] == [file.ino]
-    assert machine.intent(file).generation == file.generation
-
-
 @pytest.mark.parametrize(
     ("host", "shown_host"), [("ho/st", "ho_st"), ("h\udcff\nst", "h\ufffd st")]
 )

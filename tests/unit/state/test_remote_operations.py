@@ -46,20 +46,6 @@ def test_a_lost_folder_is_created_with_the_folders_above_it(machine: Machine) ->
         assert scheduled == {outer.ino, inner.ino}
 
 
-def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine) -> None:
-    """The newer content is sent next, on top of the version that has just arrived."""
-    inode = machine.file()
-    machine.save(inode)
-    machine.state.intents.let_go(inode.ino, 0)
-    request = machine.send(inode)
-    machine.save(inode)
-    entry = machine.entry(inode)
-    assert not remote_operations.record_arrival(machine.state, inode, request, entry)
-    assert machine.state.requests.get(inode.ino) is None
-    assert machine.intent(inode).generation == inode.generation != request.generation
-    assert machine.intent(inode).base == inode.revision == entry.revision
-
-
 @pytest.mark.parametrize(("parent", "expected"), [("", "root"), ("root", "root"), ("f", "f")])
 def test_an_arrived_file_is_where_the_service_reports(
     machine: Machine, parent: str, expected: str
@@ -109,23 +95,6 @@ def test_an_edit_of_a_deleted_file_is_a_new_file_and_a_listed_conflict(machine: 
     assert inode.is_new
     assert machine.intent(inode).base is None
     assert [each.ino for each in machine.state.intents.conflicts.all()] == [inode.ino]
-
-
-def test_exchanged_names_are_taken_back_together(machine: Machine) -> None:
-    """No entry is without a name at any time, and nothing is left to send."""
-    state, (one, other) = machine.state, (machine.file(), machine.file())
-    names = one.name, other.name
-    machine.rename(one, "aside")
-    machine.rename(other, names[0])
-    machine.rename(one, names[1])
-    ways = {
-        one.ino: (one, machine.zone, names[0]),
-        other.ino: (other, machine.zone, names[1]),
-    }
-    remote_operations.move_back(state, ways)
-    assert (one.name, other.name) == names
-    assert state.inodes.child(machine.zone.ino, names[0]) is one
-    assert len(state.intents) == 0
 
 
 def outdated(machine: Machine) -> list[int | None]:

@@ -413,15 +413,15 @@ async def test_only_answers_of_the_service_are_refusals(
     assert (entry.exc_info is not None) == (cause is Cause.UNEXPECTED)
 
 
-async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> None:
+@pytest.mark.parametrize("size", [SMALL + 1, BIG + 1])
+async def test_small_files_do_not_wait_behind_larger_ones(journal: IntentTable, size: int) -> None:
     """Long uploads never use all slots."""
     carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
-    write(journal, *range(1, 9), size=BIG + 1)
+    write(journal, *range(1, 9), size=size)
     async with running(carrier, places=4) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
-        assert len(carrier.under_way) == 2
         write(journal, 20)
         await dispatcher.wait_until(lambda: 20 in carrier.carried)
         for gate in carrier.gates.values():
@@ -437,21 +437,6 @@ async def test_a_small_file_is_sent_before_big_ones(journal: IntentTable) -> Non
     async with running(carrier, uploads=1) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.carried == [3, 1, 2]
-
-
-async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTable) -> None:
-    """A small file starts at once, however many files of medium size are running."""
-    carrier = StepExecutor(journal)
-    for ino in range(1, 9):
-        carrier.gates[ino] = trio.Event()
-    write(journal, *range(1, 9), size=SMALL + 1)
-    async with running(carrier, places=4) as dispatcher:
-        await trio.testing.wait_all_tasks_blocked()
-        write(journal, 20)
-        await dispatcher.wait_until(lambda: 20 in carrier.carried)
-        for gate in carrier.gates.values():
-            gate.set()
-        await dispatcher.wait_until(lambda: not len(journal))
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(TINY, 20), (SMALL, 8), (BIG, 4), (BIG + 1, 2)])

@@ -88,13 +88,6 @@ async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
     await MovedEntries(state, cast(Service, service)).all_missing(folder, [], 0)
 
 
-async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> None:
-    """The edited file gets the name that the service reports."""
-    inode = edited(state)
-    await missing(state, inode, Slow("b", lambda: None))
-    assert inode.name == "b"
-
-
 async def test_the_temporary_name_of_an_exchange_is_not_followed(state: LocalState) -> None:
     """Another client is exchanging the names of two files."""
     inode = edited(state)
@@ -113,15 +106,6 @@ async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalS
 
     await missing(state, inode, Slow("b", renamed))
     assert (inode.name, inode.remote_name) == ("c", "c")
-
-
-@pytest.mark.parametrize("name", ["a", "b"])
-async def test_only_a_file_at_another_place_is_moved(state: LocalState, name: str) -> None:
-    """The file has the name that the service reports, also if that is the name it had."""
-    inode = edited(state)
-    files = MovedEntries(state, cast(Service, Slow(name, lambda: None)))
-    await files.follow(inode, entry(name), files.place(inode))
-    assert inode.name == name
 
 
 async def test_a_folder_that_is_removed_meanwhile_is_not_restored(state: LocalState) -> None:

@@ -649,25 +649,6 @@ async def test_an_answer_with_another_id(tmp_path: Path) -> None:
         assert account.at("a").kind is Kind.FILE
 
 
-@pytest.mark.parametrize("changed", ["nothing", "saved", "deleted"])
-async def test_a_version_that_is_read_is_confirmed(tmp_path: Path, changed: str) -> None:
-    """A read of the file that a coworker has replaced meanwhile is not mixed from two versions."""
-    account = Account(tmp_path)
-    account.bob.write("a", b"old")
-    async with account.running():
-        source = account.state.source(account.at("a"))
-        match changed:
-            case "saved":
-                account.bob.write("a", b"new")
-            case "deleted":
-                account.bob.delete("a")
-        if changed == "nothing":
-            await source.confirm()
-        else:
-            with pytest.raises(Changed if changed == "saved" else ZonedriveError):
-                await source.confirm()
-
-
 async def test_an_upload_does_not_look_at_all_pending_removals(tmp_path: Path) -> None:
     """The check for another entry of the same name is the same with few and with many of them."""
     few, many = 3, 300

@@ -15,33 +15,11 @@ from zonedrive.vfs.caller_policy import CallerPolicy
 
 
 @contextmanager
-def running(*command: str | Path) -> Iterator[int]:
-    """Yield the pid of a program that has written a byte, and waits for input."""
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdin is not None and child.stdout is not None
-    try:
-        assert child.stdout.read(1) == b"."
-        yield child.pid
-    finally:
-        child.stdin.close()
-        child.stdout.close()
-        child.wait()
-
-
-def copy(folder: Path, name: str) -> Path:
-    """Copy a program that echoes its input to that name."""
-    path = folder / name
-    shutil.copy("/bin/cat", path)
-    return path
-
-
-@contextmanager
-def started(path: Path, name: str | None = None) -> Iterator[int]:
-    """Start a copied program; yield its pid once it has echoed a byte."""
+def running(*command: str | Path, executable: Path | None = None) -> Iterator[int]:
+    """Yield the pid of a program that has written a byte or echoed one, and waits for input."""
     child = subprocess.Popen(
-        [name or os.fspath(path)], executable=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        bufsize=0,
-    )  # fmt: skip
+        command, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
     assert child.stdin is not None and child.stdout is not None
     try:
         child.stdin.write(b".")
@@ -53,36 +31,64 @@ def started(path: Path, name: str | None = None) -> Iterator[int]:
         child.wait()
 
 
+@contextmanager
+def thread_named(name: str) -> Iterator[int]:
+    """Yield the id of a thread of this process."""
+    numbers, named, over = list[int](), threading.Event(), threading.Event()
+
+    def work() -> None:
+        numbers.append(threading.get_native_id())
+        Path(f"/proc/self/task/{numbers[0]}/comm").write_text(name)
+        named.set()
+        over.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert named.wait(60)
+        yield numbers[0]
+    finally:
+        over.set()
+        thread.join()
+
+
+def copy(folder: Path, name: str) -> Path:
+    """Copy a program that echoes its input to that name."""
+    path = folder / name
+    shutil.copy("/bin/cat", path)
+    return path
+
+
 def test_a_program_is_known_by_its_file(tmp_path: Path) -> None:
     """The executable counts even if the program uses another name; other programs do not match."""
-    with started(copy(tmp_path, "tumblerd"), name="nobody") as pid:
+    with running("nobody", executable=copy(tmp_path, "tumblerd")) as pid:
         assert CallerPolicy(["tumblerd"]).guarded(pid)
         assert not CallerPolicy(["tumbler", "umblerd", "cat"]).guarded(pid)
 
 
 def test_a_program_is_known_by_its_command_line(tmp_path: Path) -> None:
     """The first word of the command line counts, too."""
-    with started(copy(tmp_path, "busy"), name="/usr/lib/tumblerd") as pid:
+    with running("/usr/lib/tumblerd", executable=copy(tmp_path, "busy")) as pid:
         assert CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_a_long_name_is_known_whole(tmp_path: Path) -> None:
     """The whole name is compared, although the kernel keeps only 15 bytes."""
-    with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
+    with running(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
         assert CallerPolicy(["gdk-pixbuf-thumbnailer"]).guarded(pid)
         assert not CallerPolicy(["gdk-pixbuf-thumbnails"]).guarded(pid)
 
 
 def test_a_name_as_the_process_list_shows_it_will_do(tmp_path: Path) -> None:
     """The first 15 bytes, as `ps` shows them, match the program, too."""
-    with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
+    with running(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
         assert CallerPolicy(["gdk-pixbuf-thum"]).guarded(pid)
 
 
 def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
     """The executable was deleted, but the kernel still has its name."""
     path = copy(tmp_path, "tumblerd")
-    with started(path, name="x") as pid:
+    with running("x", executable=path) as pid:
         path.unlink()
         assert CallerPolicy(["tumblerd"]).guarded(pid)
 
@@ -112,25 +118,9 @@ def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
 
 def test_a_thread_counts_as_its_process() -> None:
     """The kernel reports the calling thread, which may have a name of its own."""
-    numbers: list[int] = []
-    asked, end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        numbers.append(threading.get_native_id())
-        Path(f"/proc/self/task/{numbers[0]}/comm").write_text("pool-worker")
-        asked.set()
-        end.wait(60)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert asked.wait(60)
-        name = Path("/proc/self/exe").resolve().name
-        assert CallerPolicy([name]).guarded(numbers[0])
-        assert not CallerPolicy(["pool-worker"]).guarded(numbers[0])
-    finally:
-        end.set()
-        thread.join()
+    with thread_named("pool-worker") as number:
+        assert CallerPolicy([Path("/proc/self/exe").resolve().name]).guarded(number)
+        assert not CallerPolicy(["pool-worker"]).guarded(number)
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
@@ -158,25 +148,9 @@ def test_an_empty_list_guards_no_program(tmp_path: Path) -> None:
 def test_one_thread_of_a_program_is_known_by_its_name() -> None:
     """If a file manager creates thumbnails in one thread, its other threads can still copy
     files."""
-    named, over = threading.Event(), threading.Event()
-    numbers: list[int] = []
-
-    def draw() -> None:
-        number = threading.get_native_id()
-        Path(f"/proc/self/task/{number}/comm").write_text("loader")
-        numbers.append(number)
-        named.set()
-        over.wait(60)
-
-    thread = threading.Thread(target=draw)
-    thread.start()
-    try:
-        assert named.wait(60)
-        program = Path("/proc/self/exe").readlink().name
+    program = Path("/proc/self/exe").readlink().name
+    with thread_named("loader") as number:
         callers = CallerPolicy([f"{program}/loader"])
-        assert callers.guarded(numbers[0])
+        assert callers.guarded(number)
         assert not callers.guarded(os.getpid())
-        assert not CallerPolicy(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(numbers[0])
-    finally:
-        over.set()
-        thread.join()
+        assert not CallerPolicy(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(number)

@@ -3,8 +3,6 @@
 The last known place of an entry on the service may be out of date.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.unit.sync.account import Account
@@ -16,9 +14,8 @@ from zonedrive.sync.planner import InodeViews
 pytestmark = pytest.mark.timeout(60)  # for walks that never end
 
 
-async def test_walks_over_known_places_end(tmp_path: Path) -> None:
+async def test_walks_over_known_places_end(account: Account) -> None:
     """An earlier version may have stored such places."""
-    account = Account(tmp_path)
     account.bob.make_folder("a")
     account.bob.make_folder("b")
     account.bob.write("a/file", b"1")
@@ -41,9 +38,8 @@ async def test_walks_over_known_places_end(tmp_path: Path) -> None:
             await account.names.move(account.intent(file), file)
 
 
-async def test_a_new_folder_at_the_place_of_one_above_it(tmp_path: Path) -> None:
+async def test_a_new_folder_at_the_place_of_one_above_it(account: Account) -> None:
     """The folder between the two was moved by a coworker, and is listed at its new place first."""
-    account = Account(tmp_path)
     account.bob.make_folder("outer")
     account.bob.make_folder("outer/middle")
     async with account.running():
@@ -62,9 +58,8 @@ async def test_a_new_folder_at_the_place_of_one_above_it(tmp_path: Path) -> None
         assert account.left() == {}
 
 
-async def test_an_upload_that_is_answered_with_the_folder_above_it(tmp_path: Path) -> None:
+async def test_an_upload_that_is_answered_with_the_folder_above_it(account: Account) -> None:
     """The folder stays where it is; it cannot be the file that was sent."""
-    account = Account(tmp_path)
     account.bob.make_folder("outer")
     account.bob.make_folder("outer/inner")
     account.bob.write("outer/inner/file", b"1")

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -42,9 +41,8 @@ async def known(account: Account) -> list[Inode]:
 
 
 @pytest.mark.parametrize("has_edit", [False, True])
-async def test_a_deep_tree_is_deleted_by_a_coworker(tmp_path: Path, has_edit: bool) -> None:
+async def test_a_deep_tree_is_deleted_by_a_coworker(account: Account, has_edit: bool) -> None:
     """All folders go, or those without local changes; the lowest one asks for those above it."""
-    account = Account(tmp_path)
     async with account.running():
         folders = await known(account)
         if has_edit:
@@ -56,9 +54,8 @@ async def test_a_deep_tree_is_deleted_by_a_coworker(tmp_path: Path, has_edit: bo
         assert all(folder.is_new for folder in folders if has_edit)
 
 
-async def test_a_deep_tree_is_removed_by_a_program(tmp_path: Path) -> None:
+async def test_a_deep_tree_is_removed_by_a_program(account: Account) -> None:
     """The folder is deleted on the service as a whole."""
-    account = Account(tmp_path)
     async with account.running():
         (top, *_) = await known(account)
         local_operations.remove_whole(account.state, top)
@@ -67,9 +64,8 @@ async def test_a_deep_tree_is_removed_by_a_program(tmp_path: Path) -> None:
         assert account.state.inodes.children(account.zone.ino) == {}
 
 
-async def test_the_outbox_plans_in_a_deep_tree(tmp_path: Path) -> None:
+async def test_the_outbox_plans_in_a_deep_tree(account: Account) -> None:
     """The plan knows all folders above a changed entry."""
-    account = Account(tmp_path)
     async with account.running():
         folders = [account.zone, *await known(account)]
         view = InodeViews(account.state).describe(folders[-1].ino, {})

@@ -370,9 +370,8 @@ async def test_a_late_listing_of_an_entry_that_the_folder_no_longer_has(
         assert account.names_in("docs") == {"edited"} | new
 
 
-async def test_a_file_with_the_id_of_a_folder_is_not_listed(tmp_path: Path) -> None:
+async def test_a_file_with_the_id_of_a_folder_is_not_listed(account: Account) -> None:
     """A wrong answer has shown the file; entries must not be added to a file."""
-    account = Account(tmp_path)
     account.bob.make_folder("folder")
     account.bob.write("folder/inside", b"1")
     account.bob.write("file", b"2")

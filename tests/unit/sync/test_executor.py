@@ -1,7 +1,5 @@
 """Steps of the outbox: requests before a step, and files that continue the history of others."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.unit.sync.account import Account
@@ -49,10 +47,9 @@ class Outbox:
     ],
 )  # fmt: skip
 async def test_after_a_refusal_the_service_is_asked_first(
-    tmp_path: Path, kind: str, asked: list[str]
+    account: Account, kind: str, asked: list[str]
 ) -> None:
     """The known remote state may be wrong, so it is fetched before the step is sent again."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("f/a", b"old")
     async with account.running():
@@ -82,9 +79,8 @@ async def test_after_a_refusal_the_service_is_asked_first(
             assert account.left() == {}
 
 
-async def test_an_unreachable_service_is_no_refusal(tmp_path: Path) -> None:
+async def test_an_unreachable_service_is_no_refusal(account: Account) -> None:
     """The next attempt sends the step at once."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox = Outbox(account)
@@ -98,9 +94,8 @@ async def test_an_unreachable_service_is_no_refusal(tmp_path: Path) -> None:
         assert len(account.bob.versions("a")) == 2
 
 
-async def test_a_step_of_an_inode_without_a_change_does_nothing(tmp_path: Path) -> None:
+async def test_a_step_of_an_inode_without_a_change_does_nothing(account: Account) -> None:
     """The change has ended since the step was planned."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox = Outbox(account)
@@ -114,9 +109,8 @@ async def test_a_step_of_an_inode_without_a_change_does_nothing(tmp_path: Path) 
         assert account.world.requests == []
 
 
-async def test_a_move_without_an_answer_to_the_place_is_settled_first(tmp_path: Path) -> None:
+async def test_a_move_without_an_answer_to_the_place_is_settled_first(account: Account) -> None:
     """The place of a new file may be that of another entry, whose move was done unnoticed."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, moved = Outbox(account), account.at("a")
@@ -136,10 +130,9 @@ async def test_a_move_without_an_answer_to_the_place_is_settled_first(tmp_path: 
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_new_file_at_the_place_of_a_removed_one(
-    tmp_path: Path, reads: bool, gone: bool
+    account: Account, reads: bool, gone: bool
 ) -> None:
     """The new file is the next version; a program with the removed one open continues to read."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, state, old = Outbox(account), account.state, account.at("a")
@@ -168,10 +161,9 @@ async def test_a_new_file_at_the_place_of_a_removed_one(
 
 @pytest.mark.parametrize("lost", ["the inode", "the change", "the entry"])
 async def test_a_removed_file_that_is_settled_meanwhile_has_no_successor(
-    tmp_path: Path, lost: str
+    account: Account, lost: str
 ) -> None:
     """There is no history to continue any more, so the step is planned again."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, state, old = Outbox(account), account.state, account.at("a")
@@ -194,9 +186,8 @@ async def test_a_removed_file_that_is_settled_meanwhile_has_no_successor(
         assert state.intents.get(new.ino) == step.intent
 
 
-async def test_a_new_file_at_the_place_of_a_renamed_one(tmp_path: Path) -> None:
+async def test_a_new_file_at_the_place_of_a_renamed_one(account: Account) -> None:
     """The renamed file is copied from the service and sent as a new one."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, old = Outbox(account), account.at("a")
@@ -215,10 +206,9 @@ async def test_a_new_file_at_the_place_of_a_renamed_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("happened", ["nothing", "saved", "new version", "deleted", "changing"])
 async def test_the_former_bytes_are_copied_before_another_file_takes_the_place(
-    tmp_path: Path, happened: str
+    account: Account, happened: str
 ) -> None:
     """A coworker's newer version is copied; a program's own bytes need no copy."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, state = Outbox(account), account.state
@@ -260,10 +250,9 @@ async def test_the_former_bytes_are_copied_before_another_file_takes_the_place(
 
 @pytest.mark.parametrize("happened", ["removed", "replaced", "replaced while open"])
 async def test_a_renamed_file_that_goes_during_the_copy_of_its_bytes(
-    tmp_path: Path, happened: str
+    account: Account, happened: str
 ) -> None:
     """No second copy is begun, because the file has no entry of which it could be a copy."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         outbox, state, old = Outbox(account), account.state, account.at("a")
@@ -297,13 +286,12 @@ async def test_a_renamed_file_that_goes_during_the_copy_of_its_bytes(
     "kind", ["edit", "move", "folder", "remove", "remove folder", "adopt", "withdraw"]
 )
 async def test_a_zone_that_the_service_does_not_know(
-    tmp_path: Path, kind: str, is_gone: bool
+    account: Account, kind: str, is_gone: bool
 ) -> None:
     """As long as the zone is listed, the change stays pending.
 
     Otherwise the change is refused: a rename or removal is undone, another change stays.
     """
-    account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, b"old")
     account.bob.make_folder("f")
@@ -347,9 +335,8 @@ async def test_a_zone_that_the_service_does_not_know(
 
 
 @pytest.mark.parametrize("happened", ["nothing", "deleted", "renamed back", "edited before"])
-async def test_a_parked_file_whose_place_is_needed(tmp_path: Path, happened: str) -> None:
+async def test_a_parked_file_whose_place_is_needed(account: Account, happened: str) -> None:
     """The file becomes local-only with its own bytes, and its remote entry is deleted."""
-    account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, name.encode())
     async with account.running():
@@ -383,9 +370,8 @@ async def test_a_parked_file_whose_place_is_needed(tmp_path: Path, happened: str
         assert account.left() == {}
 
 
-async def test_a_version_that_is_not_newer_is_no_reason_to_copy_again(tmp_path: Path) -> None:
+async def test_a_version_that_is_not_newer_is_no_reason_to_copy_again(account: Account) -> None:
     """A local edit is never replaced by what the service has."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         state, service, inode = account.state, account.service, account.at("a")
@@ -411,10 +397,9 @@ async def test_a_version_that_is_not_newer_is_no_reason_to_copy_again(tmp_path: 
 
 @pytest.mark.parametrize("failing", ["an outage", "a full disk", "a bug"])
 async def test_a_listing_that_fails_is_an_error_of_its_folder_only(
-    tmp_path: Path, failing: str, caplog: pytest.LogCaptureFixture
+    account: Account, failing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every waiting program gets the error; the next listing is requested again."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     errors: dict[str, Exception] = {
         "a full disk": OSError(28, "No space left on device"), "a bug": RuntimeError("a bug")
@@ -441,9 +426,8 @@ async def test_a_listing_that_fails_is_an_error_of_its_folder_only(
     assert ("could not be" in caplog.text) == (failing in logged)
 
 
-async def test_the_new_file_at_a_place(tmp_path: Path) -> None:
+async def test_the_new_file_at_a_place(account: Account) -> None:
     """Only a new file in a folder that is shown can take over an entry."""
-    account = Account(tmp_path)
     account.bob.write("known", b"old")
     async with account.running():
         state, zone = account.state, account.zone.ino
@@ -460,9 +444,8 @@ async def test_the_new_file_at_a_place(tmp_path: Path) -> None:
         assert views.occupant((folder, "inner")) == 0
 
 
-async def test_the_facts_that_the_order_of_steps_needs(tmp_path: Path) -> None:
+async def test_the_facts_that_the_order_of_steps_needs(account: Account) -> None:
     """Each inode is described by its places here and on the service."""
-    account = Account(tmp_path)
     for name in ("f", "f/g", "h"):
         account.bob.make_folder(name)
     account.bob.write("f/g/a", b"old")

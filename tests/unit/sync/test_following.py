@@ -2,7 +2,6 @@
 shown."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -72,10 +71,9 @@ def replaced(account: Account) -> None:
     ],
 )  # fmt: skip
 async def test_an_edited_file_follows(
-    tmp_path: Path, happened: Callable[[Account], None], path: str, how: str
+    account: Account, happened: Callable[[Account], None], path: str, how: str
 ) -> None:
     """A file with local content is found by its id; a local rename wins."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("a", b"old")
     async with account.running():
@@ -102,9 +100,8 @@ async def test_an_edited_file_follows(
             assert account.at("a").remote_id == account.bob.entry_id("a")
 
 
-async def test_a_name_that_is_taken_is_shown_with_a_mark(tmp_path: Path) -> None:
+async def test_a_name_that_is_taken_is_shown_with_a_mark(account: Account) -> None:
     """The local file of that name keeps it."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -115,9 +112,8 @@ async def test_a_name_that_is_taken_is_shown_with_a_mark(tmp_path: Path) -> None
         assert inode.remote_name == "b"
 
 
-async def test_a_file_without_local_content_does_not_ask(tmp_path: Path) -> None:
+async def test_a_file_without_local_content_does_not_ask(account: Account) -> None:
     """The next listing shows its new place; only files that would be lost are looked up."""
-    account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, b"old")
     async with account.running():
@@ -132,9 +128,8 @@ async def test_a_file_without_local_content_does_not_ask(tmp_path: Path) -> None
         assert local.local
 
 
-async def test_a_chain_of_folders_has_an_end(tmp_path: Path) -> None:
+async def test_a_chain_of_folders_has_an_end(account: Account) -> None:
     """A cycle of folders in the service's answers ends the search."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -152,9 +147,8 @@ async def test_a_chain_of_folders_has_an_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["a", "b", "f/c"])
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_no_file_follows_into_a_file(tmp_path: Path, path: str, is_known: bool) -> None:
+async def test_no_file_follows_into_a_file(account: Account, path: str, is_known: bool) -> None:
     """An edited file stays in a folder, where programs find it, whatever the service answers."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     for name in ("a", "b", "f/c"):
         account.bob.write(name, b"old")

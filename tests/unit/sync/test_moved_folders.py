@@ -55,9 +55,8 @@ async def test_an_edit_in_a_moved_folder_follows(tmp_path: Path) -> None:
         assert set(account.bob.listing()) == {"b"}
 
 
-async def test_folders_that_have_changed_places(tmp_path: Path) -> None:
+async def test_folders_that_have_changed_places(account: Account) -> None:
     """The inner folder becomes the outer one; nothing is below itself."""
-    account = Account(tmp_path)
     account.bob.make_folder("a")
     account.bob.make_folder("a/b")
     async with account.running():
@@ -82,11 +81,10 @@ async def test_a_renamed_folder_stays_where_it_is_here(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "asked"), [(8, 8), (9, 0)])
 async def test_many_missing_folders_are_taken_for_deleted(
-    tmp_path: Path, count: int, asked: int
+    account: Account, count: int, asked: int
 ) -> None:
     """A listing does not wait for many requests."""
     assert moved_entries.FOLDERS == 8
-    account = Account(tmp_path)
     for number in range(count):
         account.bob.make_folder(f"{number}")
     async with account.running():

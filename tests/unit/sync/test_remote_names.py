@@ -76,9 +76,8 @@ def count_moves_as_changes(account: Account, monkeypatch: pytest.MonkeyPatch) ->
 # ---- new folders ----
 
 
-async def test_a_new_folder(tmp_path: Path) -> None:
+async def test_a_new_folder(account: Account) -> None:
     """The folder is known to be empty; files in it are sent without another listing."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         inode, asked = account.at("f"), list[PendingRequest]()
@@ -96,9 +95,8 @@ async def test_a_new_folder(tmp_path: Path) -> None:
         assert account.world.requests == []
 
 
-async def test_a_folder_in_one_that_is_not_there_yet(tmp_path: Path) -> None:
+async def test_a_folder_in_one_that_is_not_there_yet(account: Account) -> None:
     """The outer folder is made first."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         account.make("f/g")
@@ -107,9 +105,8 @@ async def test_a_folder_in_one_that_is_not_there_yet(tmp_path: Path) -> None:
         assert tree(account) == set()
 
 
-async def test_a_folder_in_one_that_a_coworker_deletes(tmp_path: Path) -> None:
+async def test_a_folder_in_one_that_a_coworker_deletes(account: Account) -> None:
     """Nothing is refused: the outer folder is made again after the next listing."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     async with account.running():
         await account.list("f")
@@ -126,9 +123,8 @@ async def test_a_folder_in_one_that_a_coworker_deletes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("there", ["folder", "file"])
 @pytest.mark.parametrize("changed", [False, True])
-async def test_a_folder_whose_name_is_taken(tmp_path: Path, there: str, changed: bool) -> None:
+async def test_a_folder_whose_name_is_taken(account: Account, there: str, changed: bool) -> None:
     """A coworker's folder is the same folder; a coworker's file stays, and the folder is a copy."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         inode = account.at("f")
@@ -156,9 +152,8 @@ async def test_a_folder_whose_name_is_taken(tmp_path: Path, there: str, changed:
             assert [one["by"] for one in Status(account.state).conflicts()] == [account.bob.user]
 
 
-async def test_a_folder_whose_name_is_free_again(tmp_path: Path) -> None:
+async def test_a_folder_whose_name_is_free_again(account: Account) -> None:
     """The step is repeated."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         account.bob.make_folder("f")
@@ -169,9 +164,8 @@ async def test_a_folder_whose_name_is_free_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flying", [False, True])
-async def test_a_folder_whose_name_another_entry_leaves(tmp_path: Path, flying: bool) -> None:
+async def test_a_folder_whose_name_another_entry_leaves(account: Account, flying: bool) -> None:
     """The other entry is moved first; its place on the service is known from now on."""
-    account = Account(tmp_path)
     account.bob.make_folder("g")
     async with account.running():
         other = account.at("g")
@@ -186,9 +180,8 @@ async def test_a_folder_whose_name_another_entry_leaves(tmp_path: Path, flying: 
         assert account.left() == {"Zone/h": "MOVED", "Zone/f": "MOVED"}
 
 
-async def test_two_new_folders_of_one_name(tmp_path: Path) -> None:
+async def test_two_new_folders_of_one_name(account: Account) -> None:
     """The second request waits for the first one, and is then planned again."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         request = PendingRequest(account.at("f").ino, 0, 0, 0, "z", account.bob.root_id, "f", None)
@@ -206,9 +199,8 @@ async def test_two_new_folders_of_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("edited", [False, True])
-async def test_a_move(tmp_path: Path, edited: bool) -> None:
+async def test_a_move(account: Account, edited: bool) -> None:
     """The entry has its new place, and an edit is based on the version of the move."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("a", b"old")
     async with account.running():
@@ -271,13 +263,12 @@ async def test_a_cached_file_is_moved_on_a_service_that_counts_a_move_as_a_versi
 @pytest.mark.parametrize("saved", [b"new", b"newer"])
 @pytest.mark.parametrize("who", ["alice", "bob"])
 async def test_another_machine_saves_a_cached_file_just_before_its_move(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str, saved: bytes, edited: bool
+    account: Account, monkeypatch: pytest.MonkeyPatch, who: str, saved: bytes, edited: bool
 ) -> None:
     """The version is not taken for the moved one, also if size and user are equal.
 
     So the cached content is not shown for it, and an edit finds the conflict.
     """
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     other: Coworker = getattr(account, who)
     state, cache = account.state, account.state.cache
@@ -307,9 +298,8 @@ async def test_another_machine_saves_a_cached_file_just_before_its_move(
             assert bytes(await reader.read(0, size)) == saved
 
 
-async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:
+async def test_a_move_of_a_file_with_a_newer_version(account: Account) -> None:
     """The edit is still based on the former version: the upload finds the conflict."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -324,9 +314,8 @@ async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["taken", "own", "gone", "gone and edited", "gone folder"])
 @pytest.mark.parametrize("changed", [False, True])
-async def test_a_move_that_fails(tmp_path: Path, kind: str, changed: bool) -> None:
+async def test_a_move_that_fails(account: Account, kind: str, changed: bool) -> None:
     """A taken name makes a conflict copy; a deleted entry is gone, except for a local edit."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     account.bob.make_folder("f")
     async with account.running():
@@ -373,9 +362,8 @@ async def test_a_move_that_fails(tmp_path: Path, kind: str, changed: bool) -> No
 
 
 @pytest.mark.parametrize("gone", ["target", "nothing", "entry"])
-async def test_a_404_for_a_move(tmp_path: Path, gone: str) -> None:
+async def test_a_404_for_a_move(account: Account, gone: str) -> None:
     """The entry, its new folder or the endpoint is missing: each is another error."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     account.bob.make_folder("f")
     async with account.running():
@@ -403,9 +391,8 @@ async def test_a_404_for_a_move(tmp_path: Path, gone: str) -> None:
 
 
 @pytest.mark.parametrize("situation", ["changed", "done", "in use", "other place"])
-async def test_a_refused_move_is_taken_back(tmp_path: Path, situation: str) -> None:
+async def test_a_refused_move_is_taken_back(account: Account, situation: str) -> None:
     """The local name is the service's again, unless its former place is in use."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -433,9 +420,8 @@ async def test_a_refused_move_is_taken_back(tmp_path: Path, situation: str) -> N
         assert len(refusals(account)) == (situation == "other place")
 
 
-async def test_a_refused_move_is_not_taken_back_into_a_file(tmp_path: Path) -> None:
+async def test_a_refused_move_is_not_taken_back_into_a_file(account: Account) -> None:
     """The entry stays in a folder, although a hostile service names a file as its folder."""
-    account = Account(tmp_path)
     for name in ("a", "file"):
         account.bob.write(name, b"old")
     async with account.running():
@@ -451,10 +437,9 @@ async def test_a_refused_move_is_not_taken_back_into_a_file(tmp_path: Path) -> N
 
 
 async def test_a_refused_move_out_of_a_removed_folder_that_cannot_be_listed(
-    tmp_path: Path,
+    account: Account,
 ) -> None:
     """The folder is not shown again, because nothing tells what is in it."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.make_folder("f/g")
     account.bob.write("f/g/a", b"old")
@@ -474,9 +459,8 @@ async def test_a_refused_move_out_of_a_removed_folder_that_cannot_be_listed(
 
 
 @pytest.mark.parametrize("situation", ["plain", "folder moved", "gone", "changed"])
-async def test_an_entry_steps_aside(tmp_path: Path, situation: str) -> None:
+async def test_an_entry_steps_aside(account: Account, situation: str) -> None:
     """A file whose name another one needs gets a temporary one, in a folder that stays."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("f/a", b"old")
     async with account.running():
@@ -559,10 +543,9 @@ def missing_endpoint(account: Account) -> None:
     ],
 )  # fmt: skip
 async def test_a_removal(
-    tmp_path: Path, happened: Callable[[Account], None], stays: bool, refused: bool
+    account: Account, happened: Callable[[Account], None], stays: bool, refused: bool
 ) -> None:
     """Only the version that was known here is deleted; what stays is shown again."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -593,10 +576,9 @@ def unreadable(account: Account) -> None:
     ],
 )
 async def test_a_removal_of_a_file_in_use(
-    tmp_path: Path, happened: Callable[[Account], None], stays: bool, copied: bool
+    account: Account, happened: Callable[[Account], None], stays: bool, copied: bool
 ) -> None:
     """The removed version stays readable until the close, if it could be read before."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -618,9 +600,8 @@ async def test_a_removal_of_a_file_in_use(
         assert state.spool.stored() == []
 
 
-async def test_a_removal_of_a_file_in_use_that_cannot_be_fetched_now(tmp_path: Path) -> None:
+async def test_a_removal_of_a_file_in_use_that_cannot_be_fetched_now(account: Account) -> None:
     """The entry stays until the content is here, or until the close."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -637,9 +618,8 @@ async def test_a_removal_of_a_file_in_use_that_cannot_be_fetched_now(tmp_path: P
 
 
 @pytest.mark.parametrize("request_", [ENTRY, LISTING])
-async def test_a_removal_that_another_file_takes_over(tmp_path: Path, request_: str) -> None:
+async def test_a_removal_that_another_file_takes_over(account: Account, request_: str) -> None:
     """A file that was saved at its place meanwhile becomes its next version."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     account.bob.make_folder("f")
     async with account.running():
@@ -711,10 +691,9 @@ def all_is_gone(account: Account) -> None:
     ],
 )  # fmt: skip
 async def test_a_removal_of_a_whole_folder(
-    tmp_path: Path, happened: Callable[[Account], None], stays: bool
+    account: Account, happened: Callable[[Account], None], stays: bool
 ) -> None:
     """Entries that were unknown here when the folder was removed are not deleted with it."""
-    account = Account(tmp_path)
     for folder in ("f", "f/g", "f/g/h"):
         account.bob.make_folder(folder)
     for file in ("f/a", "f/g/b"):
@@ -742,10 +721,9 @@ async def test_a_removal_of_a_whole_folder(
     ("happened", "stays"), [(nothing, False), (new_file, True), (all_is_gone, False)]
 )
 async def test_files_in_use_in_a_whole_folder(
-    tmp_path: Path, happened: Callable[[Account], None], stays: bool, is_copied: bool
+    account: Account, happened: Callable[[Account], None], stays: bool, is_copied: bool
 ) -> None:
     """They stay readable until the close; if the folder stays, as the service has them."""
-    account = Account(tmp_path)
     for path in ("f", "f/g"):
         account.bob.make_folder(path)
     for path in ("f/a", "f/g/b", "f/g/closed"):
@@ -781,9 +759,8 @@ async def test_files_in_use_in_a_whole_folder(
         assert state.spool.stored() == []
 
 
-async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> None:
+async def test_a_folder_with_a_change_in_it_is_not_deleted(account: Account) -> None:
     """A deletion would lose the change."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("f/a", b"old")
     async with account.running():
@@ -805,9 +782,8 @@ async def removed_aside(account: Account) -> Inode:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
-async def test_a_name_that_a_coworker_gave_to_an_edited_file(tmp_path: Path, kind: str) -> None:
+async def test_a_name_that_a_coworker_gave_to_an_edited_file(account: Account, kind: str) -> None:
     """The edit does not free the name, so the entry does not wait for it and becomes a copy."""
-    account = Account(tmp_path)
     account.bob.write("g", b"old")
     if kind == "file":
         account.bob.write("x", b"other")
@@ -833,10 +809,9 @@ async def test_a_name_that_a_coworker_gave_to_an_edited_file(tmp_path: Path, kin
 
 
 async def test_a_removal_whose_rename_counts_as_a_change_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The change of the time is not taken for a coworker's version."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         count_moves_as_changes(account, monkeypatch)
@@ -850,10 +825,9 @@ async def test_a_removal_whose_rename_counts_as_a_change_is_tried_again(
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 async def test_a_removed_file_that_stays_gets_a_regular_name_again(
-    tmp_path: Path, taken: int
+    account: Account, taken: int
 ) -> None:
     """If its name is taken, the file gets the name of a conflict copy, and is listed as one."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = await removed_aside(account)
@@ -877,9 +851,8 @@ async def test_a_removed_file_that_stays_gets_a_regular_name_again(
         assert listed == ([(f"Zone/{name}", account.bob.user)] if taken else [])
 
 
-async def test_a_removed_file_that_stays_is_listed_after_an_interruption(tmp_path: Path) -> None:
+async def test_a_removed_file_that_stays_is_listed_after_an_interruption(account: Account) -> None:
     """A client that died after the service gave the name of a copy lists the copy later."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = await removed_aside(account)
@@ -892,9 +865,8 @@ async def test_a_removed_file_that_stays_is_listed_after_an_interruption(tmp_pat
         assert listed == [(f"Zone/{name}", account.bob.user)]
 
 
-async def test_a_removed_file_that_was_renamed_before_is_no_copy(tmp_path: Path) -> None:
+async def test_a_removed_file_that_was_renamed_before_is_no_copy(account: Account) -> None:
     """A removed file that stays on the service under its former name is not listed."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -906,9 +878,8 @@ async def test_a_removed_file_that_was_renamed_before_is_no_copy(tmp_path: Path)
         assert Status(account.state).conflicts() == []
 
 
-async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:
+async def test_a_refused_lookup_counts_as_existing(account: Account) -> None:
     """The removal is undone if the service refuses to tell if the entry exists."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -920,10 +891,9 @@ async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:
 
 
 async def test_a_regular_name_that_a_new_file_gets_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The removed file is renamed after the other file's upload, which has begun in between."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = await removed_aside(account)

@@ -70,11 +70,10 @@ def deleted(account: Account) -> None:
     ],
 )
 async def test_a_version_without_an_answer(
-    tmp_path: Path, happened: Callable[[Account], None], settled: bool, left: str,
+    account: Account, happened: Callable[[Account], None], settled: bool, left: str,
     shown: bytes | None, follows: bool,
 ) -> None:  # fmt: skip
     """Only a version with these bytes and this user as its author is the one that was sent."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -146,11 +145,10 @@ def under_other_names(account: Account) -> None:
     ],
 )
 async def test_a_version_that_went_to_another_file(
-    tmp_path: Path, happened: Callable[[Account], None], arrived: bool,
+    account: Account, happened: Callable[[Account], None], arrived: bool,
     names: dict[str, bytes | None], conflicts: list[tuple[str, str]],
 ) -> None:  # fmt: skip
     """Uploads go by name: the version is not sent again, and the user is told where it is."""
-    account = Account(tmp_path)
     account.bob.write("other", b"other")
     account.bob.write("a", b"old")
     async with account.running():
@@ -208,11 +206,10 @@ def removed_here_but_bobs(account: Account) -> None:
     ],
 )
 async def test_a_new_file_without_an_answer(
-    tmp_path: Path, happened: Callable[[Account], None], settled: bool, left: dict[str, str],
+    account: Account, happened: Callable[[Account], None], settled: bool, left: dict[str, str],
     is_known: bool,
 ) -> None:  # fmt: skip
     """A file of the same name is another one, unless it has these bytes and this author."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         inode = account.at("a")
@@ -231,10 +228,9 @@ async def test_a_new_file_without_an_answer(
 
 @pytest.mark.parametrize("name", ["0", "b"])
 async def test_a_file_of_another_name_is_not_taken_for_a_sent_one(
-    tmp_path: Path, name: str
+    account: Account, name: str
 ) -> None:
     """Another machine of the user has saved the sent bytes in another file, a known one."""
-    account = Account(tmp_path)
     account.alice.write(name, b"former")
     async with account.running():
         account.save("a", b"alice")
@@ -247,9 +243,8 @@ async def test_a_file_of_another_name_is_not_taken_for_a_sent_one(
         assert account.at(name).remote_id == account.bob.entry_id(name)
 
 
-async def test_the_name_of_the_user_does_not_depend_on_case(tmp_path: Path) -> None:
+async def test_the_name_of_the_user_does_not_depend_on_case(account: Account) -> None:
     """A user may log on as Alice at a service that calls her alice."""
-    account = Account(tmp_path)
     account.state.user = ALICE.replace("alice", "Alice")
     async with account.running():
         account.save("a", b"alice")
@@ -261,9 +256,8 @@ async def test_the_name_of_the_user_does_not_depend_on_case(tmp_path: Path) -> N
         assert inode.remote_id == account.bob.entry_id("a")
 
 
-async def test_a_file_in_use_is_not_taken_for_a_sent_one(tmp_path: Path) -> None:
+async def test_a_file_in_use_is_not_taken_for_a_sent_one(account: Account) -> None:
     """A listing arrived before the answer, and a program has saved the listed file."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         inode = account.at("a")
@@ -282,9 +276,8 @@ async def test_a_file_in_use_is_not_taken_for_a_sent_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("happened", ["made", "nothing", "by bob", "file"])
-async def test_a_folder_without_an_answer(tmp_path: Path, happened: str) -> None:
+async def test_a_folder_without_an_answer(account: Account, happened: str) -> None:
     """Only a folder of this user is the one that was asked for."""
-    account = Account(tmp_path)
     async with account.running():
         account.make("f")
         inode = account.at("f")
@@ -303,9 +296,8 @@ async def test_a_folder_without_an_answer(tmp_path: Path, happened: str) -> None
 
 
 @pytest.mark.parametrize("happened", ["moved", "nothing", "deleted", "elsewhere", "renamed here"])
-async def test_a_move_without_an_answer(tmp_path: Path, happened: str) -> None:
+async def test_a_move_without_an_answer(account: Account, happened: str) -> None:
     """The place on the service decides whether the move is sent again."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.rename("a", "b")
@@ -352,13 +344,12 @@ def lose_bytes(account: Account, lost: str = "spool") -> Inode:
     [(arrived, True), (nothing, False), (longer, False), (by_bob, False), (removed_here, False)],
 )
 async def test_a_request_without_its_bytes(
-    tmp_path: Path, lost: str, is_new: bool, happened: Callable[[Account], None], is_found: bool
+    account: Account, lost: str, is_new: bool, happened: Callable[[Account], None], is_found: bool
 ) -> None:
     """A file that a power cut destroyed here is not lost if the service received it before.
 
     Otherwise, the user would have to save or delete a file that is intact on the service.
     """
-    account = Account(tmp_path)
     if not is_new:
         account.bob.write("a", b"old")
     async with account.running():
@@ -377,10 +368,9 @@ async def test_a_request_without_its_bytes(
                            (True, {"modified_by": ""})],
 )  # fmt: skip
 async def test_a_request_without_its_bytes_at_a_service_without_times_or_authors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool, untold: dict[str, object]
+    account: Account, monkeypatch: pytest.MonkeyPatch, is_new: bool, untold: dict[str, object]
 ) -> None:
     """The version may be the base, or a coworker's: the lost bytes stay reported."""
-    account = Account(tmp_path)
     look, listing = account.service.entry, account.service.listing
 
     async def entry(zone: str, file_id: str) -> Entry:
@@ -406,10 +396,9 @@ async def test_a_request_without_its_bytes_at_a_service_without_times_or_authors
 
 @pytest.mark.parametrize("happened", [arrived_and_edited, arrived_and_removed_here])
 async def test_a_request_without_its_bytes_for_a_file_that_changed_since(
-    tmp_path: Path, happened: Callable[[Account], None]
+    account: Account, happened: Callable[[Account], None]
 ) -> None:
     """A newer edit, or a removal, must not concern a version that may be another machine's."""
-    account = Account(tmp_path)
     async with account.running():
         inode = lose_bytes(account)
         happened(account)
@@ -425,9 +414,8 @@ LISTING = r"GET .*/folder/"
 
 
 @pytest.mark.parametrize("new", [True, False])
-async def test_an_answer_that_came_while_the_service_was_asked(tmp_path: Path, new: bool) -> None:
+async def test_an_answer_that_came_while_the_service_was_asked(account: Account, new: bool) -> None:
     """The request has ended: nothing is recorded twice, and the step is planned again."""
-    account = Account(tmp_path)
     if not new:
         account.bob.write("a", b"old")
     async with account.running():
@@ -442,9 +430,8 @@ async def test_an_answer_that_came_while_the_service_was_asked(tmp_path: Path, n
         assert inode.is_new == new
 
 
-async def test_a_request_that_is_still_running_is_waited_for(tmp_path: Path) -> None:
+async def test_a_request_that_is_still_running_is_waited_for(account: Account) -> None:
     """The answer may still come."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         inode, results = account.at("a"), list[bool]()
@@ -482,9 +469,8 @@ async def test_a_version_in_a_folder_that_was_deleted(tmp_path: Path, profile: s
 
 
 @pytest.mark.parametrize("found", ["same file", "another file", "ended", "ended meanwhile"])
-async def test_an_answer_that_names_another_entry(tmp_path: Path, found: str) -> None:
+async def test_an_answer_that_names_another_entry(account: Account, found: str) -> None:
     """The file is looked up by its own id before the answer is accepted."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     account.bob.write("other", b"other")
     async with account.running():
@@ -511,9 +497,8 @@ async def test_an_answer_that_names_another_entry(tmp_path: Path, found: str) ->
         assert bool(Status(account.state).conflicts()) == (found == "another file")
 
 
-async def test_an_answer_for_a_file_that_has_another_entry_by_now(tmp_path: Path) -> None:
+async def test_an_answer_for_a_file_that_has_another_entry_by_now(account: Account) -> None:
     """Another file has taken over the entry: the request ends without an effect."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -529,9 +514,8 @@ async def test_an_answer_for_a_file_that_has_another_entry_by_now(tmp_path: Path
 
 
 @pytest.mark.parametrize("situation", ["saved", "edited since", "removed", "folder"])
-async def test_an_entry_that_another_inode_stands_for(tmp_path: Path, situation: str) -> None:
+async def test_an_entry_that_another_inode_stands_for(account: Account, situation: str) -> None:
     """A listing was faster than the answer, and a program has used the listed file."""
-    account = Account(tmp_path)
     async with account.running():
         if situation == "folder":
             account.make("a")
@@ -602,13 +586,12 @@ async def test_a_file_that_was_replaced_during_its_upload(tmp_path: Path, succes
 
 @pytest.mark.parametrize("is_moved_here", [False, True])
 async def test_a_new_file_whose_folder_a_coworker_has_moved(
-    tmp_path: Path, is_moved_here: bool
+    account: Account, is_moved_here: bool
 ) -> None:
     """The file stays in the moved folder, unless a program has moved it back to the former path.
 
     The service did not tell where the folder is when its former place was listed.
     """
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.make_folder("other")
     async with account.running():

@@ -1,7 +1,5 @@
 """Refused moves: entries return to the service's places together, or none of them does."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.unit.sync.account import Account, stale
@@ -41,9 +39,8 @@ def tree(account: Account) -> dict[str, str]:
     ("new", "message"),
     [("b", "Zone/a: the rename to 'b' was undone"), ("f/a", "Zone/a: the move of 'a' was undone")],
 )
-async def test_a_refused_move(tmp_path: Path, new: str, message: str) -> None:
+async def test_a_refused_move(account: Account, new: str, message: str) -> None:
     """The message tells what happened to the name."""
-    account = Account(tmp_path)
     account.bob.make_folder("f")
     account.bob.write("a", b"old")
     async with account.running():
@@ -57,9 +54,8 @@ async def test_a_refused_move(tmp_path: Path, new: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["waits", "in flight", "asked", "stays"])
-async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> None:
+async def test_a_place_that_another_entry_has(account: Account, other: str) -> None:
     """The other entry returns as well, unless its own move may be done."""
-    account = Account(tmp_path)
     for name in ("a", "c"):
         account.bob.write(name, name.encode())
     async with account.running():
@@ -100,9 +96,8 @@ async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> Non
         assert account.left()["Zone/b"] == "MOVED"
 
 
-async def test_a_place_in_a_folder_that_is_not_shown(tmp_path: Path) -> None:
+async def test_a_place_in_a_folder_that_is_not_shown(account: Account) -> None:
     """The entry cannot return, so the refusal is an error of its move."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -117,9 +112,8 @@ async def test_a_place_in_a_folder_that_is_not_shown(tmp_path: Path) -> None:
         assert account.left() == {"Zone/b": "MOVED"}
 
 
-async def test_a_rename_during_the_lookup_after_a_refusal(tmp_path: Path) -> None:
+async def test_a_rename_during_the_lookup_after_a_refusal(account: Account) -> None:
     """The next step looks up the place again, so the answer from before the rename is ignored."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -134,9 +128,8 @@ async def test_a_rename_during_the_lookup_after_a_refusal(tmp_path: Path) -> Non
         assert said(account) == []
 
 
-async def test_two_exchanged_names(tmp_path: Path) -> None:
+async def test_two_exchanged_names(account: Account) -> None:
     """Both entries return in one step."""
-    account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, name.encode())
     async with account.running():
@@ -150,9 +143,8 @@ async def test_two_exchanged_names(tmp_path: Path) -> None:
         assert len(said(account)) == 2
 
 
-async def test_two_exchanged_names_of_which_one_has_a_temporary_name(tmp_path: Path) -> None:
+async def test_two_exchanged_names_of_which_one_has_a_temporary_name(account: Account) -> None:
     """The file with the temporary name gets the place that becomes free, and is moved there."""
-    account = Account(tmp_path)
     for name in ("a", "b"):
         account.bob.write(name, name.encode())
     async with account.running():
@@ -172,9 +164,8 @@ async def test_two_exchanged_names_of_which_one_has_a_temporary_name(tmp_path: P
         ]
 
 
-async def test_a_folder_that_was_exchanged_with_one_in_it(tmp_path: Path) -> None:
+async def test_a_folder_that_was_exchanged_with_one_in_it(account: Account) -> None:
     """A move back into itself is not possible: the outer folder has to return first."""
-    account = Account(tmp_path)
     for name in ("f", "f/g"):
         account.bob.make_folder(name)
     async with account.running():
@@ -193,9 +184,8 @@ async def test_a_folder_that_was_exchanged_with_one_in_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("removed", ["all", "inner", "in flight", "none"])
-async def test_the_removed_folders_of_a_refused_move(tmp_path: Path, removed: str) -> None:
+async def test_the_removed_folders_of_a_refused_move(account: Account, removed: str) -> None:
     """Each folder above the former place is shown again; a running removal is not stopped."""
-    account = Account(tmp_path)
     for name in ("f", "f/g"):
         account.bob.make_folder(name)
     account.bob.write("f/g/a", b"old")

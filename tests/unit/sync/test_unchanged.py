@@ -40,9 +40,8 @@ def sent(account: Account) -> int:
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("content", [b"", OLD, LARGE], ids=["empty", "small", "largest"])
-async def test_a_save_without_a_change(tmp_path: Path, cached: bool, content: bytes) -> None:
+async def test_a_save_without_a_change(account: Account, cached: bool, content: bytes) -> None:
     """Nothing is uploaded, and the rest is as after an upload."""
-    account = Account(tmp_path)
     account.bob.write("a", content)
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -65,9 +64,8 @@ async def test_a_save_without_a_change(tmp_path: Path, cached: bool, content: by
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("content", [SAME_SIZE, LARGE[1:] + LARGE[:1]], ids=["small", "largest"])
-async def test_a_change_that_keeps_the_size(tmp_path: Path, cached: bool, content: bytes) -> None:
+async def test_a_change_that_keeps_the_size(account: Account, cached: bool, content: bytes) -> None:
     """A version is added."""
-    account = Account(tmp_path)
     old = bytes(sorted(content))
     account.bob.write("a", old)
     async with account.running():
@@ -79,9 +77,8 @@ async def test_a_change_that_keeps_the_size(tmp_path: Path, cached: bool, conten
         assert account.left() == {}
 
 
-async def test_a_file_of_another_size_is_not_downloaded(tmp_path: Path) -> None:
+async def test_a_file_of_another_size_is_not_downloaded(account: Account) -> None:
     """The sizes are known without a request."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", OLD)
@@ -107,9 +104,8 @@ async def test_damaged_bytes_in_the_cache(tmp_path: Path) -> None:
         assert state.cache.is_complete(inode.ino, inode.revision)
 
 
-async def test_damaged_bytes_of_a_save(tmp_path: Path) -> None:
+async def test_damaged_bytes_of_a_save(account: Account) -> None:
     """They do not count as unchanged, and the user is told what to do."""
-    account = Account(tmp_path)
     account.bob.write("a", LARGE)
     async with account.running():
         intent, state = account.save("a", LARGE), account.state
@@ -123,9 +119,8 @@ async def test_damaged_bytes_of_a_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 404, 503])
-async def test_a_version_that_cannot_be_read(tmp_path: Path, status: int) -> None:
+async def test_a_version_that_cannot_be_read(account: Account, status: int) -> None:
     """The save is uploaded if that is not allowed, and waits if the service is busy."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         account.save("a", OLD)
@@ -142,10 +137,9 @@ async def test_a_version_that_cannot_be_read(tmp_path: Path, status: int) -> Non
 
 @pytest.mark.parametrize("theirs", [OLD, b"by bob"], ids=["none", "newer"])
 async def test_an_outage_during_the_comparison(
-    tmp_path: Path, autojump_clock: MockClock, theirs: bytes
+    account: Account, autojump_clock: MockClock, theirs: bytes
 ) -> None:
     """The save waits for the service, even after failed attempts to compare it."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         account.save("a", OLD)
@@ -167,9 +161,8 @@ async def test_an_outage_during_the_comparison(
 
 
 @pytest.mark.parametrize("change", ["save", "rename", "remove"])
-async def test_a_change_during_the_comparison(tmp_path: Path, change: str) -> None:
+async def test_a_change_during_the_comparison(account: Account, change: str) -> None:
     """The comparison was about a state that is not current any more: nothing is decided."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
 
     def act() -> None:
@@ -197,10 +190,9 @@ async def test_a_change_during_the_comparison(tmp_path: Path, change: str) -> No
 
 @pytest.mark.parametrize("happened", [same_size, longer, renamed, deleted])
 async def test_a_coworker_during_the_comparison(
-    tmp_path: Path, happened: Callable[[Account], None]
+    account: Account, happened: Callable[[Account], None]
 ) -> None:
     """The save is planned again with the state of the service after that."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         account.save("a", OLD)
@@ -217,10 +209,9 @@ async def test_a_coworker_during_the_comparison(
 
 @pytest.mark.parametrize("happened", [same_size, longer])
 async def test_a_coworker_between_the_comparison_and_the_record(
-    tmp_path: Path, happened: Callable[[Account], None]
+    account: Account, happened: Callable[[Account], None]
 ) -> None:
     """A version that comes after the last look at the entry is shown by the next listing."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         account.save("a", OLD)
@@ -236,12 +227,11 @@ async def test_a_coworker_between_the_comparison_and_the_record(
 
 
 @pytest.mark.parametrize("history", ["bob", "alice", "alice, bob"])
-async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path, history: str) -> None:
+async def test_a_coworkers_version_while_the_file_is_open(account: Account, history: str) -> None:
     """The program has the former bytes open: they become a copy.
 
     They may also be the bytes of a version of the user that is not newer than the base.
     """
-    account = Account(tmp_path)
     (account.bob if history == "bob" else account.alice).write("a", OLD)
     if history == "alice, bob":
         account.bob.write("a", SAME_SIZE)
@@ -258,9 +248,8 @@ async def test_a_version_of_a_coworker_while_the_file_is_open(tmp_path: Path, hi
         file.close()
 
 
-async def test_an_edit_that_is_taken_back(tmp_path: Path) -> None:
+async def test_an_edit_that_is_taken_back(account: Account) -> None:
     """The version on the service decides, also after a lost answer."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         inode = account.at("a")
@@ -277,9 +266,8 @@ async def test_an_edit_that_is_taken_back(tmp_path: Path) -> None:
         assert there(account) == {"a": [OLD, SAME_SIZE, OLD]}
 
 
-async def test_an_upload_that_would_be_refused(tmp_path: Path) -> None:
+async def test_an_upload_that_would_be_refused(account: Account) -> None:
     """A save without a change needs no right to upload."""
-    account = Account(tmp_path)
     account.bob.write("a", OLD)
     async with account.running():
         account.world.fault(status=403, method="POST")

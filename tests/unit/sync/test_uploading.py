@@ -106,11 +106,10 @@ A, OLD = [b"old", b"alice"], [b"old"]
     ],
 )
 async def test_an_edit(
-    tmp_path: Path, happened: Callable[[Account], None], found: dict[str, list[bytes]],
+    account: Account, happened: Callable[[Account], None], found: dict[str, list[bytes]],
     left: dict[str, str], listed: list[tuple[str, str, str]],
 ) -> None:  # fmt: skip
     """Only a version on top of the one that the edit began from is added to the file."""
-    account = Account(tmp_path)
     account.bob.make_folder("docs")
     account.bob.write("a", b"old")
     async with account.running():
@@ -154,11 +153,10 @@ def same_folder(account: Account) -> None:
     ],
 )
 async def test_a_new_file(
-    tmp_path: Path, happened: Callable[[Account], None], found: dict[str, list[bytes]],
+    account: Account, happened: Callable[[Account], None], found: dict[str, list[bytes]],
     left: dict[str, str], listed: list[tuple[str, str, str]],
 ) -> None:  # fmt: skip
     """A name that a coworker has taken is left to the coworker's entry."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         inode = account.at("a")
@@ -175,10 +173,9 @@ async def test_a_new_file(
 
 @pytest.mark.parametrize(("due", "listings"), [(0, 0), (1 << 62, 1)], ids=["before", "after"])
 async def test_the_listing_that_shows_if_a_name_is_free(
-    tmp_path: Path, due: int, listings: int
+    account: Account, due: int, listings: int
 ) -> None:
     """One recent listing serves all new files, if it was requested after their change."""
-    account = Account(tmp_path)
     async with account.running():
         intent = account.save("a", b"alice")
         if due:
@@ -239,10 +236,9 @@ async def test_a_listing_shows_for_a_second_that_a_name_is_free(
 )
 @pytest.mark.parametrize("change", ["save", "rename", "remove"])
 async def test_a_change_during_the_requests_of_an_upload(
-    tmp_path: Path, request_: str, expected: list[bytes], change: str
+    account: Account, request_: str, expected: list[bytes], change: str
 ) -> None:
     """A change before the upload replans it; a change during the upload is based on its version."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
 
     def act() -> None:
@@ -274,9 +270,8 @@ async def test_a_change_during_the_requests_of_an_upload(
         assert state.requests.all() == []
 
 
-async def test_a_change_during_a_comparison(tmp_path: Path) -> None:
+async def test_a_change_during_a_comparison(account: Account) -> None:
     """The comparison was about bytes that are not current any more: nothing is decided."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -289,9 +284,8 @@ async def test_a_change_during_a_comparison(tmp_path: Path) -> None:
         assert len(there(account)["a"]) == 2
 
 
-async def test_a_file_that_is_cut_before_the_comparison(tmp_path: Path) -> None:
+async def test_a_file_that_is_cut_before_the_comparison(account: Account) -> None:
     """A coworker cuts the file between the check of its size and the comparison."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -303,9 +297,8 @@ async def test_a_file_that_is_cut_before_the_comparison(tmp_path: Path) -> None:
         assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
 
 
-async def test_a_file_that_is_deleted_while_its_versions_are_compared(tmp_path: Path) -> None:
+async def test_a_file_that_is_deleted_while_its_versions_are_compared(account: Account) -> None:
     """Nothing is refused: the next attempt finds the deletion."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -319,9 +312,8 @@ async def test_a_file_that_is_deleted_while_its_versions_are_compared(tmp_path: 
 
 
 @pytest.mark.parametrize("attempts", [0, 5, 6])
-async def test_a_file_that_has_a_temporary_name(tmp_path: Path, attempts: int) -> None:
+async def test_a_file_that_has_a_temporary_name(account: Account, attempts: int) -> None:
     """Another machine exchanges two names: the upload waits, but not without a limit."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         intent = account.save("a", b"alice")
@@ -336,9 +328,8 @@ async def test_a_file_that_has_a_temporary_name(tmp_path: Path, attempts: int) -
         assert len(there(account)[".zonedrive-7-8"]) == 1 + (attempts == 6)
 
 
-async def test_a_name_that_two_files_have(tmp_path: Path) -> None:
+async def test_a_name_that_two_files_have(account: Account) -> None:
     """Uploads go by name: the version could arrive in the other file."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -353,9 +344,8 @@ async def test_a_name_that_two_files_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("leaves", ["other", "this", "nobody"])
-async def test_a_name_that_two_files_have_in_an_old_listing(tmp_path: Path, leaves: str) -> None:
+async def test_a_name_that_two_files_have_in_an_old_listing(account: Account, leaves: str) -> None:
     """A listing may be older than a coworker's rename."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -380,9 +370,8 @@ async def test_a_name_that_two_files_have_in_an_old_listing(tmp_path: Path, leav
         assert sent == (A if leaves == "other" else [b"old"])
 
 
-async def test_a_name_that_another_file_is_about_to_leave(tmp_path: Path) -> None:
+async def test_a_name_that_another_file_is_about_to_leave(account: Account) -> None:
     """The new file is sent after the rename of the other one."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.rename("a", "b")
@@ -393,9 +382,8 @@ async def test_a_name_that_another_file_is_about_to_leave(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("deleted", [True, False])
-async def test_a_name_that_a_parked_file_keeps(tmp_path: Path, deleted: bool) -> None:
+async def test_a_name_that_a_parked_file_keeps(account: Account, deleted: bool) -> None:
     """The edit is sent, unless the entry of the parked file still has the name on the service."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.rename("a", "a~")
@@ -413,9 +401,8 @@ async def test_a_name_that_a_parked_file_keeps(tmp_path: Path, deleted: bool) ->
         assert account.left()["Zone/a~"] == "PARKED"
 
 
-async def test_a_name_that_a_file_with_another_local_name_has(tmp_path: Path) -> None:
+async def test_a_name_that_a_file_with_another_local_name_has(account: Account) -> None:
     """The service's file is shown with a mark, because a new local file has its name."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         account.bob.write("b", b"by bob")
@@ -443,9 +430,8 @@ async def test_a_file_in_a_folder_that_is_not_there(tmp_path: Path, profile: str
 
 
 @pytest.mark.parametrize("lost", ["gone", "short", "changed"])
-async def test_outgoing_bytes_that_are_damaged(tmp_path: Path, lost: str) -> None:
+async def test_outgoing_bytes_that_are_damaged(account: Account, lost: str) -> None:
     """Nothing is sent, and the user is told what to do."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         intent, state = account.save("a", BIG), account.state
@@ -470,9 +456,8 @@ async def test_outgoing_bytes_that_are_damaged(tmp_path: Path, lost: str) -> Non
         assert state.requests.all() == []
 
 
-async def test_bytes_that_were_checked_once_are_not_checked_again(tmp_path: Path) -> None:
+async def test_bytes_that_were_checked_once_are_not_checked_again(account: Account) -> None:
     """After a restart of the machine, only bytes from before it are read twice."""
-    account = Account(tmp_path)
     async with account.running():
         intent, state = account.save("a", b"alice"), account.state
         state.unverified_after_crash |= {(intent.ino, intent.generation), (99, 99)}
@@ -481,9 +466,8 @@ async def test_bytes_that_were_checked_once_are_not_checked_again(tmp_path: Path
         assert there(account) == {"a": [b"alice"]}
 
 
-async def test_bytes_that_were_replaced_while_they_were_opened(tmp_path: Path) -> None:
+async def test_bytes_that_were_replaced_while_they_were_opened(account: Account) -> None:
     """Newer bytes have taken their place: the step is planned again, without an error."""
-    account = Account(tmp_path)
     async with account.running():
         old = account.save("a", b"alice")
         account.save("a", b"newer")
@@ -513,9 +497,8 @@ async def test_the_progress_of_an_upload(tmp_path: Path, content: bytes, limit: 
 
 
 @pytest.mark.parametrize("why", ["cancelled", "paused", "newer", "removed"])
-async def test_a_cancelled_upload(tmp_path: Path, why: str) -> None:
+async def test_a_cancelled_upload(account: Account, why: str) -> None:
     """The service has no new version, and no request is pending."""
-    account = Account(tmp_path)
     async with account.running():
         intent, state = account.save("a", BIG), account.state
 
@@ -538,9 +521,8 @@ async def test_a_cancelled_upload(tmp_path: Path, why: str) -> None:
         assert account.uploads.sent(intent.ino) == 0
 
 
-async def test_two_uploads_to_one_name(tmp_path: Path) -> None:
+async def test_two_uploads_to_one_name(account: Account) -> None:
     """The second one waits for the first one, and is then planned again."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"alice")
         request = account.ask(account.at("a"))
@@ -563,9 +545,8 @@ async def test_two_uploads_to_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-async def test_a_conflict_with_a_file_that_is_still_open(tmp_path: Path, frozen: bool) -> None:
+async def test_a_conflict_with_a_file_that_is_still_open(account: Account, frozen: bool) -> None:
     """The copy is made when the program closes the file."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode, state = account.at("a"), account.state
@@ -585,9 +566,8 @@ async def test_a_conflict_with_a_file_that_is_still_open(tmp_path: Path, frozen:
 
 
 @pytest.mark.parametrize("case", ["new", "edited", "before the base"])
-async def test_a_version_whose_record_was_undone(tmp_path: Path, case: str) -> None:
+async def test_a_version_whose_record_was_undone(account: Account, case: str) -> None:
     """The version is found below a newer one and not sent again, unless it is before the base."""
-    account = Account(tmp_path)
     if case == "before the base":
         account.alice.write("a", b"alice")
     if case != "new":
@@ -606,9 +586,8 @@ async def test_a_version_whose_record_was_undone(tmp_path: Path, case: str) -> N
 
 
 @pytest.mark.parametrize("found", ["same", "other version", "folder", "twins", "nothing"])
-async def test_an_upload_with_another_id_in_the_listing(tmp_path: Path, found: str) -> None:
+async def test_an_upload_with_another_id_in_the_listing(account: Account, found: str) -> None:
     """The file is recognised by name and version; otherwise it counts as deleted."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         inode = account.at("a")
@@ -634,9 +613,8 @@ async def test_an_upload_with_another_id_in_the_listing(tmp_path: Path, found: s
             assert account.left() == {"Zone/a": "SAVED"}
 
 
-async def test_an_answer_with_another_id(tmp_path: Path) -> None:
+async def test_an_answer_with_another_id(account: Account) -> None:
     """The service's answer to an upload names another entry, which is looked up."""
-    account = Account(tmp_path)
     account.bob.write("a", b"old")
     async with account.running():
         account.save("a", b"alice")
@@ -669,9 +647,8 @@ async def test_an_upload_does_not_look_at_all_pending_removals(tmp_path: Path) -
     assert abs(numbers[1] - numbers[0]) < many // 2
 
 
-async def test_a_conflict_soon_after_a_pin(tmp_path: Path) -> None:
+async def test_a_conflict_soon_after_a_pin(account: Account) -> None:
     """The file that was pinned before its first upload stays pinned, not its conflict copy."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"1")
         inode, pins = account.at("a"), Pins(account.state)
@@ -685,9 +662,8 @@ async def test_a_conflict_soon_after_a_pin(tmp_path: Path) -> None:
         assert inode.ino not in pins
 
 
-async def test_a_pin_after_an_upload_that_could_not_be_recorded(tmp_path: Path) -> None:
+async def test_a_pin_after_an_upload_that_could_not_be_recorded(account: Account) -> None:
     """The rollback restores all of it, and leaves no transaction open."""
-    account = Account(tmp_path)
     async with account.running():
         account.save("a", b"1")
         inode, pins, database = account.at("a"), Pins(account.state), account.state.database

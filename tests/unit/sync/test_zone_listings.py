@@ -1,7 +1,6 @@
 """Top folders of zones are prefetched for programs that list the zones."""
 
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,9 +44,8 @@ class Doors:
                 await trio.sleep(2 * TROUBLE_S)
 
 
-async def test_programs_continue_while_a_large_zone_is_removed(tmp_path: Path) -> None:
+async def test_programs_continue_while_a_large_zone_is_removed(account: Account) -> None:
     """Other tasks run after a limited number of changes in the database."""
-    account = Account(tmp_path)
     changes = list[int]()
 
     async def watch() -> None:

@@ -48,6 +48,11 @@ def database(stores: Stores) -> Database:
 
 
 @pytest.fixture
+def tree(database: Database) -> Inodes:
+    return Inodes.open(database, Clear())
+
+
+@pytest.fixture
 def reopened(stores: Stores) -> Opener:
     """Return the tree as another daemon reads it."""
     return lambda box: Inodes.open(stores.open(), box)
@@ -71,9 +76,8 @@ def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener)
     assert tree.path(file.ino) == "Zone/a.txt"
 
 
-def test_a_file_contains_nothing(database: Database) -> None:
+def test_a_file_contains_nothing(tree: Inodes) -> None:
     """A hostile answer may name a file as a folder."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with pytest.raises(FileNotFoundError), tree.transaction():
         tree.add(file.ino, "b.txt", Kind.FILE)
@@ -83,9 +87,8 @@ def test_a_file_contains_nothing(database: Database) -> None:
     assert tree.path(file.ino) == "Zone/a.txt"
 
 
-def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
+def test_a_number_is_never_used_for_another_file(tree: Inodes, reopened: Opener) -> None:
     """The number of a deleted file is not used again, even after a restart."""
-    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file)
@@ -107,9 +110,8 @@ class Refused(Exception):
     """Error in the middle of a change."""
 
 
-def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened: Opener) -> None:
+def test_a_change_that_fails_leaves_nothing_behind(tree: Inodes, reopened: Opener) -> None:
     """Memory and table are the same as before the failed change."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with pytest.raises(Refused), tree.transaction():
         tree.move(file, ROOT, "moved")
@@ -123,9 +125,8 @@ def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened:
         assert found.get(file.ino).size == 3
 
 
-def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopened: Opener) -> None:
+def test_a_tombstone_is_remembered_until_it_is_buried(tree: Inodes, reopened: Opener) -> None:
     """A deletion that was not sent yet survives a restart."""
-    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file, tombstone=True)
@@ -137,9 +138,8 @@ def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopen
     assert reopened(Clear()).unlinked() == []
 
 
-def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Database) -> None:
+def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(tree: Inodes) -> None:
     """A program that has a deleted file open can still read its attributes."""
-    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     tree.remember(file.ino)
     tree.remember(file.ino)
@@ -152,9 +152,8 @@ def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Databa
     assert tree.find(file.ino) is None
 
 
-def test_a_released_folder_takes_no_memory(database: Database) -> None:
+def test_a_released_folder_takes_no_memory(tree: Inodes) -> None:
     """A mount that is up for months sees millions of temporary folders."""
-    tree = Inodes.open(database, Clear())
     with tree.transaction():
         folder = tree.add(ROOT, "here", Kind.FOLDER)
         tree.unlink(tree.add(folder.ino, "a", Kind.FILE))
@@ -164,17 +163,15 @@ def test_a_released_folder_takes_no_memory(database: Database) -> None:
     assert folder.ino not in tree._changes
 
 
-def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None:
+def test_a_change_outside_a_transaction_is_a_mistake(tree: Inodes) -> None:
     """A change must be inside a transaction, so that it can be rolled back."""
-    tree = Inodes.open(database, Clear())
     with pytest.raises(AssertionError):
         tree.add(ROOT, "Zone", Kind.ZONE)
 
 
-def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -> None:
+def test_every_change_in_a_folder_counts_and_others_do_not(tree: Inodes) -> None:
     """The change counter of a folder includes its own changes and rolled back ones, but no
     others."""
-    tree = Inodes.open(database, Clear())
     with tree.transaction():
         here = tree.add(ROOT, "here", Kind.FOLDER)
         there = tree.add(ROOT, "there", Kind.FOLDER)
@@ -214,9 +211,8 @@ def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -
     assert changed()
 
 
-def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
+def test_a_whole_listing_is_remembered_at_once(tree: Inodes) -> None:
     """The kernel's references to listed entries last until it has forgotten each as often."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     tree.remember(file.ino)
     tree.remember_all([file.ino, zone.ino])
@@ -230,9 +226,8 @@ def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
     assert not tree.remembered(file.ino)
 
 
-def test_an_open_file_has_one_inode_object(database: Database) -> None:
+def test_an_open_file_has_one_inode_object(tree: Inodes) -> None:
     """An open file has one inode object, even after ten thousand other lookups."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
@@ -244,9 +239,8 @@ def test_an_open_file_has_one_inode_object(database: Database) -> None:
     assert next(each for each in tree.everything() if each.ino == file.ino) is file
 
 
-def test_a_removed_open_file_stays_in_memory(database: Database) -> None:
+def test_a_removed_open_file_stays_in_memory(tree: Inodes) -> None:
     """The file has no row any more, so it could not be loaded again."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     ino = file.ino
     with tree.transaction():
@@ -275,9 +269,8 @@ def test_a_name_is_found_without_reading_its_folder(database: Database, reopened
     assert len(list(again.loading(zone.ino))) > 3
 
 
-def test_everything_is_every_inode_once(database: Database, reopened: Opener) -> None:
+def test_everything_is_every_inode_once(tree: Inodes, reopened: Opener) -> None:
     """The rows are read in several queries, and drafts have no rows."""
-    tree = Inodes.open(database, Clear())
     zone, _ = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
@@ -289,10 +282,9 @@ def test_everything_is_every_inode_once(database: Database, reopened: Opener) ->
 
 
 def test_names_that_change_while_a_folder_is_loaded_are_right(
-    database: Database, reopened: Opener
+    tree: Inodes, reopened: Opener
 ) -> None:
     """Names may be added, removed and renamed between the steps of loading a large folder."""
-    tree = Inodes.open(database, Clear())
     zone, _ = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
@@ -317,9 +309,8 @@ def test_names_that_change_while_a_folder_is_loaded_are_right(
     assert set(again.children(zone.ino)) == expected
 
 
-def test_names_with_a_mark_are_found_without_a_search(database: Database) -> None:
+def test_names_with_a_mark_are_found_without_a_search(tree: Inodes) -> None:
     """They are known for each cached folder, after each change, in the order of the folder."""
-    tree = Inodes.open(database, Clear())
 
     def expected(folder: int) -> list[tuple[str, int]]:
         return [item for item in tree.children(folder).items() if "~" in item[0]]
@@ -346,9 +337,8 @@ def test_names_with_a_mark_are_found_without_a_search(database: Database) -> Non
     assert set(tree.marked(zone.ino)) == {"c~1", "b~1", "d~1"}
 
 
-def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
+def test_a_change_that_failed_leaves_the_names_as_they_were(tree: Inodes) -> None:
     """A failed change is not visible in the names, whether they are in memory or not."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     for load in (False, True):
         if load:
@@ -383,9 +373,8 @@ def test_a_damaged_copy_is_listed_again_under_its_number(
     assert not again.get(zone.ino).listed
 
 
-def test_listings_are_incomplete_after_rows_were_lost(database: Database, reopened: Opener) -> None:
+def test_listings_are_incomplete_after_rows_were_lost(tree: Inodes, reopened: Opener) -> None:
     """The listings of cached inodes are, too; the service does not list local and new folders."""
-    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with tree.transaction():
         new = tree.add(zone.ino, "new", Kind.FOLDER, zone="z")

@@ -30,6 +30,16 @@ def _large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "SMALL", 0)
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tree.db"
+
+
+@pytest.fixture
+def box() -> Box:
+    return Sealed(new_key())
+
+
 def opened(path: Path, box: Box) -> Database:
     return repair.open_sound(path, SCHEMAS, whole(box), only_here=ONLY_HERE)
 
@@ -58,10 +68,8 @@ def spoil(path: Path, ino: int, change: str = "sealed = x'00'") -> None:
     database.close()
 
 
-def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
+def test_a_damaged_copy_does_not_keep_a_mount_waiting(path: Path, box: Box) -> None:
     """Rows that can be listed again are not checked before the mount, however many there are."""
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     spoil(path, inos["0500"])
     database = opened(path, box)
@@ -71,10 +79,8 @@ def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
     database.close()
 
 
-def test_rows_with_local_bytes_are_checked_before_the_mount(tmp_path: Path) -> None:
+def test_rows_with_local_bytes_are_checked_before_the_mount(path: Path, box: Box) -> None:
     """A damaged row with local bytes is detected at once, and the bytes are found again."""
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     spoil(path, inos["ours"])
     database = opened(path, box)
@@ -83,10 +89,8 @@ def test_rows_with_local_bytes_are_checked_before_the_mount(tmp_path: Path) -> N
     database.close()
 
 
-def test_damage_found_in_the_background_is_repaired_at_the_next_start(tmp_path: Path) -> None:
+def test_damage_found_in_the_background_is_repaired_at_the_next_start(path: Path, box: Box) -> None:
     """A background check finds damage of the structure; the daemon reports it and continues."""
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     assert repair.inspect(path) == ""
     damage.flatten(path)
@@ -155,11 +159,10 @@ def rename_a_trigger(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_damage_of_an_index_or_of_the_schema_is_repaired(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Path], None]
+    tmp_path: Path, box: Box, monkeypatch: pytest.MonkeyPatch, spoiled: Callable[[Path], None]
 ) -> None:
     """Otherwise queries would fail, or return wrong rows, after each start."""
     monkeypatch.setattr(repair, "SMALL", 1 << 30)
-    box = Sealed(new_key())
     path = tmp_path / "tree.db"
     filled(path, box)
     damage.flatten(path)
@@ -197,9 +200,8 @@ def test_two_damaged_files_of_one_second_have_two_names(
     assert re.fullmatch(r"tree\.db\.damaged-\d{8}-\d{6}-007", repair.damaged_name(path))
 
 
-def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
+def test_the_wrong_key_is_no_damage(path: Path) -> None:
     """An emptied keyring does not cause a repair of the database."""
-    path = tmp_path / "tree.db"
     filled(path, Sealed(new_key()))
     with pytest.raises(StoreError, match="key of this account"):
         opened(path, Sealed(new_key()))
@@ -208,12 +210,10 @@ def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["sealed = x'00'", "mark = mark - 1", "parent = 3"])
 @pytest.mark.parametrize("name", ["0500", "ours"])
 def test_a_small_database_is_checked_completely(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, change: str
+    path: Path, box: Box, monkeypatch: pytest.MonkeyPatch, name: str, change: str
 ) -> None:
     """The mount does not wait for that; nothing is left for the background check."""
     monkeypatch.undo()
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     spoil(path, inos[name], change)
     assert repair.inspect(path) == ""
@@ -226,10 +226,9 @@ def test_a_small_database_is_checked_completely(
 
 @pytest.mark.parametrize("size", ["large", "small"])
 def test_the_structure_of_a_small_database_is_checked_before_the_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, size: str
 ) -> None:
     """The check reads the whole file, so that of a large one runs in the background."""
-    path = tmp_path / "tree.db"
     filled(path, Clear())
     monkeypatch.setattr(repair, "SMALL", 1 << 30 if size == "small" else 0)
     monkeypatch.setattr(repair, "structure", lambda _: "a page is damaged")
@@ -268,13 +267,12 @@ def test_a_request_that_cannot_be_read_is_damaged(changes: dict[str, object]) ->
 
 
 @pytest.mark.parametrize("changes", [{"seq": "x"}, {"failed": 99}, {"base": b"sealed"}])
-def test_a_change_that_cannot_be_read_is_damaged(changes: dict[str, object]) -> None:
+def test_a_change_that_cannot_be_read_is_damaged(box: Box, changes: dict[str, object]) -> None:
     """Its row is not used after a repair."""
     row: dict[str, object] = {
         "ino": 1, "seq": 1, "generation": 0, "size": 0, "base": None, "place": 1, "gone": 0,
         "held": 0, "due_ns": 0, "attempts": 0, "failed": 0, "error": "", "parked": 0,
     }  # fmt: skip
-    box = Sealed(new_key())
     assert whole(box)("intents", row)
     assert not whole(box)("intents", row | changes)
 
@@ -289,11 +287,9 @@ def next_ino(database: Database, box: Box) -> int:
 @pytest.mark.parametrize("used", [0, 5000])
 @pytest.mark.parametrize("removed", [False, True])
 def test_numbers_of_lost_rows_are_not_used_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, used: int, removed: bool
+    path: Path, box: Box, caplog: pytest.LogCaptureFixture, used: int, removed: bool
 ) -> None:
     """Outgoing bytes carry the numbers of their inodes, also of inodes without a row."""
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     highest = max(inos.values())
     if removed:
@@ -312,9 +308,8 @@ def test_numbers_of_lost_rows_are_not_used_again(
 
 
 @pytest.mark.parametrize("used", [0, 7])
-def test_a_missing_database_is_a_loss_only_beside_outgoing_bytes(tmp_path: Path, used: int) -> None:
+def test_a_missing_database_is_a_loss_only_beside_outgoing_bytes(path: Path, used: int) -> None:
     """A first start is no repair."""
-    path = tmp_path / "tree.db"
     for _ in range(2):
         repair.open_sound(path, SCHEMAS, whole(Clear()), used).close()
         assert repair.pending(path) == bool(used)
@@ -397,9 +392,8 @@ def test_an_empty_database_is_a_loss_only_beside_outgoing_bytes(
     assert repair.pending(path) == bool(used)
 
 
-def test_a_log_that_a_full_disk_has_emptied_is_not_lost(tmp_path: Path) -> None:
+def test_a_log_that_a_full_disk_has_emptied_is_not_lost(path: Path) -> None:
     """The log is emptied to free space; its commits are in the database."""
-    path = tmp_path / "tree.db"
     database = repair.open_sound(path, SCHEMAS, whole(Clear()))
     ino = next_ino(database, Clear())
     assert path.with_name("tree.db.logged").exists()
@@ -415,11 +409,8 @@ def test_a_log_that_a_full_disk_has_emptied_is_not_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_numbers_of_a_missing_database_are_not_used_again(
-    tmp_path: Path, interrupted: bool
-) -> None:
+def test_numbers_of_a_missing_database_are_not_used_again(path: Path, interrupted: bool) -> None:
     """Outgoing bytes carry the numbers of their inodes, also if the daemon was killed meanwhile."""
-    path = tmp_path / "tree.db"
     if interrupted:
         repair._mark(path).write_text("missing")
         Database.open(path, SCHEMAS).close()
@@ -432,9 +423,8 @@ def test_numbers_of_a_missing_database_are_not_used_again(
 
 
 @pytest.mark.parametrize("number", [None, "x", 1 << 60])
-def test_a_damaged_number_of_the_last_inode_is_not_used(tmp_path: Path, number: object) -> None:
+def test_a_damaged_number_of_the_last_inode_is_not_used(path: Path, number: object) -> None:
     """The numbers of the rows and of outgoing bytes are not used again."""
-    path = tmp_path / "tree.db"
     last = max(filled(path, Clear()).values())
     with closing(Database.open(path, SCHEMAS)) as database:
         database.execute("UPDATE sqlite_sequence SET seq = ?", (number,))
@@ -443,9 +433,8 @@ def test_a_damaged_number_of_the_last_inode_is_not_used(tmp_path: Path, number: 
         assert Inodes.open(database, Clear()).next_ino == last
 
 
-def test_a_database_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
+def test_a_database_of_a_newer_version_is_not_repaired(path: Path) -> None:
     """The file is left unchanged."""
-    path = tmp_path / "tree.db"
     filled(path, Clear())
     database = Database.open(path, SCHEMAS)
     database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
@@ -457,10 +446,9 @@ def test_a_database_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["large", "small"])
 def test_a_file_that_is_no_database_any_more_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, size: str
 ) -> None:
     """The background check examines only what the start has not."""
-    path = tmp_path / "tree.db"
     path.write_bytes(b"no database" * 500)
     if size == "small":
         monkeypatch.setattr(repair, "SMALL", path.stat().st_size)
@@ -469,9 +457,8 @@ def test_a_file_that_is_no_database_any_more_is_found(
 
 
 @pytest.mark.parametrize("step", ["marked", "aside", "placed"])
-def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, step: str) -> None:
+def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, box: Box, step: str) -> None:
     """The daemon may be killed at any step; the damaged file is kept under its name."""
-    box = Sealed(new_key())
     path = tmp_path / "tree.db"
     inos = filled(path, box)
     spoil(path, inos["ours"])
@@ -495,10 +482,8 @@ def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, step: str) -
     assert not repair.pending(path)
 
 
-def test_a_damaged_conflict_is_dropped_before_the_mount(tmp_path: Path) -> None:
+def test_a_damaged_conflict_is_dropped_before_the_mount(path: Path, box: Box) -> None:
     """Until the next start, the copies of all conflicts are still known."""
-    box = Sealed(new_key())
-    path = tmp_path / "tree.db"
     inos = filled(path, box)
     database = Database.open(path, SCHEMAS)
     log = intents.IntentTable(database, box).conflicts

@@ -93,6 +93,11 @@ class StepExecutor:
         finally:
             self.under_way.discard(step.ino)
 
+    def release(self) -> None:
+        """Let all steps go on."""
+        for gate in self.gates.values():
+            gate.set()
+
 
 class OnlyOneAttempt(StepExecutor):
     """Executor whose second attempt has no end, so that the record of the first one stays."""
@@ -417,15 +422,13 @@ async def test_only_answers_of_the_service_are_refusals(
 async def test_small_files_do_not_wait_behind_larger_ones(journal: IntentTable, size: int) -> None:
     """Long uploads never use all slots."""
     carrier = StepExecutor(journal)
-    for ino in range(1, 9):
-        carrier.gates[ino] = trio.Event()
+    carrier.gates = {ino: trio.Event() for ino in range(1, 9)}
     write(journal, *range(1, 9), size=size)
     async with running(carrier, places=4) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
         write(journal, 20)
         await dispatcher.wait_until(lambda: 20 in carrier.carried)
-        for gate in carrier.gates.values():
-            gate.set()
+        carrier.release()
         await dispatcher.wait_until(lambda: not len(journal))
 
 
@@ -445,14 +448,12 @@ async def test_only_tiny_files_use_every_connection(
 ) -> None:
     """With many connections more tiny files run at once, but no more of the others."""
     carrier = StepExecutor(journal)
-    for ino in range(1, 41):
-        carrier.gates[ino] = trio.Event()
+    carrier.gates = {ino: trio.Event() for ino in range(1, 41)}
     write(journal, *range(1, 41), size=size)
     async with running(carrier, places=4, most=20) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
         assert len(carrier.under_way) == at_once
-        for gate in carrier.gates.values():
-            gate.set()
+        carrier.release()
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.most == at_once
 
@@ -461,8 +462,7 @@ async def test_only_tiny_files_use_every_connection(
 async def test_a_low_limit_of_uploads(journal: IntentTable, size: int) -> None:
     """The limit applies to files of all sizes; a removal does not wait for an upload."""
     carrier = StepExecutor(journal)
-    for ino in range(1, 9):
-        carrier.gates[ino] = trio.Event()
+    carrier.gates = {ino: trio.Event() for ino in range(1, 9)}
     write(journal, *range(1, 9), size=size)
     async with running(carrier, places=4, most=4, uploads=3) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
@@ -470,8 +470,7 @@ async def test_a_low_limit_of_uploads(journal: IntentTable, size: int) -> None:
         remove(journal, 20)
         await dispatcher.wait_until(lambda: 20 in carrier.carried)
         assert len(carrier.under_way) == 3
-        for gate in carrier.gates.values():
-            gate.set()
+        carrier.release()
         await dispatcher.wait_until(lambda: not len(journal))
 
 
@@ -558,8 +557,7 @@ async def test_after_an_overload_half_as_many_steps_run(journal: IntentTable) ->
         await trio.testing.wait_all_tasks_blocked()
         assert len(dispatcher.running) == 8
         carrier.errors.clear()
-        for gate in carrier.gates.values():
-            gate.set()
+        carrier.release()
         await dispatcher.wait_until(lambda: not len(journal))
     assert sorted(carrier.carried) == list(range(1, 17))
 
@@ -636,7 +634,7 @@ async def test_a_caller_does_not_wait_for_an_endless_overload(journal: IntentTab
     assert len(journal) == 8
 
 
-async def paused(dispatcher: Dispatcher, switch: PauseSwitch, journal: IntentTable) -> None:
+async def paused(dispatcher: Dispatcher, journal: IntentTable) -> None:
     """Wake the dispatcher several times in a pause, and check that nothing starts."""
     before = len(journal)
     for _ in range(3):
@@ -644,31 +642,6 @@ async def paused(dispatcher: Dispatcher, switch: PauseSwitch, journal: IntentTab
         await trio.testing.wait_all_tasks_blocked(0.05)
     assert len(journal) == before
     assert not dispatcher.running
-
-
-async def test_nothing_starts_in_a_pause(journal: IntentTable) -> None:
-    """All changes wait, also new ones, until the end of the pause."""
-    carrier, switch = StepExecutor(journal), PauseSwitch()
-    switch.begin()
-    write(journal, 1, 2)
-    async with running(carrier, switch=switch) as dispatcher:
-        await paused(dispatcher, switch, journal)
-        write(journal, 3)
-        dispatcher.expedite([1, 2, 3])
-        await paused(dispatcher, switch, journal)
-        switch.end()
-        await dispatcher.wait_until(lambda: not len(journal))
-    assert sorted(carrier.carried) == [1, 2, 3]
-
-
-async def test_a_pause_with_an_end_needs_no_command(journal: IntentTable) -> None:
-    """After its time, the changes are sent."""
-    carrier, switch = StepExecutor(journal), PauseSwitch()
-    switch.begin(0.5)
-    write(journal, 1)
-    async with running(carrier, switch=switch) as dispatcher:
-        await dispatcher.wait_until(lambda: not len(journal))
-    assert switch.current is None
 
 
 async def test_a_pause_puts_running_uploads_back(journal: IntentTable) -> None:
@@ -699,7 +672,7 @@ async def test_a_pause_sends_requested_files(journal: IntentTable) -> None:
     carrier.gates = {500: trio.Event()}
     write(journal, *range(1, 501))  # more than are folded at a time
     async with running(carrier, switch=switch, put_back=put_back) as dispatcher:
-        await paused(dispatcher, switch, journal)
+        await paused(dispatcher, journal)
         with dispatcher.preferred({400, 500}):
             await dispatcher.wait_until(lambda: len(journal) == 499)
             assert dispatcher.running == {500}
@@ -711,7 +684,7 @@ async def test_a_pause_sends_requested_files(journal: IntentTable) -> None:
             carrier.gates[500].set()
             await dispatcher.wait_until(lambda: len(journal) == 498)
             assert dispatcher.is_stalled(only={500})
-        await paused(dispatcher, switch, journal)
+        await paused(dispatcher, journal)
     assert carrier.carried == [400, 500]
 
 
@@ -727,8 +700,7 @@ async def test_requested_files_come_first(journal: IntentTable) -> None:
             await trio.testing.wait_all_tasks_blocked(0.1)
             carrier.gates[2].set()
             await dispatcher.wait_until(lambda: dispatcher.running == {1, 3, 4, 9})
-        for gate in carrier.gates.values():
-            gate.set()
+        carrier.release()
         await dispatcher.wait_until(lambda: not len(journal))
 
 

@@ -63,14 +63,17 @@ async def test_a_new_file_that_takes_no_byte_waits_empty(
     assert state.spool.stored() == [(inode.ino, inode.generation)]
 
 
+@pytest.mark.parametrize("is_emptied", [False, True], ids=["edited", "emptied first"])
 async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, is_emptied: bool
 ) -> None:
     """The edit is not sent, and no copy of it stays on the disk."""
     inode, files = cached_file(state, b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     refusing(monkeypatch)
     former = inode.generation
+    if is_emptied:
+        await files.truncate(inode, 0, handle)
     assert await save(files, handle) == errno.ENOSPC
     assert state.intents.get(inode.ino) is None
     assert (inode.generation, inode.size) == (former, 6)
@@ -149,21 +152,6 @@ async def test_a_file_that_cannot_be_stored_at_the_unmount(
     kept = [intent.size if (intent := state.intents.get(each.ino)) else None for each in inodes]
     assert kept == [None, 5, 5]
     assert all(not intent.held for intent in state.intents.pending())
-
-
-async def test_a_file_that_is_emptied_first_keeps_its_content(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program truncates the open file, and the disk takes no byte of the new content."""
-    inode, files = cached_file(state, b"former"), files_of(state)
-    handle = (await files.open(inode, os.O_WRONLY)).handle
-    refusing(monkeypatch)
-    former = inode.generation
-    await files.truncate(inode, 0, handle)
-    assert await save(files, handle) == errno.ENOSPC
-    assert state.intents.get(inode.ino) is None
-    assert (inode.generation, inode.size) == (former, 6)
-    assert state.spool.stored() == [(inode.ino, former)]
 
 
 async def test_a_file_that_is_only_emptied_at_the_unmount_keeps_its_content(

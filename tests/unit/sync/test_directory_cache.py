@@ -71,25 +71,12 @@ async def test_a_listing_that_was_requested_at_the_given_moment_is_recent(
     assert service.asked == 1
 
 
-@pytest.mark.parametrize(("link", "listings"), [("online", 1), ("offline", 0)])
-async def test_nothing_is_prefetched_from_an_unreachable_service(
-    state: LocalState, link: str, listings: int
-) -> None:
-    """A prefetch for which no program waits adds no load to a service with problems."""
-    service = Empty()
-    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with running(folders):
-        service.link.become(link)
-        assert await folders.list_ahead(zone) == bool(listings)
-    assert service.asked == listings
-
-
 @pytest.mark.parametrize(
     ("folder", "known", "asked"),
     [
         ("never listed", True, 1), ("fresh", True, 0), ("old", True, 1), ("new", False, 0),
-        ("removed", False, 0), ("5 requests", True, 1), ("6 requests", False, 0),
-        ("7 requests", False, 0), ("8 requests", False, 0),
+        ("removed", False, 0), ("unreachable", False, 0), ("5 requests", True, 1),
+        ("6 requests", False, 0), ("8 requests", False, 0),
     ],
 )  # fmt: skip
 async def test_a_listing_is_prefetched_if_it_is_useful(
@@ -113,28 +100,13 @@ async def test_a_listing_is_prefetched_if_it_is_useful(
         if folder == "removed":
             with state.transaction():
                 state.inodes.unlink(inode, tombstone=True)
+        if folder == "unreachable":
+            service.link.become("offline")
         if folder.endswith("requests"):
             service.underway = int(folder[0])
         service.asked = 0
         assert await folders.list_ahead(inode) == known
     assert service.asked == asked
-
-
-@pytest.mark.parametrize(("seconds", "listings"), [(6.9, 1), (7.0, 1), (7.1, 2)])
-async def test_a_listing_that_is_used_late_is_renewed(
-    state: LocalState, monkeypatch: pytest.MonkeyPatch, seconds: float, listings: int
-) -> None:
-    """The program gets the known listing, and a new one is fetched for the next program."""
-    service, clock = Empty(), [10**9]
-    assert state.settings.refresh == 10
-    monkeypatch.setattr(directory_cache, "since_boot_ns", lambda: clock[0])
-    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
-    async with running(folders):
-        await folders.ensure(zone)
-        clock[0] += int(seconds * 1e9)
-        await folders.ensure(zone)
-        await trio.testing.wait_all_tasks_blocked()
-    assert service.asked == listings
 
 
 @pytest.mark.parametrize(

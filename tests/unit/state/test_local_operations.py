@@ -410,6 +410,19 @@ def test_an_exchange_changes_the_times_of_both_folders(machine: Machine) -> None
     assert other.mtime_ns == other.ctime_ns > 1
 
 
+def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> None:
+    """A rename to a local-only name does not end the conflict; the user is notified of it once."""
+    state, one, other = machine.state, machine.file(), machine.file()
+    with state.transaction():
+        for each in (one, other):
+            state.intents.conflicts.add(Conflict(each.ino, each.ino, "bob", 1))
+    local_operations.acknowledge_conflicts(state, [other.ino])
+    assert state.intents.conflicts.unacknowledged() == {one.ino}
+    machine.rename(one, "one~")
+    machine.rename(other, "other")
+    assert [each.ino for each in state.intents.conflicts.all()] == [one.ino]
+
+
 def test_the_last_place_of_a_file_is_recorded_until_the_rename_is_sent(machine: Machine) -> None:
     """The place is one that the service does not know; names of this machine do not count."""
     state, file = machine.state, machine.file()

@@ -328,21 +328,6 @@ async def test_a_file_that_has_a_temporary_name(account: Account, attempts: int)
         assert len(there(account)[".zonedrive-7-8"]) == 1 + (attempts == 6)
 
 
-async def test_a_name_that_two_files_have(account: Account) -> None:
-    """Uploads go by name: the version could arrive in the other file."""
-    account.bob.write("a", b"old")
-    async with account.running():
-        account.save("a", b"alice")
-        twin = account.world.plant(account.bob.id, "a", b"twin", user=account.bob.user)
-        await account.list()
-        with pytest.raises(AmbiguousName):
-            await send(account, "a")
-        assert not [each for each in account.world.requests if each.startswith("POST")]
-        del account.world.nodes[twin]
-        await send(account, "a")
-        assert there(account) == {"a": A}
-
-
 @pytest.mark.parametrize("leaves", ["other", "this", "nobody"])
 async def test_a_name_that_two_files_have_in_an_old_listing(account: Account, leaves: str) -> None:
     """A listing may be older than a coworker's rename."""

@@ -18,6 +18,7 @@ from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequests
+from zonedrive.state.recovery import recover
 from zonedrive.state.schema import SCHEMAS
 from zonedrive.sync.remote_source import CurrentSource
 
@@ -50,6 +51,12 @@ class Disk:
         )
         self._caches.append(state.cache)
         self._databases.append(database)
+        return state
+
+    def recovered(self) -> LocalState:
+        """Open the state as a daemon does, and recover what the former daemon has left."""
+        state = self.start()
+        recover(state)
         return state
 
     def close(self) -> None:

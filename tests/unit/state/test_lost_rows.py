@@ -14,7 +14,6 @@ from zonedrive.state.inode import NOWHERE, ROOT, Kind
 from zonedrive.state.intents import Conflict, Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.state.recovery import recover
 from zonedrive.state.status import LOST_FOUND
 
 THEIRS = {"remote_parent": "root", "revision": Revision("3"), "zone": "z"}
@@ -86,8 +85,7 @@ def test_bytes_without_a_name_are_shown_once(
     ino, generation = lost(state, zone)
     os.utime(state.spool.path(ino, generation), ns=(5, 7))
     for _ in range(3):
-        state = disk.start()
-        recover(state)
+        state = disk.recovered()
         assert shown(state) == {f"{ino}-{generation}": b"content"}
         (inode,) = state.inodes.inodes_in(state.inodes.children(ROOT)[LOST_FOUND])
         assert (inode.mtime_ns, inode.size) == (7, 7)
@@ -99,8 +97,7 @@ def test_bytes_without_a_name_are_shown_once(
         assert not repair.pending(state.database.path)
     with state.transaction():
         state.inodes.unlink(inode)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert set(state.inodes.children(ROOT)) == {"Zone"}
     assert state.spool.stored() == [(kept.ino, kept.generation)]
 
@@ -114,8 +111,7 @@ def test_bytes_with_two_names_are_shown_only_without_another_name(disk: Disk) ->
     with state.transaction():
         state.spool.link(900, generation, 901)
         state.spool.link(kept.ino, kept.generation, 902)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert shown(state) == {f"900-{generation}": b"twice"}
     assert len(state.spool.stored()) == 2
 
@@ -130,8 +126,7 @@ def test_a_linked_row_keeps_its_bytes(disk: Disk) -> None:
     with state.transaction():
         state.spool.link(kept.ino, kept.generation, 901)
         state.requests.note(request)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert shown(state) == {}
     assert state.spool.stored() == [(kept.ino, kept.generation)]
     assert read(state, kept.ino) == b"kept"
@@ -144,8 +139,7 @@ def test_unreadable_bytes_are_shown_as_an_empty_file(
     state = disk.start()
     salvaged(state)
     (disk.path / "outgoing" / "900-5.sealed").write_bytes(b"secret")
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     (inode,) = state.inodes.inodes_in(state.inodes.children(ROOT)[LOST_FOUND])
     assert (inode.name, inode.size) == ("900-5", 0)
     assert state.spool.path(inode.ino, inode.generation).read_bytes() == b"secret"
@@ -157,8 +151,7 @@ def test_a_zone_named_like_the_folder_stays(disk: Disk) -> None:
     state = disk.start()
     with state.transaction():
         state.inodes.add(ROOT, LOST_FOUND, Kind.ZONE, zone="l", remote_id="l")
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert LOST_FOUND in state.inodes.children(ROOT)
 
 
@@ -169,8 +162,7 @@ def test_conflicts_of_lost_rows_are_dropped(disk: Disk) -> None:
     with state.transaction():
         for ino in (900, kept.ino):
             state.intents.conflicts.add(Conflict(ino, ino, "bob", 1))
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert [each.ino for each in state.intents.conflicts.all()] == [kept.ino]
 
 
@@ -237,8 +229,7 @@ def test_lost_changes_are_recorded_again(disk: Disk) -> None:
         state.inodes.update(waits, remote_id="13", remote_name="p2")
         state.intents.park(waits.ino, Revision("1"))
     mark = salvaged(state)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     names = state.inodes.children(zone)
     found = {name: told(state.intents.get(names[name])) for name in rows}
     assert found == {name: wanted for name, (_, _, wanted) in rows.items()}
@@ -259,12 +250,10 @@ def test_listings_of_a_repaired_database_are_fetched_again(disk: Disk) -> None:
     zone = zone_of(state)
     with state.transaction():
         state.inodes.update(zone, listed=True)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert state.inodes.get(zone.ino).listed
     salvaged(state)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert not state.inodes.get(zone.ino).listed
 
 
@@ -282,8 +271,7 @@ def test_an_edit_that_was_never_saved_leaves_no_name(disk: Disk) -> None:
         ):
             state.inodes.add(zone, name, kind, **{"zone": "z", **fields})
     saved(state, "kept~", b"x", parent=zone, local=True)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert set(state.inodes.children(zone)) == {"folder~", "theirs", "kept~"}
 
 
@@ -294,7 +282,6 @@ def test_bytes_that_are_newer_than_a_repaired_row_stay(disk: Disk) -> None:
     with closing(state.spool.open(inode.ino, inode.generation)) as file:
         file.pwrite(7, b", saved later")
     salvaged(state)
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     with closing(again.spool.open(inode.ino, inode.generation)) as file:
         assert file.pread(0, 100) == b"content, saved later"

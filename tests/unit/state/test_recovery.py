@@ -23,8 +23,7 @@ from zonedrive.state.status import LOST_FOUND
 def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
     """A file that was closed before the kill is readable and still pending."""
     inode = saved(disk.start(), "a", b"content")
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     assert read(state, inode.ino) == b"content"
     assert state.intents.get(inode.ino) is not None
 
@@ -32,8 +31,7 @@ def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
 def test_an_open_file_is_sent_after_a_crash(disk: Disk) -> None:
     """A writer that died with the daemon no longer delays the upload of its file."""
     inode = saved(disk.start(), "a", b"content", held=True)
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     intent = state.intents.get(inode.ino)
     assert intent is not None
     assert not intent.held
@@ -46,8 +44,7 @@ def test_bytes_after_the_last_save_are_removed(disk: Disk, local: bool) -> None:
     inode = saved(state, "a", b"saved", local=local)
     with closing(state.spool.open(inode.ino, inode.generation)) as file:
         file.pwrite(5, b" never saved")
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     with closing(again.spool.open(inode.ino, inode.generation)) as file:
         assert file.pread(0, 100) == b"saved"
 
@@ -57,8 +54,7 @@ def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
     state = disk.start()
     inode = saved(state, "a", b"confirmed")
     state.spool.create(inode.ino, state.next_generation()).close()
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     assert again.spool.stored() == [(inode.ino, again.inodes.get(inode.ino).generation)]
     assert read(again, inode.ino) == b"confirmed"
 
@@ -84,8 +80,7 @@ def test_replaced_bytes_are_deleted_after_the_record_that_replaced_them_is_durab
 def test_bytes_of_an_earlier_run_may_be_durable(disk: Disk) -> None:
     """Their program may have synced them, so a flush has to precede their deletion."""
     inode = saved(disk.start(), "a", b"content")
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     which = inode.ino, inode.generation
     state.supersede_bytes(*which)
     assert state.spool.stored() == [which]
@@ -127,7 +122,7 @@ def recover_until(place: Place, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(failpoint, "_die", die)
     failpoint.arm({failpoint.VARIABLE: place})
     with pytest.raises(Killed):
-        recover(disk.start())
+        disk.recovered()
     failpoint.arm({})
 
 
@@ -152,15 +147,10 @@ def test_a_lost_save_of_a_new_file_does_not_hide_what_was_sent(
     state.spool.delete(inode.ino, lost)
     if place is not None:
         recover_until(place, disk, monkeypatch)
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     assert again.requests.all() == []
     assert again.inodes.get(inode.ino).parent == 0
-    folder = again.inodes.child(ROOT, LOST_FOUND)
-    assert folder is not None
-    (name,) = again.inodes.children(folder.ino)
-    rescued = again.inodes.child(folder.ino, name)
-    assert rescued is not None
+    (rescued,) = again.inodes.inodes_in(again.inodes.children(ROOT)[LOST_FOUND])
     assert read(again, rescued.ino) == b"sent"
     assert again.spool.stored() == [(rescued.ino, rescued.generation)]
 
@@ -174,11 +164,8 @@ def test_a_kill_does_not_keep_bytes_of_a_missing_inode_from_lost_found(
     inode = saved(state, "a", b"content")
     state.database.execute("DELETE FROM inodes WHERE ino = ?", (inode.ino,))
     recover_until(place, disk, monkeypatch)
-    again = disk.start()
-    recover(again)
-    folder = again.inodes.child(ROOT, LOST_FOUND)
-    assert folder is not None
-    (found,) = again.inodes.inodes_in(folder.ino)
+    again = disk.recovered()
+    (found,) = again.inodes.inodes_in(again.inodes.children(ROOT)[LOST_FOUND])
     assert read(again, found.ino) == b"content"
     assert again.spool.stored() == [(found.ino, found.generation)]
 
@@ -199,8 +186,7 @@ def test_missing_bytes_leave_the_version_of_the_service(disk: Disk, file: str) -
         if file == "copied":
             state.intents.drop(inode.ino)
     state.spool.delete(inode.ino, inode.generation)
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     assert len(again.intents) == 0
     found = again.inodes.get(inode.ino)
     assert (found.generation, found.revision, found.seen) == (0, "", 0)
@@ -217,7 +203,7 @@ def test_a_removed_file_that_was_only_open_is_forgotten(disk: Disk) -> None:
             state.inodes.unlink(inode, tombstone=True)
             inos.append(inode.ino)
         state.intents.gone(inos[1], 0)
-    recover(disk.start())
+    disk.recovered()
     again = disk.start()
     assert [again.inodes.find(ino) is not None for ino in inos] == [False, True]
 
@@ -229,8 +215,7 @@ def test_local_files_stay(disk: Disk) -> None:
     with state.transaction():
         state.inodes.update(inode, local=True)
         state.intents.drop(inode.ino)
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     assert read(again, inode.ino) == b"swap"
     assert len(again.intents) == 0
 
@@ -256,8 +241,7 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
         )
         top = state.inodes.add(ROOT, ".git", Kind.ZONE, zone="g", remote_id="r", remote_name=".git")
         state.database.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
-    state = disk.start()
-    recover(state)
+    state = disk.recovered()
     shown = {inode.ino: inode.name for inode in state.inodes.inodes_in(new.parent)}
     assert [shown[ino] for ino in inos.values()] == [
         "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b", ".hidden\u241bE",
@@ -300,8 +284,7 @@ def test_bytes_from_before_a_restart_of_the_machine_are_checked(
     if noted is not None:
         note.write_bytes(noted)
     for _ in range(2):
-        state = disk.start()
-        recover(state)
+        state = disk.recovered()
         assert state.unverified_after_crash == (waiting if checked else set())
         assert note.read_bytes() == (noted if checked else boot())
 
@@ -313,8 +296,7 @@ def test_content_of_lost_inodes_is_not_that_of_new_ones(disk: Disk) -> None:
     state.cache.put(kept.ino, Revision("r"), b"known")
     state.cache.put(kept.ino + 1, Revision("r"), b"of a lost inode")
     state.cache.put(kept.ino + 9, Revision("r"), b"of another")
-    again = disk.start()
-    recover(again)
+    again = disk.recovered()
     assert again.cache.inos() == [kept.ino]
 
 
@@ -334,10 +316,7 @@ def test_a_kill_on_a_disk_without_hard_links_keeps_bytes_of_lost_found(
 
     monkeypatch.setattr(os, "link", refuse)
     recover_until(Place.LOST_LINKED, disk, monkeypatch)
-    again = disk.start()
-    recover(again)
-    folder = again.inodes.child(ROOT, LOST_FOUND)
-    assert folder is not None
-    (inode,) = (again.inodes.get(ino) for ino in again.inodes.numbers_in(folder.ino))
+    again = disk.recovered()
+    (inode,) = again.inodes.inodes_in(again.inodes.children(ROOT)[LOST_FOUND])
     assert read(again, inode.ino) == b"bytes"
     assert len(again.spool.stored()) == 2

@@ -32,9 +32,7 @@ def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Ki
             zone.ino, "new", kind, zone="z", remote_id="ours", remote_parent="root",
             remote_name="old", revision=Revision("1"),
         )  # fmt: skip
-        state.intents.place(inode.ino, 0, inode.revision)
-    intent = state.intents.get(inode.ino)
-    assert intent is not None
+        intent = state.intents.place(inode.ino, 0, inode.revision)
     state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)
     conflicts.rename_local_aside(state, inode, THEIRS)
     assert state.inodes.child(zone.ino, "new") is state.inodes.by_remote("z", "theirs")
@@ -73,9 +71,7 @@ def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalSt
             zone.ino, "new", Kind.FOLDER, zone="z", remote_id="ours", remote_parent="root",
             remote_name="old", revision=Revision("1"),
         )  # fmt: skip
-        state.intents.place(folder.ino, 0, folder.revision)
-    intent = state.intents.get(folder.ino)
-    assert intent is not None
+        intent = state.intents.place(folder.ino, 0, folder.revision)
     conflicts.accept_deletion(state, intent, folder)
     assert state.intents.get(folder.ino) is None
     assert state.inodes.child(zone.ino, "new") is folder

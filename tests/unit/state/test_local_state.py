@@ -365,9 +365,7 @@ def test_content_that_is_closed_is_sent_again_at_once(machine: Machine, frozen: 
     with state.transaction():
         state.inodes.update(inode, generation=5)
         state.send_content_again(inode, None)
-    intent = state.intents.get(inode.ino)
-    assert intent is not None
-    assert intent.held is not frozen
+    assert machine.intent(inode).held is not frozen
     file.close()
 
 

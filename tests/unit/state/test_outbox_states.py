@@ -243,9 +243,7 @@ def test_a_new_folder_gets_a_local_only_name_during_its_creation(
     assert state.intents.get(folder.ino) is None
     (request,) = state.requests.all()
     assert request.ino != folder.ino
-    intent = state.intents.get(request.ino)
-    assert intent is not None
-    assert intent.gone
+    assert machine.intent(state.inodes.get(request.ino)).gone
     assert not caplog.records
 
 

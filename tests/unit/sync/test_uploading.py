@@ -258,9 +258,7 @@ async def test_a_change_during_the_requests_of_an_upload(
         with stale(request_ == ENTRY):
             await send(account, "a")
         assert there(account) == {"a": expected}
-        state = account.state
-        intent = state.intents.get(inode.ino)
-        assert intent is not None
+        state, intent = account.state, account.intent(inode)
         sent = request_ == UPLOAD
         name = {"save": "SAVED", "rename": "MOVED" if sent else "SAVED_MOVED"}
         assert intent.state.name == name.get(change, "REMOVED")

@@ -1,11 +1,9 @@
 """Incomplete listings: no entry disappears or changes its type."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
+from tests.unit.state.disk import Disk
 from tests.unit.state.test_merge import Folder, entry
 from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
@@ -21,13 +19,12 @@ WHOLE = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    """Yield a folder whose listing is WHOLE."""
-    found = Folder(tmp_path)
+def folder(disk: Disk) -> Folder:
+    """Return a folder whose listing is WHOLE."""
+    found = Folder(disk)
     merge(found, answer(WHOLE))
     assert found.names == {"file", "folder", "other"}
-    yield found
-    found.disk.close()
+    return found
 
 
 def answer(items: object) -> Listed:

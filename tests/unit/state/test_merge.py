@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -38,10 +37,9 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
 class Folder:
     """Folder of one zone that is listed repeatedly."""
 
-    def __init__(self, path: Path, first: int | None = None) -> None:
+    def __init__(self, disk: Disk, first: int | None = None) -> None:
         """Create the zone, with the inode number `first`."""
-        self.disk = Disk(path)
-        self.state = self.disk.start()
+        self.state = disk.start()
         self.tree = self.state.inodes
         self.tree._next_ino = first or self.tree._next_ino
         self.local: dict[int, Local] = {}  # by ino: changes that the service does not know yet
@@ -86,10 +84,8 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    found = Folder(tmp_path)
-    yield found
-    found.disk.close()
+def folder(disk: Disk) -> Folder:
+    return Folder(disk)
 
 
 def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
@@ -233,9 +229,9 @@ def test_a_remote_deletion_keeps_local_edits(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("first", [10, 1000])
-def test_a_folder_whose_local_changes_have_ended_is_removed(tmp_path: Path, first: int) -> None:
+def test_a_folder_whose_local_changes_have_ended_is_removed(disk: Disk, first: int) -> None:
     """A listing did not name the folder before; large numbers are not the same object twice."""
-    folder = Folder(tmp_path, first)
+    folder = Folder(disk, first)
     folder.list(entry("f", "f", folder=True))
     inner = folder.inode("f")
     folder.list(entry("1", "a"), into=inner)
@@ -249,7 +245,6 @@ def test_a_folder_whose_local_changes_have_ended_is_removed(tmp_path: Path, firs
     folder.local[int(str(file.ino))] = Local.NOTHING
     folder.list()
     assert folder.names == set()
-    folder.disk.close()
 
 
 def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import zone_of
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
+from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_walks import AT_ONCE_S, GONE_S, LEVELS, MOST, SOON_S, DirectoryWalks
 
 
@@ -74,14 +74,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """Yield an empty zone, and a clock that stands still."""
-    disk = Disk(tmp_path)
-    state = disk.start()
+def world(state: LocalState, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return an empty zone, and a clock that stands still."""
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    yield World(state.inodes, zone_of(state), clock)
-    disk.close()
+    return World(state.inodes, zone_of(state), clock)
 
 
 def names(prefix: str, count: int) -> list[str]:

@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,11 +80,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """Yield the tree."""
-    disk = Disk(tmp_path)
-    yield Place(disk)
-    disk.close()
+def place(disk: Disk) -> Place:
+    """Return the tree."""
+    return Place(disk)
 
 
 async def test_small_listings_that_arrive_together_are_committed_together(place: Place) -> None:

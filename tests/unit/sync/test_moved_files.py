@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -53,10 +52,9 @@ def edited(state: LocalState, name: str = "a", remote_id: str = "f") -> Inode:
 
 
 @pytest.mark.parametrize("in_it", [True, False])
-async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: bool) -> None:
+async def test_edits_elsewhere_cost_a_listing_nothing(disk: Disk, in_it: bool) -> None:
     """A listing reads no rows of other edited files, and of its own only those of missing ones."""
-    disk, counts = Disk(tmp_path), list[int]()
-    state = disk.start()
+    state, counts = disk.start(), list[int]()
     zone, cause = zone_of(state), Cause.REFUSED
     with state.transaction():
         folder = state.inodes.add(zone.ino, "other", Kind.FOLDER, zone="z", remote_id="o")
@@ -78,7 +76,6 @@ async def test_edits_elsewhere_cost_a_listing_nothing(tmp_path: Path, in_it: boo
         await files.all_missing(listed, [f"{each}" for each in range(number)], 0)
         again.retry_failed_in(folder.ino)
         counts.append(len(statements))
-    disk.close()
     assert counts[0] == counts[1]
 
 

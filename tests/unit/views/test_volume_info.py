@@ -3,7 +3,6 @@
 import configparser
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,11 @@ NAME = b".xdg-volume-info"
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalState]:
-    """Yield the local state of a mount, on a machine without the icon."""
+def state(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalState:
+    """Return the local state of a mount, on a machine without the icon."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "shared"))
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
+    return disk.start()
 
 
 async def test_the_file_is_read_and_never_changed(state: LocalState) -> None:

@@ -104,14 +104,9 @@ AWAY, BUSY = Unreachable("away"), Unavailable("busy", status=503)
     ],
 )
 def test_an_error_is_told_as_long_as_it_delays_the_upload(
-    state: LocalState,
-    cause: Cause,
-    failure: Exception | None,
-    due_in_s: int,
-    is_online: bool,
-    is_running: bool,
-    is_told: bool,
-) -> None:
+    state: LocalState, cause: Cause, failure: Exception | None, due_in_s: int,
+    is_online: bool, is_running: bool, is_told: bool,
+) -> None:  # fmt: skip
     """An upload that is under way again, or waits for something else, has no reason to tell."""
     file = add(state, zone_of(state).ino, "a")
     due_ns = time.time_ns() + due_in_s * 10**9
@@ -206,11 +201,8 @@ def test_a_conflict_is_listed_as_long_as_its_copy_exists(state: LocalState) -> N
     [
         (None, {"paused": False}),
         (Pause(0, 0), {"paused": True}),
-        (Pause(1_000_000_000, 0), {"paused": True, "paused_since": 1}),
-        (
-            Pause(1_000_000_000, 2_000_000_000),
-            {"paused": True, "paused_since": 1, "paused_until": 2},
-        ),
+        (Pause(10**9, 0), {"paused": True, "paused_since": 1}),
+        (Pause(10**9, 2 * 10**9), {"paused": True, "paused_since": 1, "paused_until": 2}),
     ],
 )
 def test_the_times_of_a_pause_are_reported(

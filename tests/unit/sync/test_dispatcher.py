@@ -373,37 +373,18 @@ async def test_an_inode_that_is_gone_after_a_change_is_planned_again(
 @pytest.mark.parametrize(
     ("error", "cause", "level", "logged"),
     [
-        (
-            OSError(errno.ENOSPC, "full"),
-            Cause.LOCAL,
-            "WARNING",
-            "retry follows: the disk of the outbox",
-        ),
-        (
-            OSError(errno.EIO, "broken"),
-            Cause.LOCAL,
-            "WARNING",
-            "retry follows: the disk has an error",
-        ),
+        (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "follows: the disk of the outbox"),
+        (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "follows: the disk has an error"),
         (FileNotFoundError("inode 2"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
         (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
-        (
-            Forbidden("no right", status=403),
-            Cause.REFUSED,
-            "WARNING",
-            "refused by the service: no right",
-        ),
+        (Forbidden("no right", status=403), Cause.REFUSED, "WARNING", "refused by the service: no"),
         (Changed("other"), Cause.CHANGED, "INFO", "planned again: other"),
     ],
 )
 async def test_only_answers_of_the_service_are_refusals(
-    journal: IntentTable,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-    cause: Cause,
-    level: str,
-    logged: str,
-) -> None:
+    journal: IntentTable, caplog: pytest.LogCaptureFixture, error: Exception, cause: Cause,
+    level: str, logged: str,
+) -> None:  # fmt: skip
     """The outbox stores the reason; the log has it, with a traceback for an unexpected error."""
     caplog.set_level("INFO")
     carrier = OnlyOneAttempt(journal)
@@ -802,11 +783,9 @@ class FullTable(IntentTable):
 
 @pytest.mark.parametrize("wrong", [OSError(errno.ENOSPC, "full"), RuntimeError("a bug")])
 async def test_a_failure_that_cannot_be_recorded(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
     wrong: Exception,
-) -> None:
+) -> None:  # fmt: skip
     """The log tells it once, the status knows the failure, and the step is tried again later."""
     monkeypatch.setattr(dispatcher, "FULL_RETRY_S", 0.01)
     with closing(

@@ -569,12 +569,10 @@ def unreadable(account: Account) -> None:
 @pytest.mark.parametrize(
     ("happened", "stays", "copied"),
     [
-        (nothing, False, True),
-        (newer, True, False),
-        (gone, False, False),
+        (nothing, False, True), (newer, True, False), (gone, False, False),
         (unreadable, False, False),
     ],
-)
+)  # fmt: skip
 async def test_a_removal_of_a_file_in_use(
     account: Account, happened: Callable[[Account], None], stays: bool, copied: bool
 ) -> None:

@@ -118,11 +118,9 @@ async def test_a_failed_listing_of_zones_is_repeated(
 
 
 async def test_an_error_of_a_prefetch_does_not_end_the_mount(
-    state: LocalState,
-    autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
+    state: LocalState, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     """The error may be a damaged row: a program that lists the zones gets its own error."""
     doors = Doors(state, Forbidden("no"))
 

@@ -50,11 +50,9 @@ async def test_an_open_log_is_recorded_at_intervals(
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
 async def test_a_failed_record_is_tried_again(
-    state: LocalState,
-    autojump_clock: trio.abc.Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    state: LocalState, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch,
     error: Exception,
-) -> None:
+) -> None:  # fmt: skip
     """After one failure of the disk, later records still make the file safe."""
     inode = cached_file(state, b"old")
     sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))

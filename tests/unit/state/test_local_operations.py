@@ -217,16 +217,6 @@ def test_only_a_known_file_that_was_moved_to_the_place_is_a_successor(
     assert local_operations.successor(state, old) is (other if kind == "file" else None)
 
 
-def test_a_file_without_bytes_here_takes_no_history(machine: Machine) -> None:
-    """The entry of such a file is moved to the place."""
-    old, successor = machine.file(), machine.file()
-    machine.rename(old, "aside")
-    machine.rename(successor, old.remote_name or "")
-    local_operations.remove(machine.state, old)
-    assert not successor.is_new
-    assert changes(machine) == {"f1": "MOVED", "-aside": "REMOVED"}
-
-
 def removed(machine: Machine, inode: Inode) -> None:
     local_operations.remove(machine.state, inode)
 

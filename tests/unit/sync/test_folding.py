@@ -215,6 +215,16 @@ def test_a_folder_is_created_before_its_content() -> None:
     assert waits == {2: frozenset(), 3: frozenset({2})}
 
 
+def test_a_folder_is_moved_into_its_former_subfolder_after_the_one_between_has_left() -> None:
+    """The service would otherwise refuse to move a folder into itself."""
+    outer = InodeView(
+        2, folder=True, new=False, place=(4, "a"), origin=A, inside=(ZONE,), toward=(3, 2, ZONE)
+    )
+    middle = InodeView(3, folder=True, new=False, place=B, origin=(2, "b"), inside=(2, ZONE))
+    steps = fold([intent(2, place=True), intent(3, place=True)], {2: outer, 3: middle})
+    assert {step.ino: step.after for step in steps} == {2: {3}, 3: frozenset()}
+
+
 @pytest.mark.parametrize("number", [2, 1000])
 def test_an_entry_that_was_renamed_and_renamed_back_waits_for_nothing(number: int) -> None:
     """The place on the service is its own; large numbers are not the same object twice."""

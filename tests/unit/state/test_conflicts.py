@@ -63,21 +63,6 @@ def test_a_new_file_whose_name_is_taken_is_sent_at_once(state: LocalState) -> No
     assert state_of(upload, (), ()) == "pending"
 
 
-def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalState) -> None:
-    """The rename is not sent again, and the next listing decides what stays of the folder."""
-    zone = zone_of(state)
-    with state.transaction():
-        folder = state.inodes.add(
-            zone.ino, "new", Kind.FOLDER, zone="z", remote_id="ours", remote_parent="root",
-            remote_name="old", revision=Revision("1"),
-        )  # fmt: skip
-        intent = state.intents.place(folder.ino, 0, folder.revision)
-    conflicts.accept_deletion(state, intent, folder)
-    assert state.intents.get(folder.ino) is None
-    assert state.inodes.child(zone.ino, "new") is folder
-    assert (folder.remote_parent, folder.remote_name) == ("root", "new")
-
-
 @pytest.mark.parametrize(
     ("name", "original", "is_copy"),
     [

@@ -110,7 +110,7 @@ async def test_a_step_of_an_inode_without_a_change_does_nothing(account: Account
 
 
 async def test_a_move_without_an_answer_to_the_place_is_settled_first(account: Account) -> None:
-    """The place of a new file may be that of another entry, whose move was done unnoticed."""
+    """The place of a new folder may be that of another entry, whose move was done unnoticed."""
     account.bob.write("a", b"old")
     async with account.running():
         outbox, moved = Outbox(account), account.at("a")
@@ -121,8 +121,8 @@ async def test_a_move_without_an_answer_to_the_place_is_settled_first(account: A
         )
         account.rename("b", "c")
         account.alice.move("a", "b")
-        account.save("b", b"new")
-        await outbox.carry(account.at("b"))
+        account.make("b")
+        assert await outbox.carry(account.at("b")) == ["GET files"]
         assert moved.remote_name == "b"
         assert account.state.requests.all() == []
 
@@ -184,24 +184,6 @@ async def test_a_removed_file_that_is_settled_meanwhile_has_no_successor(
         assert outbox.requests() == []
         assert new.is_new
         assert state.intents.get(new.ino) == step.intent
-
-
-async def test_a_new_file_at_the_place_of_a_renamed_one(account: Account) -> None:
-    """The renamed file is copied from the service and sent as a new one."""
-    account.bob.write("a", b"old")
-    async with account.running():
-        outbox, old = Outbox(account), account.at("a")
-        account.rename("a", "a.bak")
-        account.save("a", b"new")
-        await outbox.carry(account.at("a"))
-        assert account.at("a").remote_id == account.bob.entry_id("a")
-        assert account.bytes_of("a.bak") == b"old"
-        for name in ("a", "a.bak"):
-            await outbox.carry(account.at(name))
-        assert account.bob.read("a.bak") == b"old"
-        assert len(account.bob.versions("a")) == 2
-        assert account.left() == {}
-        assert old is account.at("a.bak")
 
 
 @pytest.mark.parametrize("happened", ["nothing", "saved", "new version", "deleted", "changing"])

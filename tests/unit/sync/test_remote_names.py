@@ -876,18 +876,6 @@ async def test_a_removed_file_that_was_renamed_before_is_no_copy(account: Accoun
         assert Status(account.state).conflicts() == []
 
 
-async def test_a_refused_lookup_counts_as_existing(account: Account) -> None:
-    """The removal is undone if the service refuses to tell if the entry exists."""
-    account.bob.write("a", b"old")
-    async with account.running():
-        inode = account.at("a")
-        account.remove("a")
-        account.world.fault(status=404, method="DELETE")
-        account.meanwhile(DELETE, lambda: account.world.fault(status=403, method="GET"))
-        await delete(account, account.state.inodes.get(inode.ino))
-        assert len(refusals(account)) == 1
-
-
 async def test_a_regular_name_that_a_new_file_gets_at_the_same_time(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:

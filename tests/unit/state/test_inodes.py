@@ -337,22 +337,6 @@ def test_names_with_a_mark_are_found_without_a_search(tree: Inodes) -> None:
     assert set(tree.marked(zone.ino)) == {"c~1", "b~1", "d~1"}
 
 
-def test_a_change_that_failed_leaves_the_names_as_they_were(tree: Inodes) -> None:
-    """A failed change is not visible in the names, whether they are in memory or not."""
-    zone, file = planted(tree)
-    for load in (False, True):
-        if load:
-            assert set(tree.children(zone.ino)) == {"a.txt"}
-        with pytest.raises(RuntimeError), tree.transaction():
-            tree.move(file, zone.ino, "b.txt")
-            tree.add(zone.ino, "c.txt", Kind.FILE)
-            assert set(tree.children(zone.ino)) == {"b.txt", "c.txt"}
-            raise RuntimeError
-        assert tree.child(zone.ino, "a.txt") is file
-        assert tree.child(zone.ino, "b.txt") is None
-        assert set(tree.children(zone.ino)) == {"a.txt"}
-
-
 @pytest.mark.parametrize("value", [b"\0", "text", 5])
 def test_a_damaged_copy_is_listed_again_under_its_number(
     database: Database, reopened: Opener, value: object

@@ -293,19 +293,11 @@ async def test_sync_retries_refused_files(journal: IntentTable) -> None:
     write(journal, 2)
     async with running(carrier) as dispatcher:
         await dispatcher.wait_until(lambda: journal.all()[0].failed)
+        later = time.time_ns() + 3600 * 10**9
+        journal.postpone(journal.all()[0], later, "no", Cause.REFUSED)
         dispatcher.expedite([2])
         await dispatcher.wait_until(lambda: not len(journal))
         assert dispatcher.failure(2) is None
-
-
-async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) -> None:
-    """A short outage of the service needs no action of the user."""
-    carrier = StepExecutor(journal)
-    carrier.errors[2] = [Unavailable("busy")]
-    write(journal, 2)
-    async with running(carrier) as dispatcher:
-        await dispatcher.wait_until(lambda: not len(journal))
-    assert carrier.carried == [2]
 
 
 async def test_a_short_outage_needs_no_plan_of_all_changes(

@@ -145,25 +145,6 @@ async def test_two_exchanged_names_of_which_one_has_a_temporary_name(account: Ac
         ]
 
 
-async def test_a_folder_that_was_exchanged_with_one_in_it(account: Account) -> None:
-    """A move back into itself is not possible: the outer folder has to return first."""
-    for name in ("f", "f/g"):
-        account.bob.make_folder(name)
-    async with account.running():
-        await account.folders.ensure(account.at("f"))
-        outer, inner = account.at("f"), account.at("f/g")
-        account.rename("f/g", "g")
-        account.rename("f", "g/f")
-        deny(account)
-        with pytest.raises(ZonedriveError):
-            await move(account, inner)
-        assert tree(account) == {"g": "g", "g/f": "f"}
-        await move(account, outer)
-        assert tree(account) == {"g": "g", "f": "f"}
-        await move(account, inner)
-        assert tree(account) == {"f": "f", "f/g": "g"}
-
-
 @pytest.mark.parametrize("removed", ["all", "inner", "in flight", "none"])
 async def test_the_removed_folders_of_a_refused_move(account: Account, removed: str) -> None:
     """Each folder above the former place is shown again; a running removal is not stopped."""

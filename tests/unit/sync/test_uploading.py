@@ -596,20 +596,6 @@ async def test_an_upload_with_another_id_in_the_listing(account: Account, found:
             assert account.left() == {"Zone/a": "SAVED"}
 
 
-async def test_an_answer_with_another_id(account: Account) -> None:
-    """The service's answer to an upload names another entry, which is looked up."""
-    account.bob.write("a", b"old")
-    async with account.running():
-        account.save("a", b"alice")
-        account.meanwhile(ENTRY, lambda: account.bob.move("a", "b"))
-        await send(account, "a")
-        assert there(account) == {"b": [b"old"], "a": [b"alice"]}
-        assert account.left() == {}
-        assert account.names_in() == {"a", "b"}
-        assert conflicts(account) == [("Zone/a", "Zone/b", "bob")]
-        assert account.at("a").kind is Kind.FILE
-
-
 async def test_an_upload_does_not_look_at_all_pending_removals(tmp_path: Path) -> None:
     """The check for another entry of the same name is the same with few and with many of them."""
     few, many = 3, 300

@@ -20,7 +20,7 @@ from tests.simulation.planning import (
     explore,
     inputs,
 )
-from tests.unit.sync.sending import _Memory
+from tests.unit.sync.unstored import Unstored
 from zonedrive.db import Database
 from zonedrive.model import Entry as RemoteEntry
 from zonedrive.model import Revision
@@ -101,7 +101,7 @@ class Journal:
     """Intents of one file, changed as programs and steps change them."""
 
     def __init__(self) -> None:
-        self.table = IntentTable(cast(Database, _Memory()))
+        self.table = IntentTable(cast(Database, Unstored()))
         self.saved = 0  # content that must not be dropped
 
     def change(self, change: str, number: int) -> None:

@@ -7,8 +7,8 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.sync.sending import _Memory
 from tests.unit.sync.test_folding import intent, new_file, old_file, seen, worlds
+from tests.unit.sync.unstored import Unstored
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.state.inode import NOWHERE
@@ -63,7 +63,7 @@ class Views:
 
 
 def planner_of(items: Items) -> tuple[Planner, IntentTable, Views]:
-    journal = IntentTable(cast(Database, _Memory()))
+    journal = IntentTable(cast(Database, Unstored()))
     for each, _ in items:
         journal._put(each)
     subjects = Views(items)

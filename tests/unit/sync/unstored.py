@@ -3,13 +3,13 @@
 from contextlib import AbstractContextManager, nullcontext
 
 
-class _Memory:
+class Unstored:
     """Database that stores nothing, because the journal keeps its rows in memory anyway."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def execute(self, *_: object) -> "_Memory":
+    def execute(self, *_: object) -> "Unstored":
         return self
 
     def fetchall(self) -> list[object]:

@@ -243,14 +243,6 @@ def _upload(state: str, size: int = 5) -> dict[str, Any]:
     return {**upload, "error": "why", "last_error": "why"}
 
 
-async def test_sync_without_pending_changes(daemon: Daemon) -> None:
-    """The exit code is 0."""
-    daemon.report.done.set()
-    answer = await daemon.ask("sync", paths=[], timeout=None)
-    assert (answer["exit"], answer["left"]) == (0, NOTHING)
-    assert daemon.report.roots == [[ROOT]]
-
-
 async def test_counts_that_take_long_are_reported_less_often(
     daemon: Daemon, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,24 +524,6 @@ def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bo
         monkeypatch.setattr(mountpoint, "users", lambda folder: ["vim (7)"])
 
     return script
-
-
-async def test_unmount_waits_for_uploads_first(
-    daemon: Daemon, detach: Callable[[list[bool]], None]
-) -> None:
-    """The mount ends when everything is on the service."""
-    detach([True])
-    async with trio.open_nursery() as nursery:
-
-        async def ask() -> None:
-            answer = await daemon.ask("unmount", timeout=1000)
-            assert answer["left"] == NOTHING
-
-        nursery.start_soon(ask)
-        await trio.testing.wait_all_tasks_blocked()
-        before = daemon.stopped
-        daemon.report.done.set()
-    assert (before, daemon.stopped) == (0, 1)
 
 
 async def test_unmount_ends_after_its_timeout(

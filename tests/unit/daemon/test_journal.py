@@ -96,15 +96,6 @@ def test_a_record_has_fields(log: logging.Logger, journald: Journald) -> None:
     )
 
 
-@pytest.mark.parametrize(("level", "priority"), [(10, "7"), (20, "6"), (30, "4"), (40, "3")])
-def test_the_priority_is_that_of_syslog(
-    log: logging.Logger, journald: Journald, level: int, priority: str
-) -> None:
-    """The priority is the number that `journalctl -p` selects by."""
-    log.log(level, "hello")
-    assert journald.entry()["PRIORITY"] == priority
-
-
 def test_errors_are_found_in_fields_and_tracebacks(log: logging.Logger, journald: Journald) -> None:
     """The errno and the HTTP status are separate fields."""
     log.info("%d of %d in inode %d: %s", 1, 2, 3, OSError(28, "full", "/home/me/secret.txt"))

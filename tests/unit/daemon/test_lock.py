@@ -98,18 +98,6 @@ def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_the_wait_for_an_ending_daemon_is_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error names a daemon that hangs at its end."""
-    monkeypatch.setattr(lock_module, "LEAVING_SECONDS", 0.0)
-    path = tmp_path / "daemon.lock"
-    with _hold(path, "/nowhere/mounted") as first:
-        with pytest.raises(AlreadyRunning):
-            Lock(path, "default").take(tmp_path)
-        first.kill()
-
-
 def test_a_lock_file_that_was_deleted_during_the_wait_is_not_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,15 +41,17 @@ async def told(number: signal.Signals, disposition: Any) -> list[int]:
     return found
 
 
-@pytest.mark.usefixtures("autojump_clock")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-async def test_a_signal_during_the_mount_is_handled_after_it(number: signal.Signals) -> None:
+async def test_a_signal_during_the_mount_is_handled_after_it(
+    autojump_clock: trio.abc.Clock, number: signal.Signals
+) -> None:
     """If the signal killed the process, the mount would stay behind as a dead one."""
     assert await told(number, lambda *_: None) == [number]
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_a_signal_that_the_parent_ignores_stays_ignored() -> None:
+async def test_a_signal_that_the_parent_ignores_stays_ignored(
+    autojump_clock: trio.abc.Clock,
+) -> None:
     """A mount that nohup(1) started survives the end of its terminal, but not SIGTERM."""
     assert not await told(signal.SIGHUP, signal.SIG_IGN)
     assert await told(signal.SIGTERM, signal.SIG_IGN) == [signal.SIGTERM]

@@ -66,8 +66,9 @@ def received(manager: socket.socket) -> list[bytes]:
     return found
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_a_busy_manager_learns_that_the_mount_is_ready(manager: socket.socket) -> None:
+async def test_a_busy_manager_learns_that_the_mount_is_ready(
+    manager: socket.socket, autojump_clock: trio.testing.MockClock
+) -> None:
     """Without the message, systemd would end a working mount after the start timeout."""
     fill(manager)
     async with trio.open_nursery() as nursery:

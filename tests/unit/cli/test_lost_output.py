@@ -53,7 +53,6 @@ def ended(arguments: list[str], *, out: str = "", err: str = "") -> tuple[int, s
         (["doctor"], 1),
         (["zones", "--account", "other"], 3),
         (["sync", "--nonsense"], 2),
-        (["mount"], 2),
         ([], 2),
     ],
 )

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from tests.unit.cli.stand_in import log_on, run
 from zonedrive.cli import organization, text_output, tokens
 from zonedrive.cli.main import main
-from zonedrive.errors import BadAnswer, Unavailable
+from zonedrive.errors import Unavailable
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
 from zonedrive.logon.secrets import open_store
 from zonedrive.model import Token
@@ -127,22 +127,6 @@ def test_a_command_does_not_repeat_its_request(
         main(["users", "list"])
     said = "zonedrive: the service cannot do it now (HTTP 503); try again later\n"
     assert capsys.readouterr().err == said
-
-
-def test_an_answer_that_cannot_be_understood_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The error is one line, without a traceback, and the exit code is 1."""
-
-    def confused(*_: object) -> None:
-        raise BadAnswer("listing the users: the answer holds no list")
-
-    monkeypatch.setattr(organization, "ask_directory", confused)
-    with pytest.raises(SystemExit) as end:
-        main(["users", "list"])
-    said = capsys.readouterr()
-    assert (end.value.code, said.out) == (1, "")
-    assert said.err == "zonedrive: listing the users: the answer holds no list\n"
 
 
 def test_a_declined_question_does_not_count_as_an_interruption(

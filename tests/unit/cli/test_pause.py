@@ -1,11 +1,10 @@
-"""Commands `pause`, `resume` and `send`, with a stand-in for the daemon and without one."""
+"""Commands `pause` and `resume`, with a stand-in for the daemon and without one."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.stand_in import DONE, StandIn, daemon, log_on, run
+from tests.unit.cli.stand_in import StandIn, log_on, run
 from zonedrive.state.pause import load
 
 LEFT = {"files": 2, "changes": 1, "bytes": 5}
@@ -119,44 +118,3 @@ def test_without_a_logon_there_is_nothing_to_pause(command: str) -> None:
     ended = run(command, "--account", "nobody")
     assert ended.returncode == 3
     assert "not logged on" in ended.stderr
-
-
-def test_an_error_of_the_daemon_is_one_line(stand_in: StandIn) -> None:
-    """A full disk, for example, is reported in one line."""
-    stand_in.answers["pause"] = OSError(28, "No space left on device", "/state/pause.json")
-    ended = run("pause")
-    assert ended.returncode == 1
-    assert "/state/pause.json: No space left on device; make room on that disk" in ended.stderr
-
-
-def test_send_prints_the_result_as_sync_does() -> None:
-    """The request has the paths and the timeout, and the exit code is the daemon's."""
-    paths = log_on()
-    with daemon(paths, Path("/proc")) as stand_in:
-        stand_in.answers["send"] = DONE | {"conflicts": ["Zone/a (conflict).txt"]}
-        ended = run("send", "--account", "default", "--timeout", "5", "/elsewhere/a.txt")
-        assert ended.returncode == 1
-        assert "is not in one of your zones" in ended.stderr
-        assert stand_in.asked == []
-    ended = run("send")
-    assert ended.returncode == 2
-    assert "missing argument" in ended.stderr.lower()
-
-
-def test_sync_in_a_pause_names_what_is_left(stand_in: StandIn) -> None:
-    """`sync` counts the waiting files, also if all of them failed before."""
-    stand_in.answers["sync"] = DONE | {
-        "exit": 1,
-        "paused": True,
-        "reason": "uploads are paused",
-        "remedy": "run 'zonedrive resume'",
-        "left": {"files": 1, "changes": 0, "bytes": 5},
-        "failed": [{"path": "Zone/a.txt", "error": "refused"}],
-    }
-    ended = run("sync")
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [
-        "zonedrive: Zone/a.txt: refused",
-        "zonedrive: 1 file (5 bytes) not on the service yet: uploads are paused; run"
-        " 'zonedrive resume'",
-    ]

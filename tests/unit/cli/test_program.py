@@ -73,7 +73,6 @@ COMMAND_WORDS = {"groups": 2, "tokens": 2}
         ["mount"],
         ["mount", "a", "b"],
         ["status", "--nonsense"],
-        ["sync", "--timeout", "soon"],
         ["unmount", "--timeout", "-1", "x"],
         ["unmount", "--timeout", "nan", "x"],
         ["sync", "--timeout", "1e400"],
@@ -83,6 +82,7 @@ COMMAND_WORDS = {"groups": 2, "tokens": 2}
         ["new-credentials", "https://x", "--username", "al\udcff"],
         ["zones", "--account", "Not A Name"],
         ["restore"],
+        ["send"],
         ["sandbox"],
         ["trash", "--purge"],
         ["trash", "--purge", "x"],
@@ -271,53 +271,38 @@ def _username() -> None:
     logon_module._prompt("User name")
 
 
+def complaint(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what a command prints that ends with an error."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(main_module.program, "main", broken)
+        main_module.main(["zones"])
+    assert ended.value.code == 1
+    return capsys.readouterr().err
+
+
 def test_an_internal_error_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """No traceback is printed; the details go to a file, without values that could be secrets."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise KeyError("hunter2")
-
-    monkeypatch.setattr(main_module.program, "main", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        main_module.main(["zones"])
-    assert ended.value.code == 1
-    said = capsys.readouterr().err
+    said = complaint(KeyError("hunter2"), capsys)
     assert said.count("\n") == 1 and "Traceback" not in said and "hunter2" not in said
     kept = Path(said.strip().rpartition("see ")[2])
     assert "KeyError" in kept.read_text() and "hunter2" not in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0
 
 
-def test_an_error_of_the_system_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The message names the folder."""
-
-    def broken(*_: object, **__: object) -> None:
-        os.mkdir("/proc/nothing")  # noqa: PTH102
-
-    monkeypatch.setattr(main_module.program, "main", broken)
-    with pytest.raises(SystemExit) as ended:
-        main_module.main(["zones"])
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == "zonedrive: /proc/nothing: No such file or directory\n"
-
-
-def test_a_message_of_several_lines_is_shown_as_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Scripts can rely on one line."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise ZonedriveError("first\n  second", remedy="third\n")
-
-    monkeypatch.setattr(main_module.program, "main", broken)
-    with pytest.raises(SystemExit):
-        main_module.main(["zones"])
-    assert capsys.readouterr().err == "zonedrive: first second; third\n"
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts can rely on one line; an error of the system names the file."""
+    several = ZonedriveError("first\n  second", remedy="third\n")
+    assert complaint(several, capsys) == "zonedrive: first second; third\n"
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "/proc/nothing")
+    said = "zonedrive: /proc/nothing: No such file or directory\n"
+    assert complaint(missing, capsys) == said
 
 
 @pytest.mark.parametrize("descriptor", ["abc", "-1", "77", "99999999999999999999"])
@@ -325,16 +310,8 @@ def test_a_wrong_descriptor_for_the_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], descriptor: str
 ) -> None:
     """The error is one line if the variable in the environment is not an open descriptor."""
-
-    def broken(*_: object, **__: object) -> None:
-        raise ZonedriveError("it failed")
-
-    monkeypatch.setattr(main_module.program, "main", broken)
     monkeypatch.setenv(error_messages.DESCRIPTOR, descriptor)
-    with pytest.raises(SystemExit) as ended:
-        main_module.main(["zones"])
-    assert ended.value.code == 1
-    assert capsys.readouterr().err == "zonedrive: it failed\n"
+    assert complaint(ZonedriveError("it failed"), capsys) == "zonedrive: it failed\n"
 
 
 def test_an_unforeseen_error_without_room_for_its_details(monkeypatch: pytest.MonkeyPatch) -> None:

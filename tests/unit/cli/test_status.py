@@ -219,20 +219,6 @@ def test_a_watching_program_reads_objects_and_may_leave(stand_in: StandIn) -> No
         assert watching.stderr.read() == ""
 
 
-@pytest.mark.parametrize("name", ["status", "zones"])
-def test_a_reader_that_takes_one_line_is_enough(stand_in: StandIn, name: str) -> None:
-    """`zonedrive status | head -1` prints nothing about the pipe."""
-    stand_in.answers["status"] = waiting(10)
-    with subprocess.Popen(
-        command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
-    ) as shown:
-        assert shown.stdout is not None and shown.stderr is not None
-        assert shown.stdout.read(1)
-        shown.stdout.close()
-        assert shown.wait(60) == 0
-        assert shown.stderr.read() == ""
-
-
 @pytest.mark.parametrize("arguments", [["status"], ["status", "--watch"], ["sync"]])
 def test_a_dumb_terminal_gets_plain_lines(stand_in: StandIn, arguments: list[str]) -> None:
     """The output has no escape sequences, whatever a name contains."""
@@ -284,12 +270,6 @@ def test_the_end_of_the_mount_during_a_sync() -> None:
         stack.close()
         assert terminal.leave() == 0
     assert terminal.shown.endswith("\r\x1b[K")
-    gone = run("sync")
-    assert gone.returncode == 1
-    assert (
-        gone.stderr
-        == "zonedrive: the account 'default' is not mounted; run 'zonedrive mount DIR'\n"
-    )
 
 
 def test_a_socket_of_another_user_is_not_spoken_to(

@@ -12,9 +12,6 @@ LOGON = ("logon", "https://a.example", "--username", "u", "--password-stdin")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("mount", "Z", "-o", "refesh=3"), "-o refesh is unknown; did you mean refresh?"),
-        (("mount", "Z", "-o", "close=later"), "-o: close cannot be 'later'; use background or"),
-        (("mount", "Z", "-o", "cache_size=x"), "-o: cache_size cannot be 'x'; use a number of"),
         ((*LOGON, "--ca-file", "none.pem"), "--ca-file: none.pem does not exist"),
         ((*LOGON, "--ca-file", "empty.pem"), "--ca-file: empty.pem holds no certificate"),
         ((*LOGON, "--profile", "none.toml"), "--profile: the profile none.toml does not exist"),

@@ -300,8 +300,9 @@ async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
 
 
 async def test_sync_in_a_pause_fails(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is 1 and the remedy complete, also if the service is unreachable."""
-    daemon.report.uploads = [_upload("pending"), _upload("failed")]
+    """The exit code is 1 and the remedy complete, also if the service is unreachable and all
+    uploads failed before."""
+    daemon.report.uploads = [_upload("failed"), _upload("failed")]
     daemon.report.pause = Pause(1)
     daemon.report.done.set()
     daemon.service.link.become("offline", Unreachable("away"))

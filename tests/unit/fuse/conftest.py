@@ -3,17 +3,17 @@
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.fuse.mounted import MemoryMount
+from tests.unit.fuse.mounted import MemoryMount, Mount
 from zonedrive.fuse import mountpoint
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[Callable[..., MemoryMount]]:
+def mount(tmp_path: Path) -> Iterator[Mount]:
     """Yield a function that makes mounts, and remove what a test leaves."""
     made: list[MemoryMount] = []
 

@@ -115,33 +115,11 @@ class Memory:
         await self._called("getattr")
         return self.attrs[ino]
 
-    async def setattr(
-        self,
-        ino: int,
-        *,
-        size: int | None = None,
-        mode: int | None = None,
-        mtime_ns: int | None = None,
-        atime_ns: int | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        handle: int | None = None,
-    ) -> Attr:
+    async def setattr(self, ino: int, *, size: int | None = None, **_times: object) -> Attr:
         await self._called("setattr")
-        attr = self.attrs[ino]
         if size is not None:
             self._resize(ino, size)
-        if mode is not None:
-            attr.mode = stat.S_IFMT(attr.mode) | mode
-        if mtime_ns is not None:
-            attr.mtime_ns = mtime_ns
-        if atime_ns is not None:
-            attr.atime_ns = atime_ns
-        if uid is not None:
-            attr.uid = uid
-        if gid is not None:
-            attr.gid = gid
-        return attr
+        return self.attrs[ino]
 
     def _resize(self, ino: int, size: int) -> None:
         data = self.data[ino]
@@ -173,9 +151,6 @@ class Memory:
 
     async def releasedir(self, handle: int) -> None:
         await self._called("releasedir")
-
-    async def fsyncdir(self, handle: int) -> None:
-        await self._called("fsyncdir")
 
     async def open(self, ino: int, flags: int, pid: int) -> Opened:
         await self._called("open")
@@ -222,27 +197,6 @@ class Memory:
         self.lookups[attr.ino] += 1
         return attr
 
-    async def rmdir(self, parent: int, name: bytes) -> None:
-        if self.children[self._child(parent, name)]:
-            raise OSError(errno.ENOTEMPTY, "not empty")
-        del self.children[parent][name]
-
-    async def unlink(self, parent: int, name: bytes) -> None:
-        self._child(parent, name)
-        del self.children[parent][name]
-
-    async def rename(
-        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
-    ) -> None:
-        moved, there = self._child(old_parent, old_name), self.children[new_parent].get(new_name)
-        if flags == 1 and there is not None:
-            raise FileExistsError(errno.EEXIST, "taken")
-        if flags == 2:
-            self.children[old_parent][old_name] = self._child(new_parent, new_name)
-        else:
-            del self.children[old_parent][old_name]
-        self.children[new_parent][new_name] = moved
-
     async def statfs(self) -> tuple[int, int]:
         return 4096 * 1000, 4096 * 400
 
@@ -256,9 +210,6 @@ class Memory:
         return [b"user.zonedrive.id", b"user.zonedrive.zone"]
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        raise OSError(errno.ENOTSUP, "read-only")
-
-    async def removexattr(self, ino: int, name: bytes) -> None:
         raise OSError(errno.ENOTSUP, "read-only")
 
     # ---- orders ----

@@ -4,8 +4,9 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.harness import starter
 
@@ -31,6 +32,12 @@ class MemoryMount:
             for descriptor in (given, said, log):
                 os.close(descriptor)
         assert self._answers.readline() == "mounted\n", self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def tell(self, **order: object) -> dict[str, Any]:
         """Send a command; see `memory`."""
@@ -59,3 +66,7 @@ class MemoryMount:
         """Kill the process."""
         self.process.kill()
         self.process.wait(60)
+
+
+Mount = Callable[..., MemoryMount]
+"""Fixture that makes mounts."""

@@ -59,11 +59,6 @@ class Handlers:
             raise ValueError("on the way out")
 
 
-async def test_a_result_passes() -> None:
-    """The handler's result is returned."""
-    assert await Handlers().give(7) == 7
-
-
 @pytest.mark.parametrize(
     ("error", "number"),
     [

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,17 +13,14 @@ from typing import Any, cast
 
 import pytest
 
-from tests.harness import starter
 from tests.harness.waiting import eventually
-from tests.unit.fuse.mounted import HERE, PROGRAM, MemoryMount
+from tests.unit.fuse.mounted import HERE, MemoryMount, Mount
 from zonedrive.daemon.lock import is_working
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import parse
 from zonedrive.supervisor import Supervisor
-
-Mount = Callable[..., MemoryMount]
 
 
 def test_the_type_and_source_of_the_mount(mount: Mount) -> None:
@@ -253,23 +249,6 @@ def test_a_free_folder_passes(tmp_path: Path) -> None:
     assert mountpoint.check(str(tmp_path / "link")) == tmp_path / "real"
 
 
-def test_an_unusable_mount_point_is_one_line(tmp_path: Path) -> None:
-    """A path that is missing, not a folder or not empty gives a line with the path and the
-    cause."""
-    (tmp_path / "file").touch()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "a").touch()
-    for name, cause in (
-        ("missing", "does not exist"),
-        ("file", "is not a folder"),
-        ("full", "is not empty"),
-    ):
-        with pytest.raises(MountError, match=cause) as refused:
-            mountpoint.check(str(tmp_path / name))
-        assert str(tmp_path / name) in refused.value.line()
-        assert "\n" not in refused.value.line()
-
-
 def test_a_second_mount_on_the_same_folder_is_refused(mount: Mount) -> None:
     """A folder that is already a mount, or inside one, is refused."""
     served = mount()
@@ -299,28 +278,6 @@ def test_a_mount_that_a_killed_daemon_left_errs_and_is_cleared(mount: Mount) -> 
     assert mountpoint.dead(served.path)
     again = mount()
     assert os.listdir(again.path) == []
-
-
-def test_dead_mounts_on_top_of_each_other_are_all_cleared(mount: Mount, tmp_path: Path) -> None:
-    """One mount removes any number of dead mounts."""
-    first = mount()
-    first.kill()
-    assert mountpoint.check(str(tmp_path / "mnt")) == tmp_path / "mnt"
-    assert mountpoint.at(tmp_path / "mnt") is None
-
-
-@pytest.mark.parametrize(
-    ("option", "cause"),
-    [("nonsense", "unknown"), ("auto_unmount", "must fail, not look like an empty folder")],
-)
-def test_a_wrong_option_is_one_line(tmp_path: Path, option: str, cause: str) -> None:
-    """A mistyped option prevents the mount, with its name in the line."""
-    words = [os.fspath(tmp_path), option]
-    failed = starter.run(words, "", os.environ, HERE, seconds=60, module=PROGRAM)
-    assert failed.returncode == 1
-    assert failed.stderr.count("\n") == 1
-    assert option in failed.stderr and cause in failed.stderr
-    assert mountpoint.at(tmp_path) is None
 
 
 def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:

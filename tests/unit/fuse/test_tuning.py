@@ -2,16 +2,14 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.harness.waiting import eventually
-from tests.unit.fuse.mounted import MemoryMount
+from tests.unit.fuse.mounted import Mount
 from zonedrive.fuse import tuning
 
-Mount = Callable[..., MemoryMount]
 CONNECTIONS = Path("/sys/fs/fuse/connections")
 READERS = 20
 

@@ -239,24 +239,20 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
     """`status PATH` and `sync PATH` ask the daemon of the mount with the path."""
     (tmp_path / "mnt").mkdir()
     (tmp_path / "link").symlink_to("mnt")
-    with daemon(log_on("work"), tmp_path / "mnt") as work:
-        served = MemoryMount(tmp_path / "mnt")
-        try:
-            (served.path / "Zone").mkdir()
-            assert run("sync", tmp_path / "link" / "Zone", tmp_path / "mnt" / "new").returncode == 0
-            assert work.asked[-1]["paths"] == [
-                str(served.path / "Zone"),
-                str(served.path / "new"),
-            ]
-            assert run("status", served.path, "--account", "work").returncode == 0
-            other = run("sync", served.path, "--account", "default")
-            assert "belongs to account work, not default" in other.stderr
-            outside = run("sync", served.path, tmp_path)
-            assert (outside.returncode, outside.stdout) == (1, "")
-            assert f"{tmp_path} is not in one of your zones" in outside.stderr
-            assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
-        finally:
-            served.stop()
+    with daemon(log_on("work"), tmp_path / "mnt") as work, MemoryMount(tmp_path / "mnt") as served:
+        (served.path / "Zone").mkdir()
+        assert run("sync", tmp_path / "link" / "Zone", tmp_path / "mnt" / "new").returncode == 0
+        assert work.asked[-1]["paths"] == [
+            str(served.path / "Zone"),
+            str(served.path / "new"),
+        ]
+        assert run("status", served.path, "--account", "work").returncode == 0
+        other = run("sync", served.path, "--account", "default")
+        assert "belongs to account work, not default" in other.stderr
+        outside = run("sync", served.path, tmp_path)
+        assert (outside.returncode, outside.stdout) == (1, "")
+        assert f"{tmp_path} is not in one of your zones" in outside.stderr
+        assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a bind mount")
@@ -300,10 +296,7 @@ def test_a_path_in_a_bind_mount_is_the_one_in_the_mount(
 def test_a_daemon_of_an_earlier_version_prevents_no_version(tmp_path: Path) -> None:
     """A version is written to a file in a mount whose daemon cannot say whether it is uploaded."""
     (tmp_path / "mnt").mkdir()
-    served = MemoryMount(tmp_path / "mnt")
-    try:
+    with MemoryMount(tmp_path / "mnt") as served:
         (served.path / "a").write_bytes(b"x")
         with daemon(log_on(), served.path):
             require_replaceable(str(served.path / "a"))
-    finally:
-        served.stop()

@@ -306,26 +306,22 @@ def test_unmounting_another_folder_is_one_line(home: Path) -> None:
 def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
     """The timeout is passed to the daemon; pending changes are reported, but are no failure."""
     (tmp_path / "mnt").mkdir()
-    with daemon(log_on("work"), tmp_path / "mnt") as work:
-        served = MemoryMount(tmp_path / "mnt")
-        try:
-            work.answers["unmount"] = {"users": [], "left": {"files": 2, "bytes": 2048}}
-            done = run("unmount", served.path, "--timeout", "3")
-            assert work.asked == [{"command": "unmount", "timeout": 3.0, "now": False}]
-            assert done.returncode == 0
-            assert "2 files (2.0 KiB) not on the service yet" in done.stderr
-            work.answers["unmount"] = {"users": ["vim (7)"], "left": {"files": 0, "bytes": 0}}
-            done = run("unmount", served.path, "--now")
-            assert work.asked[1] == {"command": "unmount", "timeout": 0, "now": True}
-            assert "although vim (7) still used it" in done.stderr
-            for remedy in ("", "open the keyring"):
-                work.answers["unmount"] = StoreError("it is only here", remedy=remedy)
-                done = run("unmount", served.path)
-                said = f"it is only here{remedy and '; '}{remedy}"
-                lose = "or end the mount with --now, and lose this data"
-                assert done.stderr == f"zonedrive: {said}; {lose}\n"
-        finally:
-            served.stop()
+    with daemon(log_on("work"), tmp_path / "mnt") as work, MemoryMount(tmp_path / "mnt") as served:
+        work.answers["unmount"] = {"users": [], "left": {"files": 2, "bytes": 2048}}
+        done = run("unmount", served.path, "--timeout", "3")
+        assert work.asked == [{"command": "unmount", "timeout": 3.0, "now": False}]
+        assert done.returncode == 0
+        assert "2 files (2.0 KiB) not on the service yet" in done.stderr
+        work.answers["unmount"] = {"users": ["vim (7)"], "left": {"files": 0, "bytes": 0}}
+        done = run("unmount", served.path, "--now")
+        assert work.asked[1] == {"command": "unmount", "timeout": 0, "now": True}
+        assert "although vim (7) still used it" in done.stderr
+        for remedy in ("", "open the keyring"):
+            work.answers["unmount"] = StoreError("it is only here", remedy=remedy)
+            done = run("unmount", served.path)
+            said = f"it is only here{remedy and '; '}{remedy}"
+            lose = "or end the mount with --now, and lose this data"
+            assert done.stderr == f"zonedrive: {said}; {lose}\n"
 
 
 @pytest.mark.parametrize("seconds", [None, 3600.0, -1.0])
@@ -336,13 +332,10 @@ def test_unmounting_during_a_pause(tmp_path: Path, seconds: float | None) -> Non
     with daemon(paths, tmp_path / "mnt") as still:
         switch = PauseSwitch(paths.pause)
         switch.begin(seconds)
-        served = MemoryMount(tmp_path / "mnt")
-        try:
+        with MemoryMount(tmp_path / "mnt") as served:
             left = {"files": 1, "bytes": 5}
             still.answers["unmount"] = {"users": [], "left": left, "paused": True}
             done = run("unmount", served.path)
-        finally:
-            served.stop()
     end = local_time(switch.current.until_ns / 1e9) if switch.current else ""
     then = {
         None: "uploads are paused, and continue after the next mount and 'zonedrive resume'",

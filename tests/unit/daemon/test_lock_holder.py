@@ -92,8 +92,7 @@ def test_the_mount_of_a_killed_holder_is_aborted(tmp_path: Path, is_killed: bool
     ends after SIGTERM answers its programs itself."""
     path, folder = tmp_path / "daemon.lock", tmp_path / "mnt"
     folder.mkdir()
-    served = MemoryMount(folder)
-    try:
+    with MemoryMount(folder) as served:
         mount = mountpoint.at(folder)
         assert mount is not None
         with Daemon(path, "deaf" if is_killed else "", "mounted", mount.identity):
@@ -102,8 +101,6 @@ def test_the_mount_of_a_killed_holder_is_aborted(tmp_path: Path, is_killed: bool
             assert served.wait()[0] == "ended\n"
         else:
             assert os.listdir(folder) == []
-    finally:
-        served.stop()
 
 
 def test_a_process_with_a_reused_pid_is_not_ended(tmp_path: Path) -> None:

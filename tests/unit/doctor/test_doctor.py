@@ -121,13 +121,6 @@ def test_the_result_for_an_unreachable_service_has_no_host_name(
     assert "example" not in found.detail + found.remedy
 
 
-def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk of the state folder or the cache folder is reported."""
-    monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
-    found = folders.state(home), folders.cache(home)
-    assert [each is not None and each.ok for each in found] == [False, False]
-
-
 @pytest.mark.parametrize(
     ("problem", "new", "existing"),
     [
@@ -159,6 +152,7 @@ def test_no_remedy_leaves_the_data_of_an_account_behind(
     assert found is not None and not found.ok
     assert found.remedy.startswith(new if is_new else existing)
     assert is_new or not found.remedy.endswith("on another one")
+    assert problem != "nfs4" or "nfs4" in found.detail
 
 
 def test_a_disk_with_an_error(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,17 +246,6 @@ def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatc
     assert "the disk has 1.8 GiB" in found.detail
 
 
-def test_a_database_on_a_network_file_system_is_not_safe(
-    home: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite's log needs memory shared on one machine."""
-    around = mountpoint.Mount(home.paths.state, "nfs4", "server:/home")
-    monkeypatch.setattr(mountpoint, "mounts", lambda: [around])
-    found = folders.state(home)
-    assert found is not None and not found.ok
-    assert "nfs4" in found.detail
-
-
 def test_a_runtime_folder_behind_a_link_is_in_use(
     home: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,15 +316,6 @@ def test_an_earlier_damaged_database_is_reported(home: Any) -> None:
     found = folders.database(home)
     assert found is not None and found.ok
     assert "1 damaged" in found.detail
-
-
-def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Device and helper are reported, each with a remedy."""
-    monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    for found in (machine.fuse_device(facts()), machine.fusermount(facts())):
-        assert not found.ok
-        assert found.remedy
 
 
 def test_a_helper_without_setuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -29,13 +29,6 @@ STEP = st.tuples(
 )
 
 
-@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
-def key(request: pytest.FixtureRequest) -> bytes | None:
-    """Return the key of each codec."""
-    value: bytes | None = request.param
-    return value
-
-
 @pytest.fixture
 def file(tmp_path: Path, key: bytes | None) -> Iterator[ContentFile]:
     """Yield an empty content file."""

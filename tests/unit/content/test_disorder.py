@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.unit.content.scripted import KIB, MIB, Script, content, limit
+from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from zonedrive.content.cache import Cache
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Changed, Interrupted, RemoteError, Unavailable
@@ -126,7 +126,5 @@ async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int, eager: int)
                     programs.start_soon(disorder.program)
         assert disorder.read > 0
         await cache.aclose()
-    with trio.fail_after(60):
-        while any(version.source.open_now for version in disorder.versions.values()):  # noqa: ASYNC110
-            await trio.sleep(0.001)
+    await until(lambda: not any(each.source.open_now for each in disorder.versions.values()))
     assert cache.quota.entries == set()

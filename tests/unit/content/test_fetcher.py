@@ -256,16 +256,6 @@ async def test_a_source_without_ranges_gets_no_more_of_them(
     reader.close()
 
 
-async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
-    """A download that is interrupted repeatedly continues at the same place without an error."""
-    source = Script(content(4 * MIB))
-    source.cut, source.error = 700_000, Interrupted("the connection broke")
-    reader = cache.open(7, "r", len(source.data), source)
-    assert await read_all(reader) == source.data
-    assert len(source.opened) > 5
-    reader.close()
-
-
 @pytest.mark.parametrize("room", [1 << 30, 0], ids=["on the disk", "in memory"])
 @pytest.mark.parametrize(("size", "cut"), [(MIB + 17, 20 * KIB), (70 * KIB, 1000)])
 async def test_a_file_is_read_over_many_short_connections(
@@ -891,11 +881,6 @@ class SlowDisk:
 
         monkeypatch.setattr(EncryptedFile, "pwrite", slow)
 
-    async def is_reached(self) -> None:
-        """Wait until a write is waiting."""
-        while not self.reached.is_set():  # noqa: ASYNC110
-            await trio.sleep(0.001)
-
 
 async def test_a_reader_does_not_wait_for_the_disk(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
@@ -929,7 +914,7 @@ async def test_complete_waits_for_the_disk(
 
     nursery.start_soon(complete)
     with trio.fail_after(60):
-        await disk.is_reached()
+        await until(disk.reached.is_set)
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert not ended.is_set()
         disk.go.set()
@@ -955,7 +940,7 @@ async def test_complete_waits_for_the_last_chunk_before_cached_bytes(
 
     nursery.start_soon(complete)
     with trio.fail_after(60):
-        await disk.is_reached()
+        await until(disk.reached.is_set)
         disk.go.set()
         await ended.wait()
     assert cache.is_complete(7, "r")

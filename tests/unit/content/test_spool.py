@@ -25,10 +25,10 @@ KEY = bytes(range(32))
 MIB = 1 << 20
 
 
-@pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
-def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
-    """Yield a spool of each kind."""
-    return Spool(private_dir(tmp_path / "outgoing"), request.param)
+@pytest.fixture
+def spool(tmp_path: Path, key: bytes | None) -> Spool:
+    """Return a spool of each kind."""
+    return Spool(private_dir(tmp_path / "outgoing"), key)
 
 
 def test_generations_are_found_after_a_restart(spool: Spool) -> None:
@@ -263,7 +263,6 @@ def test_records_of_deleted_files_are_deleted_together(
     assert rows() == set()
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 @pytest.mark.parametrize("piece", [4096, 100_000, MIB])
 def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int) -> None:
     """A write that does not fit fails with ENOSPC; bytes flushed before are kept."""
@@ -299,7 +298,6 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int
         again.close()
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 def test_a_file_that_cannot_be_created_leaves_nothing(tmp_path: Path, key: bytes | None) -> None:
     """On a full disk a new file fails at once, and no empty file remains."""
     with small_disk(tmp_path / "disk", 64 * 1024) as disk:

@@ -20,6 +20,14 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
+def organization(file: Path, text: str) -> config.Organization:
+    """Return the settings of an administrator whose file is in a folder beside the user's file."""
+    folder = file.parent / "etc"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(text, "utf-8", "surrogateescape")
+    return config.organization("default", folder)
+
+
 def test_without_a_file_the_defaults_hold(file: Path) -> None:
     """All settings have defaults."""
     assert config.load(file, "default") == Settings()
@@ -203,9 +211,7 @@ save_password = false
 
 def test_defaults_of_the_administrator_are_below_the_users_settings(file: Path) -> None:
     """The user's file overrides them; a profile among them is for logons only."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text(SYSTEM)
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, SYSTEM)
     assert config.load(file, "default", system=system).refresh == 30
     file.write_text("refresh = 7")
     found = config.load(file, "default", system=system)
@@ -221,9 +227,7 @@ def test_defaults_of_the_administrator_are_below_the_users_settings(file: Path) 
 
 def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:
     """Lists can be extended; each overruled value is told."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text(SYSTEM)
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, SYSTEM)
     file.write_text('encrypt = false\nlocal_only = ["mine"]\n[account.default]\ncache_size = 1')
     told: list[str] = []
     options = {"encrypt": "no", "cache_size": "2G"}
@@ -237,14 +241,12 @@ def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:
 
 def test_saves_without_a_change_can_be_versions_at_each_level(file: Path) -> None:
     """An option overrides the account's table, and a policy overrides both."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text('[policy]\nunchanged = "version"')
     file.write_text('[account.work]\nunchanged = "version"')
     assert config.load(file, "default").unchanged == "skip"
     assert config.load(file, "work").unchanged == "version"
     options = {"unchanged": "skip"}
     assert config.load(file, "work", options).unchanged == "skip"
-    system = config.organization("work", file.parent / "etc")
+    system = organization(file, '[policy]\nunchanged = "version"')
     assert config.load(file, "work", options, system=system).unchanged == "version"
 
 
@@ -262,9 +264,7 @@ def test_saves_without_a_change_can_be_versions_at_each_level(file: Path) -> Non
 )
 def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -> None:
     """Mounts are read-only and encrypted, there is no logon, and the problem names the file."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, text)
     assert set(system.closed) == set(POLICIES)
     assert system.is_read_only
     assert not system.allows_logon
@@ -278,9 +278,7 @@ def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -
 @pytest.mark.parametrize("glob", ["HR/*.xlsx", "/x.pst", ""])
 def test_a_policy_whose_names_no_file_can_have_forbids_all_uploads(file: Path, glob: str) -> None:
     """Such a glob would have no effect, because names are compared without their folders."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text(f'[policy]\nlocal_only = ["*.pst", "{glob}"]\n')
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, f'[policy]\nlocal_only = ["*.pst", "{glob}"]\n')
     assert system.is_read_only
     (problem,) = system.problems
     assert f"config.toml:2: local_only cannot have {glob!r}" in problem.line()
@@ -294,17 +292,15 @@ def test_an_item_of_a_list_that_matches_nothing_is_an_error(
     file: Path, name: str, item: str
 ) -> None:
     """The user's list has no effect; the administrator's other items keep theirs."""
-    (file.parent / "etc").mkdir()
     text = f'settle = 2\n{name} = ["good", "{item}"]\n'
-    for place in (file, file.parent / "etc/config.toml"):
-        place.write_text(text)
+    file.write_text(text)
     wanted = f"config.toml:2: {name} cannot have {item!r}, which matches nothing"
     with pytest.raises(ConfigError, match=re.escape(wanted)) as wrong:
         config.load(file, "default")
     assert wrong.value.remedy == "use names without folders"
     with pytest.raises(ConfigError, match=f"{name} cannot have"):
         config.change(file, "default", {name: item or "a/b/"})
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, text)
     assert [wanted in problem.line() for problem in system.problems] == [True]
     file.write_text("")
     assert "good" in getattr(config.load(file, "default", system=system), name)
@@ -325,23 +321,29 @@ def test_settings_in_a_table_of_no_account_are_an_error(
     file: Path, text: str, line: int, words: str
 ) -> None:
     """The error names the line; in the administrator's file it is a problem, and the rest holds."""
-    (file.parent / "etc").mkdir()
-    for place in (file, file.parent / "etc/config.toml"):
-        place.write_text(text)
+    file.write_text(text)
     with pytest.raises(ConfigError, match=f"config.toml:{line}: {words}"):
         config.load(file, "default")
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, text)
     assert f"config.toml:{line}: {words}" in system.problems[0].message
     assert not system.closed
 
 
-@pytest.mark.parametrize("value", ['""', r'"/a\u0000b"'])
-@pytest.mark.parametrize("name", ["ca_file", "profile"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ca_file", '""'),
+        ("profile", '""'),
+        ("profile", r'"/a\u0000b"'),
+        ("state_dir", '"relative"'),
+        ("state_dir", "1"),
+        ("state_dir", r'"/a\u0000b"'),
+    ],
+)
 def test_a_policy_with_a_value_of_no_use_is_closed(file: Path, name: str, value: str) -> None:
-    """Such a policy would only forbid the option of a logon, or crash every command."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text(f"[policy]\n{name} = {value}\n")
-    system = config.organization("default", file.parent / "etc")
+    """Such a policy would only forbid the option of a logon, or crash every command; and a second
+    state folder would hide the changes in the first one."""
+    system = organization(file, f"[policy]\n{name} = {value}\n")
     assert set(system.closed) == {name}
     assert not system.allows_logon
     assert f"config.toml:2: {name} cannot be" in system.problems[0].message
@@ -350,10 +352,8 @@ def test_a_policy_with_a_value_of_no_use_is_closed(file: Path, name: str, value:
 @pytest.mark.parametrize("table", ["policy", "Policy"])
 def test_a_refused_logon_names_the_policy_that_forbids_it(file: Path, table: str) -> None:
     """A user could not pass the right problem on to the administrator."""
-    (file.parent / "etc").mkdir()
     text = f'settle = "x"\n[{table}]\nencrypt = "perhaps"\nbase_url = "http://a.example"\n'
-    (file.parent / "etc/config.toml").write_text(text)
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, text)
     line = 4 if table == "policy" else 2
     with pytest.raises(ConfigError, match=rf"config\.toml:{line}: ") as refused:
         system.check_logon(ca_file=None, profile=None, save_password=False)
@@ -380,10 +380,8 @@ def test_a_file_with_many_errors_is_parsed_once(
 
 def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
     """The others apply; a wrong default is ignored."""
-    (file.parent / "etc").mkdir()
     text = 'settle = "x"\n[policy]\nencrypt = "perhaps"\nrefresh = 9'
-    (file.parent / "etc/config.toml").write_text(text)
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, text)
     assert set(system.closed) == {"encrypt"}
     first, second = system.problems
     assert "config.toml:1:" in first.message
@@ -399,9 +397,7 @@ def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
 )
 def test_a_policy_names_the_only_service(file: Path, text: str) -> None:
     """Case, a final slash and the default port make no difference."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text(f'[policy]\nbase_url = "{text}"')
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, f'[policy]\nbase_url = "{text}"')
     for same in ("https://a.example", "https://A.example/", "https://a.example:443"):
         system.check_service(same)
     with pytest.raises(ConfigError, match=r"allows only https://a\.example"):
@@ -417,18 +413,14 @@ def test_a_policy_names_the_only_service(file: Path, text: str) -> None:
 
 def test_a_policy_may_name_the_service_in_unicode(file: Path) -> None:
     """An account has the name of its service in ASCII."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://münchen.example"')
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, '[policy]\nbase_url = "https://münchen.example"')
     system.check_service("https://xn--mnchen-3ya.example")
     system.check_service("https://münchen.example")
 
 
 def test_a_policy_for_an_address_that_is_none_forbids_logons(file: Path) -> None:
     """The problem names the line, and the error is not raised."""
-    (file.parent / "etc").mkdir()
-    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://a.example/api"')
-    system = config.organization("default", file.parent / "etc")
+    system = organization(file, '[policy]\nbase_url = "https://a.example/api"')
     assert not system.allows_logon
     assert "config.toml:2: " in system.problems[0].message
     assert "has more than scheme and host" in system.problems[0].message

@@ -55,16 +55,6 @@ def test_without_a_file_there_is_no_such_policy(tmp_path: Path) -> None:
     assert policy_folders(tmp_path / "pipe") == {}
 
 
-@pytest.mark.parametrize("value", ['"relative"', "1", r'"/a\u0000b"'])
-def test_a_state_folder_that_cannot_be_read_forbids_a_logon(tmp_path: Path, value: str) -> None:
-    """A second state folder would hide the changes in the first one."""
-    (tmp_path / "config.toml").write_text(f"[policy]\nstate_dir = {value}")
-    system = config.organization("default", tmp_path)
-    assert set(system.closed) == {"state_dir"}
-    assert not system.allows_logon
-    assert "config.toml:2: state_dir cannot be" in system.problems[0].message
-
-
 def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
     """A folder that is missing, or in which users can replace each other's, is refused."""
     folder = tmp_path / "all"

@@ -100,13 +100,15 @@ class Office:
 
     def folders(self, count: int, parent: Inode) -> list[Inode]:
         """Create folders of the service."""
+        return [self.folder(str(number), parent, listed=False) for number in range(count)]
+
+    def folder(self, name: str, parent: Inode | None = None, *, listed: bool = True) -> Inode:
+        """Create a folder of the service."""
+        above = (parent or self.zone).ino
         with self.state.transaction():
-            return [
-                self.state.inodes.add(
-                    parent.ino, name, Kind.FOLDER, zone="z", remote_id=f"{parent.ino}-{name}"
-                )
-                for name in map(str, range(count))
-            ]
+            return self.state.inodes.add(
+                above, name, Kind.FOLDER, zone="z", remote_id=f"{above}-{name}", listed=listed
+            )
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
         """Create a file of the service."""

@@ -38,11 +38,7 @@ async def test_pinned_folders_are_looked_at_gently(
 
 async def test_later_pins_are_kept_up_to_date(office: Office, autojump_clock: MockClock) -> None:
     """An empty folder and a single file that are pinned later are kept up to date, too."""
-    inode = office.file("a")
-    with office.state.transaction():
-        folder = office.state.inodes.add(
-            office.zone.ino, "empty", Kind.FOLDER, zone="z", remote_id="e", listed=True
-        )
+    inode, folder = office.file("a"), office.folder("empty")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
         await trio.sleep(2 * PASS_S)
@@ -138,12 +134,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """The listing of a folder that was moved into a pinned one is already known."""
-    with office.state.transaction():
-        tree = office.state.inodes
-        pinned, moved = (
-            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
-            for name in ("pinned", "moved")
-        )
+    pinned, moved = office.folder("pinned"), office.folder("moved")
     inside = office.file("inside", parent=moved)
     office.pins.add(pinned)
     async with trio.open_nursery() as nursery:
@@ -151,7 +142,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         await trio.sleep(PASS_S / 2)
         assert office.shelf.asked == []
         with office.state.transaction():
-            tree.move(moved, pinned.ino, "moved")
+            office.state.inodes.move(moved, pinned.ino, "moved")
         office.state.listing_merged.notify(pinned.ino)
         await trio.sleep(1)
         assert office.shelf.asked == [(inside.ino, "1")]
@@ -162,15 +153,9 @@ async def test_a_folder_that_comes_back_is_fetched_again(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """While it was elsewhere, the cache has evicted its content, as nothing there is pinned."""
-    tree = office.state.inodes
-    with office.state.transaction():
-        top, elsewhere, inner, innermost = (
-            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
-            for name in ("top", "elsewhere", "inner", "innermost")
-        )
-        tree.move(inner, top.ino, "inner")
-        tree.move(innermost, inner.ino, "innermost")
-    inode = office.file("a", parent=innermost)
+    top, elsewhere = office.folder("top"), office.folder("elsewhere")
+    inner = office.folder("inner", top)
+    inode = office.file("a", parent=office.folder("innermost", inner))
     office.pins.add(top)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
@@ -178,7 +163,7 @@ async def test_a_folder_that_comes_back_is_fetched_again(
         assert office.shelf.complete_now == {(inode.ino, "1")}
         for parent in (elsewhere, top):
             with office.state.transaction():
-                tree.move(inner, parent.ino, "inner")
+                office.state.inodes.move(inner, parent.ino, "inner")
             office.shelf.complete_now.clear()
             await trio.sleep(2 * PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1")}
@@ -342,11 +327,7 @@ async def test_failing_files_do_not_delay_others(
 async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock: MockClock) -> None:
     """A folder may be too large: the command names it and does not report an outage; other files
     are fetched."""
-    with office.state.transaction():
-        folder = office.state.inodes.add(
-            office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
-        )
-    inode = office.file("a")
+    folder, inode = office.folder("bad", listed=False), office.file("a")
     office.bad = {folder.ino: TimedOut("late")}
     office.pins.add(office.zone)
     tally = PinProgress()
@@ -405,12 +386,7 @@ async def test_an_unpinned_folder_is_not_fetched_any_further(
     office: Office, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Running downloads end, and no further one begins; the other pinned folder is fetched."""
-    tree = office.state.inodes
-    with office.state.transaction():
-        huge, small = (
-            tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
-            for name in ("huge", "small")
-        )
+    huge, small = office.folder("huge"), office.folder("small")
     for number in range(40):
         office.file(f"{number}", parent=huge)
     wanted = office.file("wanted", parent=small)
@@ -440,11 +416,7 @@ async def test_an_unpinned_folder_is_not_listed_any_further(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the command `pin` still lists the folders below, it sends no further request."""
-    with office.state.transaction():
-        for number in range(40):
-            office.state.inodes.add(
-                office.zone.ino, f"{number}", Kind.FOLDER, zone="z", remote_id=f"{number}"
-            )
+    office.folders(40, office.zone)
     office.pins.add(office.zone)
     refresh = office.refresh
 

@@ -64,7 +64,6 @@ class Handlers:
     [
         (Forbidden("no"), errno.EACCES),
         (FUSEError(errno.EXDEV), errno.EXDEV),
-        (ExceptionGroup("two", [Forbidden("no"), Forbidden("no")]), errno.EACCES),
     ],
 )
 async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from zonedrive import errors
-from zonedrive.errors import Changed, ZonedriveError
+from zonedrive.errors import ZonedriveError
 from zonedrive.fuse.errno_table import TABLE, errno_of
 
 PROMISED = {
@@ -25,6 +25,7 @@ PROMISED = {
     errors.TimedOut: errno.ETIMEDOUT,
     errors.Unavailable: errno.EREMOTEIO,
     errors.BadAnswer: errno.EIO,
+    errors.Changed: errno.ESTALE,
     errors.Damaged: errno.EIO,
     errors.StoreError: errno.EIO,
 }
@@ -81,11 +82,6 @@ def test_a_full_database_is_a_full_disk() -> None:
             connection.execute("INSERT INTO t VALUES (zeroblob(1000))")
     connection.close()
     assert errno_of(full.value) == errno.ENOSPC
-
-
-def test_a_missing_version_is_stale() -> None:
-    """A reader of a replaced version never gets a mixture."""
-    assert errno_of(Changed("another version")) in (errno.ESTALE, errno.EIO)
 
 
 def test_several_failures_give_the_first_errno(caplog: pytest.LogCaptureFixture) -> None:

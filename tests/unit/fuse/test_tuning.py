@@ -10,7 +10,6 @@ from tests.harness.waiting import eventually
 from tests.unit.fuse.mounted import Mount
 from zonedrive.fuse import tuning
 
-CONNECTIONS = Path("/sys/fs/fuse/connections")
 READERS = 20
 
 

@@ -281,14 +281,3 @@ async def test_the_first_file_after_a_listing_starts_the_prefetching(
             await opened(siblings, [first])
             assert went == ([following] if read and following is not None else [])
             nursery.cancel_scope.cancel()
-
-
-async def test_a_large_folder_is_not_sorted_for_the_first_file() -> None:
-    """The names are sorted only if the file may be the first by name."""
-    names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
-    siblings, went = of(Listed(names), read=True)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(siblings.run)
-        await opened(siblings, [4000])
-        assert not went
-        nursery.cancel_scope.cancel()

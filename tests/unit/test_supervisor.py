@@ -182,9 +182,7 @@ async def test_a_failed_job_is_listed_until_another_succeeds(
     caplog.clear()
 
 
-async def test_a_task_that_fails_while_it_is_cancelled(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_task_that_fails_while_it_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     """The cancellation continues, and the failure is logged."""
 
     async def stubborn() -> None:

@@ -674,9 +674,7 @@ async def test_a_very_slow_download_fails_a_read(
     reader.close()
 
 
-async def test_a_wait_for_a_thread_is_not_a_stall(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_wait_for_a_thread_is_not_a_stall(autojump_clock: trio.testing.MockClock) -> None:
     """A read that waits for a free thread does not time out while bytes of its file arrive."""
     fetcher = Fetcher(
         cast(Any, None), cast(Any, None), Engine(1, 10.0, Supervisor()), str,

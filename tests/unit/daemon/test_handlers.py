@@ -528,9 +528,7 @@ def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bo
 
 
 async def test_unmount_ends_after_its_timeout(
-    daemon: Daemon,
-    autojump_clock: trio.testing.MockClock,
-    detach: Callable[[list[bool]], None],
+    daemon: Daemon, autojump_clock: trio.testing.MockClock, detach: Callable[[list[bool]], None]
 ) -> None:
     """The answer counts the remaining changes."""
     detach([])
@@ -541,9 +539,7 @@ async def test_unmount_ends_after_its_timeout(
 
 
 async def test_unmount_waits_for_a_service_that_is_away(
-    daemon: Daemon,
-    autojump_clock: trio.testing.MockClock,
-    detach: Callable[[list[bool]], None],
+    daemon: Daemon, autojump_clock: trio.testing.MockClock, detach: Callable[[list[bool]], None]
 ) -> None:
     """The wait lasts until the timeout, however many attempts fail."""
     detach([])

@@ -152,9 +152,7 @@ async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> 
             await until(lambda: len(logind.held()) == 2)
 
 
-async def test_a_shutdown_sends_pending_changes_and_releases_the_locks(
-    logind: Logind,
-) -> None:
+async def test_a_shutdown_sends_pending_changes_and_releases_the_locks(logind: Logind) -> None:
     """The changes are sent within the delay of logind; a cancelled shutdown takes the locks
     again."""
     async with watching() as watched:

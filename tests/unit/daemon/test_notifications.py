@@ -174,9 +174,7 @@ async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.
     assert said.startswith("1 change was refused | Zone/-7.txt: refused")
 
 
-async def test_many_failures_are_one_notification(
-    clock: trio.testing.MockClock,
-) -> None:
+async def test_many_failures_are_one_notification(clock: trio.testing.MockClock) -> None:
     """The notification has the number of failures, and no failure is notified twice."""
     told = Told()
     await told.go_by(10_000, *((1 + one / 10, one, 0, 0) for one in range(1, 101)))
@@ -206,9 +204,7 @@ async def test_notifications_are_some_minutes_apart(clock: trio.testing.MockCloc
     assert "3 files" in told.failures.said[1]
 
 
-async def test_conflicts_are_notified_once(
-    clock: trio.testing.MockClock,
-) -> None:
+async def test_conflicts_are_notified_once(clock: trio.testing.MockClock) -> None:
     """A restart does not notify them again."""
     told = Told(beside=2)
     await told.go_by(60, (1, 0, 3, 0))
@@ -235,9 +231,7 @@ async def test_the_notification_is_withdrawn_when_no_conflict_is_left(
     assert not told.conflicts.open
 
 
-async def test_the_notification_about_a_replaced_version(
-    clock: trio.testing.MockClock,
-) -> None:
+async def test_the_notification_about_a_replaced_version(clock: trio.testing.MockClock) -> None:
     """The notification says where the other version is."""
     told = Told(beside=1)
     told.outbox.replaced = 1
@@ -289,9 +283,7 @@ async def test_an_unreported_conflict_is_notified_after_a_restart(
     assert len(told.conflicts.said) == 1
 
 
-async def test_events_without_a_desktop_are_notified_later(
-    clock: trio.testing.MockClock,
-) -> None:
+async def test_events_without_a_desktop_are_notified_later(clock: trio.testing.MockClock) -> None:
     """A mount may exist before the user logs in."""
     told = Told()
     told.failures.there = False

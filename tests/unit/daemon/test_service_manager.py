@@ -106,9 +106,7 @@ async def test_uploads_and_the_state_are_in_the_line(
     ]
 
 
-async def test_an_idle_mount_computes_no_line(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_idle_mount_computes_no_line(autojump_clock: trio.testing.MockClock) -> None:
     """Without a change, the report is not read."""
     mount = Watched()
     with trio.move_on_after(86_400):

@@ -91,9 +91,7 @@ def test_several_failures_give_the_first_errno(caplog: pytest.LogCaptureFixture)
     assert caplog.records == []
 
 
-def test_an_unexpected_error_is_eio(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_unexpected_error_is_eio(caplog: pytest.LogCaptureFixture) -> None:
     """An unexpected error is logged with its traceback."""
     assert errno_of(ZeroDivisionError("surprise")) == errno.EIO
     (record,) = caplog.records

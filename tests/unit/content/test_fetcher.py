@@ -410,10 +410,8 @@ async def test_offline_fails_all_waiting_reads_at_once(cache: Cache) -> None:
     reader.close()
 
 
-async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def test_a_stalled_download_ends_the_wait(cache: Cache) -> None:
     """If the service stops sending, a read fails after the deadline."""
-    cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0).start()
-    await nursery.start(cache.run)
     source = Script(content(MIB))
     source.pace = lambda offset: offset < 256 * KIB or source.go.wait(60)
     reader = cache.open(7, "r", len(source.data), source)
@@ -426,7 +424,6 @@ async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nu
     source.pace = lambda _offset: None
     assert await reader.read(512 * KIB, 4096) == source.data[512 * KIB :][:4096]
     reader.close()
-    await cache.aclose()
 
 
 async def test_another_size_is_another_version(cache: Cache) -> None:

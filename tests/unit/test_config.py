@@ -335,8 +335,7 @@ def test_settings_in_a_table_of_no_account_are_an_error(
     ],
 )
 def test_a_policy_with_a_value_of_no_use_is_closed(file: Path, name: str, value: str) -> None:
-    """Such a policy would only forbid the option of a logon, or crash every command; and a second
-    state folder would hide the changes in the first one."""
+    """Commands would crash, or a second state folder would hide the changes in the first one."""
     system = organization(file, f"[policy]\n{name} = {value}\n")
     assert set(system.closed) == {name}
     assert not system.allows_logon

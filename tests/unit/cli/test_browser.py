@@ -58,10 +58,7 @@ def test_which_browser(
 async def test_the_first_browser_that_starts_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A browser that fails at once is skipped; one that keeps running is not waited for.
-
-    Each gets a page that is deleted after its use.
-    """
+    """A browser that fails is skipped, one that runs is not waited for; the page is deleted."""
     home = tmp_path / "my-home"
     home.mkdir(0o700)
     monkeypatch.setenv("HOME", str(home))

@@ -63,8 +63,7 @@ def test_while_several_requests_run(home: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("way", "code"), [(signal.SIG_DFL, 130), (signal.SIG_IGN, 7)])
 def test_while_the_program_is_loading(home: Path, way: signal.Handlers, code: int) -> None:
-    """Ctrl-C prints nothing while the program is loading. A signal that the parent process
-    ignores, as with nohup, stays ignored."""
+    """Ctrl-C prints nothing, and has no effect if the parent process ignores it, as nohup does."""
     (home / "click").mkdir()
     slow = "import os, sys\nos.write(1, b'loading')\n"
     slow += "for _ in range(1000):\n    if os.path.exists('go'): os._exit(7)\n"

@@ -104,8 +104,7 @@ REFUSED = [{"path": "Z/a", "error": "refused"}]
 def test_exit_codes_of_sync(
     stand_in: StandIn, answer: dict[str, Any] | Exception, code: int, said: str
 ) -> None:
-    """0: everything is on the service; 1: a failure; 3: no logon; 4: the service is unreachable.
-    Each code but 0 has a line with the remedy; a removal is not counted as a file."""
+    """Each code but 0 has a line with the remedy; a removal is not counted as a file."""
     stand_in.answers["sync"] = answer
     done = run("sync", "--timeout", "7")
     assert (done.returncode, done.stderr) == (code, said)
@@ -209,8 +208,7 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
 
 
 def test_a_daemon_from_before_an_upgrade_is_named(stand_in: StandIn) -> None:
-    """A command that an old daemon does not know fails, and the error says how to start the new
-    one."""
+    """The error of a command that an old daemon does not know says how to start the new one."""
     stand_in.answers["trash"] = errors.ZonedriveError("there is no command 'trash'")
     failed = run("trash")
     assert failed.returncode == 1

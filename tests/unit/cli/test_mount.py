@@ -379,8 +379,7 @@ def test_the_daemon_is_found_by_what_is_mounted(home: Path) -> None:
 
 
 def test_a_daemon_without_a_mount_is_not_found_at_another_mount(home: Path) -> None:
-    """A daemon hangs, its mount was detached, and the mount of another account at the same service
-    got the device number."""
+    """A daemon hangs, its mount was detached, and another account's mount has its device number."""
     first, second = home / "first", home / "second"
     first.mkdir()
     second.mkdir()

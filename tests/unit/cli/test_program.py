@@ -119,8 +119,7 @@ def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
 
 
 def test_exit_codes_follow_the_kind_of_error() -> None:
-    """2: wrong usage; 3: the logon is missing or refused; 4: the service cannot be reached; 1: all
-    other errors."""
+    """2: wrong usage; 3: no logon, or it is refused; 4: no service; 1: all other errors."""
     for kind in _all_kinds():
         expected = 1
         if issubclass(kind, errors.NotLoggedOn):

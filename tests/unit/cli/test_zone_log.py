@@ -101,8 +101,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_each_message_comes_once(pauses: list[float]) -> None:
-    """New messages are shown once, in the order of the log; equal messages are shown as often as
-    they exist."""
+    """New messages are shown in the order of the log; equal ones as often as they exist."""
     a, b, c = message(1, "a"), message(2, "b"), message(3, "c")
     source = Source([b, a], [b, a], [c, c, b], [c, c, c], [c, c, c])
     assert list(followed(source, 0)) == ["a", "b", "c", "c", "c"]

@@ -156,8 +156,7 @@ async def test_a_file_of_a_killed_daemon_is_completed(tmp_path: Path, key: bytes
 
 
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
-    """Programs that have the old version open read it to its end; all other programs get the new
-    one."""
+    """Programs that have the old version open read it to its end; others get the new one."""
     old, new = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
     async with running(tmp_path) as cache:
         await fetched(cache, 1, old, "old")
@@ -186,8 +185,7 @@ async def test_a_file_deleted_during_a_read_is_read_to_its_end(tmp_path: Path) -
 
 
 async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) -> None:
-    """The files never take more than `cache_size`; those unused for the longest time are evicted
-    first."""
+    """The files never take more than `cache_size`; those unused for longest are evicted first."""
     limit = 5 * MIB
     async with running(tmp_path, key, limit) as cache:
         for ino in range(12):
@@ -470,8 +468,7 @@ async def test_the_limit_depends_on_the_free_space(tmp_path: Path) -> None:
 async def test_enospc_in_the_middle_of_a_file(
     tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reads succeed on a disk that reports free space and then fails with ENOSPC, such as under a
-    quota."""
+    """Reads succeed on a disk that reports free space and then fails, such as under a quota."""
     real = os.pwritev if key else os.pwrite
     source = Script(content(4 * MIB))
     left = 20
@@ -787,8 +784,7 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
 async def test_a_damaged_row_of_the_index(
     tmp_path: Path, key: bytes | None, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file of a damaged row is fetched again, at run time and at the start; other files stay
-    cached."""
+    """Its file is fetched again, at run time and at the start; other files stay cached."""
     source = Script(content(2 * MIB))
 
     def harm(ino: int) -> None:

@@ -101,8 +101,7 @@ async def test_many_readers_cause_one_download(cache: Cache) -> None:
 
 
 async def test_a_head_does_not_fetch_the_whole_file(cache: Cache) -> None:
-    """Reading the first bytes of a huge file fetches a little more; reading its end fetches only
-    that."""
+    """Reading the first bytes of a huge file fetches a little more."""
     source = Script(content(32 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     assert await reader.read(0, 4096) == source.data[:4096]
@@ -151,8 +150,7 @@ async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) 
 
 @pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_sequential_reads_after_a_jump_become_one_download(cache: Cache) -> None:
-    """A program that reads on after a jump soon causes one long download instead of many short
-    ones."""
+    """A program that reads on after a jump soon causes one long download, not many short ones."""
     source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(8 * MIB, 48 * MIB, 128 * KIB):

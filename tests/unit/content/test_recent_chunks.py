@@ -42,10 +42,7 @@ class Buffer(RecentChunks):
 def test_recent_bytes_are_the_right_ones(
     pieces: list[tuple[int, int, str]], offset: int, length: int
 ) -> None:
-    """In any order of chunks, a read returns the bytes of the content, or nothing.
-
-    A chunk that is stored nowhere else is always in the buffer, also if it cannot be stored.
-    """
+    """A read returns the bytes of the content, or nothing; the only copy of a chunk stays."""
     recent = Buffer(capacity=200 * KIB)
     for start, size, fate in pieces:
         recent.put(start, DATA[start : start + size])

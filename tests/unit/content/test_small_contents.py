@@ -542,10 +542,7 @@ def test_contents_from_a_time_with_a_wrong_clock_are_evicted(
 
 
 async def test_the_room_that_is_told_is_granted(tmp_path: Path) -> None:
-    """Content that was moved out of a pinned folder counts at once, for `room` and the next claim.
-
-    A claim before had found that no content can be evicted.
-    """
+    """Content moved out of a pinned folder counts at once, also if nothing was found before."""
     cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))
     cache.quota.pinned = pinned
     assert await cache.quota.claim(each, each) == 0

@@ -102,10 +102,7 @@ def test_a_copy_is_independent(spool: Spool) -> None:
 async def test_a_file_that_is_created_during_a_copy_stays_known(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy is made in a thread, while other files are created.
-
-    Programs that open such a file would not see the bytes that were just written to it.
-    """
+    """Programs that open such a file see the bytes that were just written to it."""
     closed, loop = vars(ContentFile)["closed"].fget, threading.get_ident()
     created = list[ContentFile]()
 

@@ -102,10 +102,7 @@ WINDOW = ["-P", "-m", "zonedrive", "ui", "--page", "logon", "--account", "work"]
 async def test_the_window_opens_on_the_screen_of_the_session(
     bus: Bus, actions: ClickActions, python: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A daemon that began before the session learns of its screen from the service manager.
-
-    Without a service manager it uses the environment that it has.
-    """
+    """A daemon that began before the session learns of its screen from the service manager."""
     await actions.open_window("logon")("the token")
     assert python.started() == [*WINDOW, "token=the token", "display="]
     manager = ServiceManager(bus)
@@ -123,8 +120,7 @@ async def test_the_window_outlives_the_unit_of_the_mount(
     bus: Bus, actions: ClickActions, python: Program, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The window is started as a unit, so that it does not end with the mount. If the service
-    manager refuses, the window is started as a process."""
+    """The window is started as a unit or, if the service manager refuses, as a process."""
     run = Program(tmp_path / "bin", "systemd-run")
     monkeypatch.setenv("PATH", f"{run.path.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("INVOCATION_ID", "1")

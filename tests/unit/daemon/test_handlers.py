@@ -300,8 +300,7 @@ async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
 
 
 async def test_sync_in_a_pause_fails(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    """The exit code is 1 and the remedy complete, also if the service is unreachable and all
-    uploads failed before."""
+    """The remedy is complete, also if the service is unreachable and all uploads failed before."""
     daemon.report.uploads = [_upload("failed"), _upload("failed")]
     daemon.report.pause = Pause(1)
     daemon.report.done.set()
@@ -422,8 +421,7 @@ async def test_exit_code_of_a_sync_that_times_out(
 async def test_sync_reports_a_silent_service(
     daemon: Daemon, autojump_clock: trio.abc.Clock, state: str, sent: int, timeout: float, code: int
 ) -> None:
-    """4 if the service did not answer at all, even if the link still counts as online; a running
-    upload is a reason in any case."""
+    """4 if the service did not answer, although it counts as online; a running upload is named."""
     upload = _upload(state) | {"sent": 0, "error": "", "last_error": ""}
     daemon.report.uploads = [upload]
     async with trio.open_nursery() as nursery:

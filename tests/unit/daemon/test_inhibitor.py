@@ -114,8 +114,7 @@ def logind(bus: Bus) -> Iterator[Logind]:
 
 
 async def test_a_shutdown_is_delayed_only_by_pending_changes(logind: Logind) -> None:
-    """The reason has the present number of files and bytes; sleep is never delayed. Removed,
-    renamed and new folders count as changes, local-only files do not."""
+    """The reason has the present number of files and bytes, or of changes; sleep is not delayed."""
     async with watching() as watched:
         watched.outbox.become(files=3, bytes=12 << 20)
         why = "3 files (12 MiB) are not on the service yet"
@@ -133,8 +132,7 @@ async def test_a_shutdown_is_delayed_only_by_pending_changes(logind: Logind) -> 
 
 @pytest.mark.parametrize("waits", ["offline", "refused and open", "paused"])
 async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> None:
-    """A shutdown is not delayed offline, after a refusal, in a pause, and for files that a
-    program has open."""
+    """The service is offline or refuses a file, uploads are paused, or a file is still open."""
     async with watching() as watched:
         watched.outbox.become(files=2, bytes=2)
         await until(lambda: len(logind.held()) == 2)
@@ -153,8 +151,7 @@ async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> 
 
 
 async def test_a_shutdown_sends_pending_changes_and_releases_the_locks(logind: Logind) -> None:
-    """The changes are sent within the delay of logind; a cancelled shutdown takes the locks
-    again."""
+    """Changes are sent within the delay of logind; a cancelled shutdown takes the locks again."""
     async with watching() as watched:
         watched.outbox.become(files=2, bytes=2)
         await until(lambda: len(logind.held()) == 2)

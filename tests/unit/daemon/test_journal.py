@@ -73,8 +73,7 @@ def log(journald: Journald) -> Iterator[logging.Logger]:
 
 
 def test_a_record_has_fields(log: logging.Logger, journald: Journald) -> None:
-    """The fields are account, mount point, level, place in the source, inode, HTTP status and
-    code."""
+    """`journalctl` can select by account, mount point, level, inode and HTTP status."""
     refused = Forbidden("no", status=403, code="NO_ACCESS")
     log.warning("inode %d: refused: %s", 7, "no", extra={"error": refused})
     entry = journald.entry()

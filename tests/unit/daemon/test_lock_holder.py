@@ -74,8 +74,7 @@ class Daemon:
     ("way", "number"), [("", signal.SIGTERM), ("deaf", signal.SIGKILL), ("stopped", signal.SIGTERM)]
 )
 def test_ending_the_holder(tmp_path: Path, way: str, number: int) -> None:
-    """The holder gets SIGTERM, then SIGKILL if it ignores that; a stopped process is continued
-    first."""
+    """The holder gets SIGTERM, then SIGKILL if it ignores that; a stopped one is continued."""
     path = tmp_path / "daemon.lock"
     with Daemon(path, way) as daemon:
         if way == "stopped":

@@ -380,8 +380,7 @@ async def test_a_reminder_stays_until_the_next_logon(
 async def test_a_reminder_that_another_notification_replaced_is_shown_again(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """The service rejects the logon for a minute. Afterwards, the user would not notice that the
-    logon still ends soon."""
+    """The service rejects the logon for a minute, and the logon still ends soon."""
     watched = Watched(paths, "token", 20, Renewing())
     async with watched.running():
         await trio.sleep(17 * DAY)

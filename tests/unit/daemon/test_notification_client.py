@@ -81,10 +81,7 @@ async def test_notifications_are_plain_text(screen: Screen, desktop: Desktop) ->
 async def test_a_click_runs_the_action_of_its_button(
     bus: Bus, screen: Screen, desktop: Desktop
 ) -> None:
-    """The notification itself is its first button; the connection lasts as long as the daemon.
-
-    A failing action affects no other.
-    """
+    """The notification itself is its first button; a failing action affects no other."""
     clicks, notification = Clicks(), Notification(desktop)
     labels = ("Show", "Folder", "Broken")
     assert await notification.show("one", "two", [*map(clicks.button, labels)], "Run: it")
@@ -123,8 +120,7 @@ async def test_without_buttons_the_text_has_the_command(bus: Bus, desktop: Deskt
 
 
 async def test_invalid_clicks_have_no_effect(screen: Screen, desktop: Desktop) -> None:
-    """Clicks on withdrawn notifications, on those of other programs, and on unknown buttons are
-    ignored."""
+    """Clicks on withdrawn or foreign notifications, and on unknown buttons, are ignored."""
     clicks = Clicks()
     gone, there = Notification(desktop), Notification(desktop)
     await gone.show("one", "", [clicks.button("Gone")])

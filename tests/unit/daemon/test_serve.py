@@ -70,8 +70,7 @@ async def test_a_signal_that_the_parent_ignores_stays_ignored(
 async def test_only_a_repeated_sigterm_or_sigint_ends_an_unmount(
     monkeypatch: pytest.MonkeyPatch, numbers: list[signal.Signals], code: int | None
 ) -> None:
-    """The end of a login session sends SIGTERM and SIGHUP, the end of a terminal two SIGHUPs; an
-    exit at once would lose what open files contain."""
+    """The end of a session sends several signals; an exit at once would lose what is open."""
     daemon, codes, stops, died = cast(Any, Daemon.__new__(Daemon)), list[int](), [], list[str]()
     daemon._received = set()
     daemon._session = SimpleNamespace(stop=lambda: stops.append(1))

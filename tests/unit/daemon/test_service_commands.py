@@ -43,8 +43,7 @@ def test_a_zone_is_found_by_id_name_and_folder(paths: AccountPaths) -> None:
 
 
 def test_unknown_and_ambiguous_zones(paths: AccountPaths) -> None:
-    """The error says where the names are listed, and names the ids if several zones have the
-    name."""
+    """The error says where the names are listed, or the ids if several zones have the name."""
     with pytest.raises(NotFound, match="no zone 'board'") as missing:
         service_commands.chosen(paths, ZONES, "board")
     assert missing.value.remedy == "run 'zonedrive zones --account work'"

@@ -275,10 +275,7 @@ def test_nothing_runs_without_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_showing_icons_costs_little(desk: Desk) -> None:
-    """A lookup of a known state and one of an unknown state take microseconds.
-
-    The margin is generous, because the machine may be busy.
-    """
+    """A lookup takes microseconds. The margin is generous, because the machine may be busy."""
     paths = [f"{MOUNT}/Zone/{number}.txt" for number in range(1000)]
     desk.daemon.answers = False
     spent = []
@@ -316,8 +313,7 @@ def test_a_request_is_answered_once(desk: Desk) -> None:
 
 
 def test_a_mount_of_another_user_does_not_delay_the_next_connection(desk: Desk) -> None:
-    """The emblems are back soon after a daemon was silent for some seconds, although no daemon of
-    this user has the other mount."""
+    """The emblems are back soon after a daemon was silent, although the other mount has none."""
     other = "97 31 0:59 / /home/you/Zones rw - fuse.zonedrive https://s.example rw\n"
     mounts.MOUNTINFO.write_text(TABLE + other)
     desk.client.look()

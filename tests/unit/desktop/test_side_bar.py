@@ -63,8 +63,7 @@ def test_a_pause_is_shown(counts: dict[str, int], text: str) -> None:
 def test_accounts_are_announced_with_their_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[bool], seconds: float
 ) -> None:
-    """The exporter gets its bus name when each account has a state. A daemon that does not answer
-    delays the other accounts for some seconds only."""
+    """Each has a state. A daemon that does not answer delays the others for some seconds only."""
     (tmp_path / "zonedrive").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(mounts, "MOUNTINFO", tmp_path / "mountinfo")

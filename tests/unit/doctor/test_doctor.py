@@ -83,8 +83,7 @@ def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
 
 
 def test_the_clock_difference_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole seconds of the Date header and the duration of the request do not count as a
-    difference."""
+    """The whole seconds of the Date header and the duration of the request do not count."""
     monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
     date = "Sun, 09 Sep 2001 01:46:40 GMT"
     assert probe._ahead(date, 0.1) == 0.0

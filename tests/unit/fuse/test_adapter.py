@@ -86,10 +86,7 @@ def test_attributes_are_read_and_foreign_ones_cost_nothing(mount: Mount) -> None
 
 
 def test_a_missing_name_is_remembered_where_that_is_allowed(mount: Mount) -> None:
-    """A name that may be cached as missing is looked up once; other missing ones each time.
-
-    Desktops look for a trash in each new mount, so only these names count.
-    """
+    """Desktops look for a trash in each new mount; only such names are cached as missing."""
     served = mount()
     for _ in range(5):
         assert not (served.path / "never").exists()

@@ -32,10 +32,7 @@ async def test_the_log_has_no_names(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_call_that_waits_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel is reading a page of inode 7, whose pages must be dropped again and again.
-
-    The pages of other inodes are dropped meanwhile, and those of inode 7 once more afterwards.
-    """
+    """While the kernel reads a page of inode 7, the pages of other inodes are dropped."""
     calls: list[int] = []
     is_waiting, is_read, others = trio.Event(), threading.Event(), trio.Event()
 

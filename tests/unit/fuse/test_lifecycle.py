@@ -24,8 +24,7 @@ from zonedrive.supervisor import Supervisor
 
 
 def test_the_type_and_source_of_the_mount(mount: Mount) -> None:
-    """`findmnt -t fuse.zonedrive` finds the mount, with the service's exact address and its
-    commas."""
+    """`findmnt -t fuse.zonedrive` finds the mount, with the exact address of the service."""
     served = mount()
     found = mountpoint.at(served.path)
     assert found is not None and found.ours
@@ -133,8 +132,7 @@ def test_an_aborted_mount_in_use_is_removed(
     request: pytest.FixtureRequest,
     way: str,
 ) -> None:
-    """`umount -f` aborts the connection of a mount in use, and leaves the mount, where each access
-    would fail."""
+    """`umount -f` aborts it, and leaves a mount where each access would fail."""
     if way == "fusectl":
         request.getfixturevalue("connections")
     else:
@@ -181,8 +179,7 @@ def test_a_second_unmount_has_no_effect(mount: Mount) -> None:
 
 
 def test_a_mount_ends_at_its_current_path(mount: Mount, tmp_path: Path) -> None:
-    """After a rename of a folder above it, the mount is removed, and a later one at the first path
-    stays."""
+    """After a rename of a folder above it, it is removed; a later one at the first path stays."""
     first = tmp_path / "first/mnt"
     first.parent.mkdir()
     served = mount(path=first)
@@ -196,10 +193,7 @@ def test_a_mount_ends_at_its_current_path(mount: Mount, tmp_path: Path) -> None:
 
 
 def test_a_mount_that_is_covered_or_bound_elsewhere_is_found(tmp_path: Path) -> None:
-    """Only the topmost mount at a path can be used, and a part of a mount is not the mount.
-
-    A mount of another type, service or user can have the device number of a former mount.
-    """
+    """Another type, service or user can have the device number of a former mount."""
     table = tmp_path / "mountinfo"
     rest = "fuse.zonedrive x rw,user_id=7"
     lines = [

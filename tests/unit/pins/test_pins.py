@@ -229,8 +229,7 @@ async def test_a_file_that_does_not_fit_is_tried_once(
 async def test_a_file_that_did_not_fit_is_fetched_later(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """The file is downloaded, without a new pin, once the cache has room; if it does not fit
-    although there seemed to be room, it is tried again when there is more."""
+    """The file is downloaded, without a new pin, once the cache has room, and not tried before."""
     inode = office.file("a")
     office.pins.add(office.zone)
     full = OSError(errno.ENOSPC, "full")
@@ -265,10 +264,7 @@ async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
 async def test_a_cache_disk_with_an_error_is_named(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Files that the disk cannot store are not said to be too large, also without an attempt.
-
-    After an error, each check tries one of them, so they are fetched once the disk is well again.
-    """
+    """The files are not said to be too large; each check tries one of them."""
     inodes = [office.file(name) for name in "abc"]
     office.pins.add(office.zone)
     tries = [3, 4, 5]  # so far, after each check
@@ -305,8 +301,7 @@ async def test_the_free_space_is_computed_once_for_many_files(office: Office) ->
 async def test_failing_files_do_not_delay_others(
     office: Office, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """Many failing files at the beginning do not delay the others, and a look at what is missing
-    does not delay their next attempt."""
+    """A look at what is missing does not delay the next attempt, either."""
     inodes = [office.file(f"{number}") for number in range(40)]
     bad = inodes[: 2 * TROUBLE]
     office.shelf.bad = {each.ino: error for each in bad}
@@ -325,8 +320,7 @@ async def test_failing_files_do_not_delay_others(
 
 
 async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock: MockClock) -> None:
-    """A folder may be too large: the command names it and does not report an outage; other files
-    are fetched."""
+    """The command names it and does not report an outage; other files are fetched."""
     folder, inode = office.folder("bad", listed=False), office.file("a")
     office.bad = {folder.ino: TimedOut("late")}
     office.pins.add(office.zone)

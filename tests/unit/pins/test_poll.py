@@ -139,8 +139,7 @@ async def test_a_forbidden_folder_does_not_delay_others(
 
 
 async def test_a_huge_tree_is_listed_slowly(office: Office, autojump_clock: MockClock) -> None:
-    """Some folders are listed at once, then a few per second; a small pin is listed in each
-    round."""
+    """Some folders at once, then a few per second; a small pin is listed in each round."""
     huge, small = office.folders(2, office.zone)
     count = int(3 * PASS_S / PACE_S)
     many = {each.ino for each in office.folders(count, huge)}

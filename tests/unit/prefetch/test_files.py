@@ -232,8 +232,7 @@ async def opened(siblings: FilePrefetch, inos: list[int]) -> None:
 
 
 async def test_random_reads_in_a_big_folder_cost_no_look_at_it_each() -> None:
-    """The larger the folder, the rarer the checks; a program that reads in order is still
-    detected."""
+    """The larger the folder, the rarer the checks; reading in order is still detected."""
     names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
     tree = Listed(names)
     siblings, went = of(tree)
@@ -272,8 +271,7 @@ async def test_a_small_folder_is_looked_at_each_time() -> None:
 async def test_the_first_file_after_a_listing_starts_the_prefetching(
     names: list[str], first: int, following: int | None
 ) -> None:
-    """The next file is prefetched at once after a listing; opening a single file prefetches
-    nothing."""
+    """Opening a single file, without a listing, prefetches nothing."""
     for read in (True, False):
         siblings, went = of(Listed(names, {"large": SMALL + 1}), read=read)
         async with trio.open_nursery() as nursery:

@@ -549,8 +549,7 @@ def test_the_room_is_that_of_the_nearest_folder(
 def test_the_file_for_the_autostart_folder_starts_the_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: str
 ) -> None:
-    """Without a service manager the desktop mounts, with this installation, on a folder of any
-    name."""
+    """Without a service manager the desktop mounts, on a folder of any name."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))  # no systemctl
     folder = tmp_path / 'My "zones" $HOME `id` 100% \\'
@@ -637,8 +636,7 @@ async def test_a_mount_that_the_administrator_chose_is_not_said_to_be_off(
 
 
 def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window stays while a page is open, also during a reload, and ends some seconds after
-    the last one."""
+    """The window stays while a page is open or reloads, and ends seconds after the last one."""
     now = 1000.0
     monkeypatch.setattr("zonedrive.ui.serve.time.monotonic", lambda: now)
     presence = Presence()
@@ -747,8 +745,7 @@ def test_a_command_passes_the_class_of_its_error_on(
 
 
 def test_an_update_shows_names_with_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name may contain characters that end a line elsewhere. The page sends the name back when
-    the user clicks the button next to it."""
+    """A name may contain a line end; a button next to it sends the name back."""
     monkeypatch.setattr(pages, "EVENT_SECONDS", 0.0)
     text = "<b>a\u2028b\x85c\x0bd</b>\n\n<p>"
 

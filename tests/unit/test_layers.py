@@ -48,13 +48,7 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (layers.sql, "vfs/a.py", "x = 1\ny = 'SELECT a FROM b'\n", 2, "SQL"),
         (layers.atomic, "state/a.py", "async def f(): ...\n", 1, "synchronous"),
         (layers.atomic, "state/b.py", "import trio\n", 1, "trio"),
-        (
-            layers.transactions,
-            "vfs/a.py",
-            "def f(s):\n    s.transaction()\n",
-            2,
-            "state/",
-        ),
+        (layers.transactions, "vfs/a.py", "def f(s):\n    s.transaction()\n", 2, "state/"),
         (layers.names, "vfs/utils.py", "", 1, "noun"),
         (
             layers.identity,
@@ -97,8 +91,6 @@ def test_a_cycle_of_imports_is_found(tmp_path: Path) -> None:
 def test_allowed_code_is_not_reported(tmp_path: Path) -> None:
     """Mentions of SQL in a docstring, and imports downward, are not reported."""
     sources = planted(
-        tmp_path,
-        "vfs/a.py",
-        '"""SELECT a FROM b."""\n\nfrom zonedrive.state.inode import Inode\n',
+        tmp_path, "vfs/a.py", '"""SELECT a FROM b."""\n\nfrom zonedrive.state.inode import Inode\n'
     )
     assert [finding for rule in layers.RULES for finding in rule(sources)] == []

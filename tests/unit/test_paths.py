@@ -27,10 +27,7 @@ from zonedrive.paths import (
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (
-            '[policy]\nstate_dir = "/var/lib/z"\ncache_dir = "/var/cache/z"',
-            ["state_dir", "cache_dir"],
-        ),
+        ('[policy]\nstate_dir = "/var/lib/z"\ncache_dir = "/z"', ["state_dir", "cache_dir"]),
         ('[policy]\nencrypt = "perhaps"\nstate_dir = "/var/lib/z"', ["state_dir"]),
         ('[policy]\nstate_dir = "relative"\ncache_dir = 1', []),
         ('[policy]\nstate_dir = "/a\\u0000b"\ncache_dir = "/a\\u0000b"', []),

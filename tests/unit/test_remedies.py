@@ -85,56 +85,31 @@ def test_no_text_of_the_window_names_a_command() -> None:
     [
         ("the disk is full", "the disk is full", ()),
         ("a.txt is open; close it", "a.txt is open; close it", ()),
-        *(
-            (f"{name}: no such file", f"{name}: no such file", ())
-            for name in (
-                "Board/doctor.txt",
-                "to the doctor.odt",
-                "'x--discard.txt'",
-                "a/zonedrive mount.txt",
-                "a/zonedrive logon",
-                "timedatectl.log",
-            )
-        ),
-        (
-            "account x is not mounted; run 'zonedrive mount DIR --account x'",
-            "account x is not mounted. Mount it.",
-            (MOUNT,),
-        ),
-        (
-            "run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
-            "Start it again. Saved data is kept.",
-            (RESTART,),
-        ),
-        (
-            "restore the former keyring; or end the mount with --now, and lose this data",
-            "restore the former keyring.",
-            (),
-        ),
+        *((f"{name}: no such file", f"{name}: no such file", ()) for name in (
+            "Board/doctor.txt", "to the doctor.odt", "'x--discard.txt'", "a/zonedrive mount.txt",
+            "a/zonedrive logon", "timedatectl.log",
+        )),
+        ("account x is not mounted; run 'zonedrive mount DIR --account x'",
+         "account x is not mounted. Mount it.", (MOUNT,)),
+        ("run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
+         "Start it again. Saved data is kept.", (RESTART,)),
+        ("restore the former keyring; or end the mount with --now, and lose this data",
+         "restore the former keyring.", ()),
         ("run 'zonedrive logon https://x --account x'", "Log on again.", (LOG_ON,)),
-        (
-            "run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart with"
-            " --account NAME; if that service is gone, copy what you need from the mount, then run"
-            " 'zonedrive logoff --discard'",
-            "Mount it. If that service is gone, copy what you need, then log off and delete what is"
-            " only on this computer.",
-            (MOUNT, LOG_OFF),
-        ),
+        ("run 'zonedrive mount DIR' and 'zonedrive sync' first, or keep both apart with"
+         " --account NAME; if that service is gone, copy what you need from the mount, then run"
+         " 'zonedrive logoff --discard'",
+         "Mount it. If that service is gone, copy what you need, then log off and delete what is"
+         " only on this computer.", (MOUNT, LOG_OFF)),
         ("see 'zonedrive status'", "The overview shows which and why.", (OVERVIEW,)),
-        (
-            "check the network, or run 'zonedrive doctor'; your changes are kept",
-            "The page Help finds the cause. Your changes are kept.",
-            (HELP,),
-        ),
-        (
-            "the mount still has it: run 'zonedrive sync', so that nothing is pending; then"
-            " 'zonedrive logoff', and log on",
-            "The overview shows more. Wait until everything is on the service, then log off and"
-            " log on again.",
-            (OVERVIEW, LOG_OFF),
-        ),
+        ("check the network, or run 'zonedrive doctor'; your changes are kept",
+         "The page Help finds the cause. Your changes are kept.", (HELP,)),
+        ("the mount still has it: run 'zonedrive sync', so that nothing is pending; then"
+         " 'zonedrive logoff', and log on",
+         "The overview shows more. Wait until everything is on the service, then log off and"
+         " log on again.", (OVERVIEW, LOG_OFF)),
     ],
-)
+)  # fmt: skip
 def test_a_command_becomes_a_sentence_and_a_button(
     text: str, said: str, buttons: tuple[str, ...]
 ) -> None:

@@ -88,20 +88,10 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
     """Run a stand-in for the account's daemon, mounted at `folder`."""
     lock = Lock(paths.lock, paths.account)
     stand_in = StandIn(lock)
-    names = [
-        "status",
-        "metrics",
-        "sync",
-        "send",
-        "pause",
-        "resume",
-        "zones",
-        "conflicts",
-        "versions",
-        "trash",
-        "restore",
-        "unmount",
-    ]
+    names = (
+        "status", "metrics", "sync", "send", "pause", "resume", "zones", "conflicts", "versions",
+        "trash", "restore", "unmount",
+    )  # fmt: skip
     server = Server(paths.control, dict.fromkeys(names, stand_in.handle), Supervisor())
     server.listen()
     lock.take(folder)

@@ -240,10 +240,7 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
     with daemon(log_on("work"), tmp_path / "mnt") as work, MemoryMount(tmp_path / "mnt") as served:
         (served.path / "Zone").mkdir()
         assert run("sync", tmp_path / "link" / "Zone", tmp_path / "mnt" / "new").returncode == 0
-        assert work.asked[-1]["paths"] == [
-            str(served.path / "Zone"),
-            str(served.path / "new"),
-        ]
+        assert work.asked[-1]["paths"] == [str(served.path / "Zone"), str(served.path / "new")]
         assert run("status", served.path, "--account", "work").returncode == 0
         other = run("sync", served.path, "--account", "default")
         assert "belongs to account work, not default" in other.stderr

@@ -120,10 +120,7 @@ def test_files_written_at_the_same_time_are_independent(home: Path) -> None:
     """Commands in two containers may write into one folder, and have the same process number."""
     other = home / f".zonedrive-{os.getpid()}~"
     other.write_bytes(b"of the other command")
-    with (
-        text_output.replaced(str(home / "a")) as one,
-        text_output.replaced(str(home / "b")) as two,
-    ):
+    with text_output.replaced(str(home / "a")) as one, text_output.replaced(str(home / "b")) as two:
         one.write(b"1")
         two.write(b"2")
     with pytest.raises(KeyboardInterrupt), text_output.replaced(str(home / "a")) as one:

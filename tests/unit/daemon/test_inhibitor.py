@@ -50,10 +50,7 @@ class Watched:
         self.woken: list[bool] = []
         self.wrong: Exception | None = None  # raised by the next attempt to send
         self.inhibitor = Inhibitor(
-            cast(StatusReport, self.outbox),
-            self.link,
-            self._send_all,
-            self._on_resume,
+            cast(StatusReport, self.outbox), self.link, self._send_all, self._on_resume
         )
 
     async def _send_all(self, seconds: float) -> None:

@@ -12,14 +12,7 @@ import pytest
 from tests.harness.waiting import eventually
 from tests.unit.fuse.mounted import MemoryMount
 from zonedrive.daemon import lock as lock_module
-from zonedrive.daemon.lock import (
-    Lock,
-    ask_to_listen,
-    end_holder,
-    holder,
-    is_stopped,
-    is_working,
-)
+from zonedrive.daemon.lock import Lock, ask_to_listen, end_holder, holder, is_stopped, is_working
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import is_locked

@@ -20,20 +20,12 @@ from zonedrive.desktop.side_bar import SideBar, described
         ("online", {"pending": 9, "failed": 1}, "ERROR", "1 upload failed."),
         ("online", {"conflict": 2}, "ERROR", "2 conflicts are undecided."),
         ("offline", {}, "ERROR", "The service cannot be reached."),
-        (
-            "offline",
-            {"pending": 2},
-            "ERROR",
-            "The service cannot be reached. 2 changes are waiting.",
-        ),
-        (
-            "logon-required",
-            {"pending": 2},
-            "ERROR",
-            "You are logged off. Your changes are safe on this computer.",
-        ),
+        ("offline", {"pending": 2}, "ERROR",
+         "The service cannot be reached. 2 changes are waiting."),
+        ("logon-required", {"pending": 2}, "ERROR",
+         "You are logged off. Your changes are safe on this computer."),
     ],
-)
+)  # fmt: skip
 def test_the_most_urgent_fact_is_shown(
     link: str, counts: dict[str, int], state: str, text: str
 ) -> None:

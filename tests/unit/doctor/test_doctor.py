@@ -98,23 +98,14 @@ def test_a_certificate_that_expires_soon(days: float, ok: bool) -> None:
     assert found is not None and found.ok == ok
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        TimedOut("example.org is slow"),
-        Unreachable("example.org"),
-        ProxyFailed("example.org"),
-        NoTls("example.org"),
-        BadAnswer("example.org"),
-    ],
-)
+@pytest.mark.parametrize("kind", [TimedOut, Unreachable, ProxyFailed, NoTls, BadAnswer])
 def test_the_result_for_an_unreachable_service_has_no_host_name(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+    kind: type[ZonedriveError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The text of the error contains the host."""
     monkeypatch.setenv("https_proxy", "http://proxy.example.org")
     service = SimpleNamespace(base_url="https://example.org")
-    found = account.reachable(facts(probe_result=error, account=service))
+    found = account.reachable(facts(probe_result=kind("example.org"), account=service))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy

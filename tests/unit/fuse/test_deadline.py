@@ -60,11 +60,7 @@ class Handlers:
 
 
 @pytest.mark.parametrize(
-    ("error", "number"),
-    [
-        (Forbidden("no"), errno.EACCES),
-        (FUSEError(errno.EXDEV), errno.EXDEV),
-    ],
+    ("error", "number"), [(Forbidden("no"), errno.EACCES), (FUSEError(errno.EXDEV), errno.EXDEV)]
 )
 async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:
     """Every failure becomes an errno that the kernel accepts."""

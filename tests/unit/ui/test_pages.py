@@ -248,17 +248,14 @@ def test_the_progress_of_a_silent_daemon_is_not_shown(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("status", "code", "advice"),
     [
-        (
-            507,
-            "",
-            "The service is full: delete something there, or ask the administrator for room.",
-        ),
+        (507, "",
+         "The service is full: delete something there, or ask the administrator for room."),
         (413, "", "Make it smaller, or ask the administrator for a higher limit."),
         (409, "LOCKED", "Wait until the lock is released."),
         (403, "NOT_ALLOWED", "Ask a manager of the zone for the right."),
         (400, "INVALID_DATA", "Another name or folder may help."),
     ],
-)
+)  # fmt: skip
 def test_a_refused_upload_has_the_remedy_of_its_error(status: int, code: str, advice: str) -> None:
     """The advice is that of the error, and a general one only if the error has none."""
     refused = refusal(status, json.dumps({"error": code}).encode(), "uploading")

@@ -2,13 +2,10 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
-import trio.testing
 from jeepney import new_error, new_method_return
 
 from tests.harness.bus import Bus, Owner
@@ -50,26 +47,13 @@ class ServiceManager(Owner):
 
 
 @pytest.fixture
-def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """Yield the session bus of a user; the daemon itself has no screen."""
-    monkeypatch.setattr("zonedrive.daemon.notification_client.SECONDS", 60.0)
-    running = Bus(tmp_path)
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", running.address)
+def actions(
+    bus: Bus, desktop: Desktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ClickActions:
+    """Return the actions of a mount whose daemon has no screen."""
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "INVOCATION_ID"):
         monkeypatch.delenv(name, raising=False)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-async def actions(bus: Bus, tmp_path: Path) -> AsyncIterator[ClickActions]:
-    """Yield the actions of a mount."""
-    desktop = Desktop()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(desktop.run)
-        await trio.testing.wait_all_tasks_blocked()
-        yield ClickActions(desktop, "work", lambda: tmp_path / "Zones")
-        nursery.cancel_scope.cancel()
+    return ClickActions(desktop, "work", lambda: tmp_path / "Zones")
 
 
 class Program:

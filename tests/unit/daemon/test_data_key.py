@@ -2,7 +2,6 @@
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 import trio
@@ -22,16 +21,13 @@ KEY, OTHER = bytes(32), bytes(31) + b"1"
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+def paths(paths: AccountPaths, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
     """Return the paths of an account with a database, without a keyring."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    found = AccountPaths("work")
-    found.state.mkdir(parents=True)
-    found.database.touch()
-    return found
+    paths.state.mkdir(parents=True)
+    paths.database.touch()
+    return paths
 
 
 class Failing(Memory):

@@ -642,19 +642,14 @@ async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(None, "/etc/a.pem"), ("/etc/a.pem", None)])
 async def test_a_logon_with_another_certificate_authority(
-    daemon: Daemon,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    before: str | None,
-    after: str | None,
+    daemon: Daemon, paths: AccountPaths, before: str | None, after: str | None
 ) -> None:
     """Otherwise the mount stays offline after a successful logon, and nothing says why."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     account = Account(name="work", base_url="https://x", username="alice", ca_file=before)
-    daemon.parts.account, daemon.parts.paths = account, AccountPaths("work")
-    account.save(daemon.parts.paths)
+    daemon.parts.account, daemon.parts.paths = account, paths
+    account.save(paths)
     assert (await daemon.ask("logged-on"))["notice"] == ""
-    msgspec.structs.replace(account, ca_file=after).save(daemon.parts.paths)
+    msgspec.structs.replace(account, ca_file=after).save(paths)
     notice = (await daemon.ask("logged-on"))["notice"]
     assert f"'zonedrive unmount {FOLDER}'" in notice
     assert f"'zonedrive mount {FOLDER} --account work'" in notice

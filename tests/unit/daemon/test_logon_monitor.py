@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -135,13 +134,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
 
     monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
     return trio.testing.MockClock(autojump_threshold=0)
-
-
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return the paths of an account."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return AccountPaths("work")
 
 
 def after(seconds: float) -> Callable[[Bearer], Bearer]:

@@ -2,7 +2,7 @@
 
 import gc
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,32 +16,11 @@ PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
-def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """Yield the user's session bus."""
-    monkeypatch.setattr("zonedrive.daemon.notification_client.SECONDS", PATIENCE_SECONDS)
-    running = Bus(tmp_path)
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", running.address)
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def screen(bus: Bus) -> Iterator[Screen]:
     """Yield a notification service with buttons."""
     running = Screen(bus)
     yield running
     running.close()
-
-
-@pytest.fixture
-async def desktop() -> AsyncIterator[Desktop]:
-    """Yield a running connection."""
-    running = Desktop()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(running.run)
-        await trio.testing.wait_all_tasks_blocked()
-        yield running
-        nursery.cancel_scope.cancel()
 
 
 class Clicks:

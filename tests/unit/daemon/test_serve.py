@@ -5,7 +5,6 @@ import fcntl
 import os
 import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -106,13 +105,10 @@ async def test_a_full_disk_during_the_start_leaves_no_dead_mount() -> None:
 
 
 async def test_a_logon_at_the_same_time_does_not_overwrite_the_new_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both change the same file, so the first mount creates the key under the account's lock."""
-    for name in ("STATE_HOME", "CACHE_HOME", "CONFIG_HOME"):
-        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name))
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    paths = AccountPaths("work")
     account = Account(name="work", base_url="https://zones.example", username="alice")
     account.save(paths)
     store, write, is_held = FileStore(paths.secrets_file), FileStore.set, list[bool]()

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
 
@@ -22,14 +21,6 @@ from zonedrive.paths import AccountPaths
 
 ZONES = [Zone("1", "Board", "r1"), Zone("2", "a/b", "r2"), Zone("3", "Twin", "r3"),
          Zone("4", "Twin", "r4"), Zone("5", "1", "r5")]  # fmt: skip
-
-
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """Return the account of an empty home folder."""
-    for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "RUNTIME_DIR"):
-        monkeypatch.setenv(f"XDG_{name}", str(tmp_path / name.lower()))
-    return AccountPaths("work")
 
 
 def test_a_zone_is_found_by_id_name_and_folder(paths: AccountPaths) -> None:

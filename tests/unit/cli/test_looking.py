@@ -235,7 +235,6 @@ def test_a_locale_without_some_characters(stand_in: StandIn) -> None:
 
 def test_a_path_finds_its_account(tmp_path: Path) -> None:
     """`status PATH` and `sync PATH` ask the daemon of the mount with the path."""
-    (tmp_path / "mnt").mkdir()
     (tmp_path / "link").symlink_to("mnt")
     with daemon(log_on("work"), tmp_path / "mnt") as work, MemoryMount(tmp_path / "mnt") as served:
         (served.path / "Zone").mkdir()
@@ -257,7 +256,6 @@ def test_a_path_in_a_bind_mount_is_the_one_in_the_mount(
 ) -> None:
     """`status` and `sync` work, and `versions` overwrites no change, in a bind mount of a folder of
     the zones; `unmount` says what it is."""
-    (tmp_path / "mnt").mkdir()
     (tmp_path / "my bind").mkdir()
     paths, bound = log_on(), tmp_path / "my bind"
     served = MemoryMount(tmp_path / "mnt")
@@ -290,7 +288,6 @@ def test_a_path_in_a_bind_mount_is_the_one_in_the_mount(
 
 def test_a_daemon_of_an_earlier_version_prevents_no_version(tmp_path: Path) -> None:
     """A version is written to a file in a mount whose daemon cannot say whether it is uploaded."""
-    (tmp_path / "mnt").mkdir()
     with MemoryMount(tmp_path / "mnt") as served:
         (served.path / "a").write_bytes(b"x")
         with daemon(log_on(), served.path):

@@ -303,7 +303,6 @@ def test_unmounting_another_folder_is_one_line(home: Path) -> None:
 
 def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
     """The timeout is passed to the daemon; pending changes are reported, but are no failure."""
-    (tmp_path / "mnt").mkdir()
     with daemon(log_on("work"), tmp_path / "mnt") as work, MemoryMount(tmp_path / "mnt") as served:
         work.answers["unmount"] = {"users": [], "left": {"files": 2, "bytes": 2048}}
         done = run("unmount", served.path, "--timeout", "3")
@@ -325,7 +324,6 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds", [None, 3600.0, -1.0])
 def test_unmounting_during_a_pause(tmp_path: Path, seconds: float | None) -> None:
     """The line tells what ends the pause, unless it has ended meanwhile."""
-    (tmp_path / "mnt").mkdir()
     paths = log_on()
     with daemon(paths, tmp_path / "mnt") as still:
         switch = PauseSwitch(paths.pause)
@@ -380,7 +378,6 @@ def test_a_daemon_without_a_mount_is_not_found_at_another_mount(home: Path) -> N
     """A daemon hangs, its mount was detached, and another account's mount has its device number."""
     first, second = home / "first", home / "second"
     first.mkdir()
-    second.mkdir()
     one, two = log_on("one"), log_on("two")
     locks = Lock(one.lock, "one"), Lock(two.lock, "two")
     served = MemoryMount(second)
@@ -403,7 +400,6 @@ def test_a_daemon_without_a_mount_is_not_found_at_another_mount(home: Path) -> N
 
 def test_a_mount_without_a_daemon_is_removed(tmp_path: Path) -> None:
     """`zonedrive unmount` after a crash leaves an ordinary empty folder."""
-    (tmp_path / "mnt").mkdir()
     served = MemoryMount(tmp_path / "mnt")
     served.kill()
     assert run("unmount", served.path).returncode == 0
@@ -425,7 +421,6 @@ def test_a_daemon_that_is_busy_is_not_killed(
     """`unmount` also works if the mount does not answer."""
     monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 2.0)
     monkeypatch.setattr("zonedrive.cli.control_client.QUIET_SECONDS", 0.5)
-    (tmp_path / "mnt").mkdir()
     with daemon(log_on(), tmp_path / "mnt"):  # which has no answer to `unmount`
         served = MemoryMount(tmp_path / "mnt")
         served.process.send_signal(signal.SIGSTOP)
@@ -463,7 +458,7 @@ def test_a_daemon_that_does_not_end_after_its_unmount(
 
 def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
     """A hanging mount blocks no command, neither by its name nor through a link."""
-    served = MemoryMount(_made(home / "mnt"))
+    served = MemoryMount(home / "mnt")
     (home / "inside").symlink_to("./mnt/../mnt/folder")
     (home / "loop").symlink_to("loop")
     (home / "up").symlink_to("/../proc/./self")
@@ -540,7 +535,6 @@ def test_a_mount_of_an_unknown_daemon_is_left_alone_unless_forced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
     """A working mount of another user, or without its state folder, needs --now."""
-    (tmp_path / "mnt").mkdir()
     served = MemoryMount(tmp_path / "mnt")
     with monkeypatch.context() as here:
         if not is_own:
@@ -577,7 +571,6 @@ def test_a_mount_whose_state_folder_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`unmount --now` detaches the mount."""
-    (tmp_path / "mnt").mkdir()
     served, folder, iterdir = MemoryMount(tmp_path / "mnt"), paths.state_dir(), Path.iterdir
 
     def closed(path: Path) -> Iterator[Path]:

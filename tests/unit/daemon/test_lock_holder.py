@@ -83,7 +83,6 @@ def test_the_mount_of_a_killed_holder_is_aborted(tmp_path: Path, is_killed: bool
     """Otherwise the holder might wait forever for a program that waits for the mount. A holder that
     ends after SIGTERM answers its programs itself."""
     path, folder = tmp_path / "daemon.lock", tmp_path / "mnt"
-    folder.mkdir()
     with MemoryMount(folder) as served:
         mount = mountpoint.at(folder)
         assert mount is not None

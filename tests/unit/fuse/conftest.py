@@ -1,6 +1,5 @@
 """Mounts of the file system in memory."""
 
-import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -18,8 +17,6 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
     made: list[MemoryMount] = []
 
     def make(*options: str, path: Path = tmp_path / "mnt") -> MemoryMount:
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
         made.append(MemoryMount(path, *options))
         return made[-1]
 

@@ -19,6 +19,8 @@ class MemoryMount:
 
     def __init__(self, path: Path, *options: str) -> None:
         self.path = path
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
         given, orders = os.pipe()
         answers, said = os.pipe()
         errors, log = os.pipe()

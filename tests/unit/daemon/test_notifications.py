@@ -231,15 +231,23 @@ async def test_the_notification_is_withdrawn_when_no_conflict_is_left(
     assert not told.conflicts.open
 
 
-async def test_the_notification_about_a_replaced_version(clock: trio.testing.MockClock) -> None:
-    """The notification says where the other version is."""
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        (0, "1.txt was deleted while you edited it | Your version was uploaded as a new file, in"
+            " Zone."),
+        (1, "1.txt has replaced the version of Bob | The service took both names for one. The other"
+            " is in the history."),
+    ],
+)  # fmt: skip
+async def test_the_notification_about_a_conflict_without_a_copy(
+    clock: trio.testing.MockClock, replaced: int, said: str
+) -> None:
+    """The notification says where the other version is, if there is one."""
     told = Told(beside=1)
-    told.outbox.replaced = 1
+    told.outbox.replaced = replaced
     await told.go_by(60, (1, 0, 2, 0))
-    assert told.conflicts.said == [
-        "1.txt has replaced the version of Bob | The service took both names for one. The other is"
-        " in the history. To see more, run: zonedrive conflicts"
-    ]
+    assert told.conflicts.said == [f"{said} To see more, run: zonedrive conflicts"]
     assert told.conflicts.labels == ["Open window", "Open folder"]
 
 
@@ -251,19 +259,6 @@ async def test_a_long_user_name_is_shortened(clock: trio.testing.MockClock, repl
     await told.go_by(60, (1, 0, 1 + replaced, 0))
     (said,) = told.conflicts.said
     assert len(said) < 500
-
-
-async def test_the_notification_about_an_edit_of_a_deleted_file(
-    clock: trio.testing.MockClock,
-) -> None:
-    """The notification names no coworker's version, because there is none."""
-    told = Told(beside=1)
-    await told.go_by(60, (1, 0, 2, 0))
-    assert told.conflicts.said == [
-        "1.txt was deleted while you edited it | Your version was uploaded as a new file, in Zone."
-        " To see more, run: zonedrive conflicts"
-    ]
-    assert told.conflicts.labels == ["Open window", "Open folder"]
 
 
 async def test_an_unreported_conflict_is_notified_after_a_restart(

@@ -99,27 +99,24 @@ def test_a_link_without_a_clipboard(served: Served, monkeypatch: pytest.MonkeyPa
     assert {request["path"] for request in served.asked()} == {f"{served.mount}/Zone/a.txt"}
 
 
-def test_an_error_is_shown(served: Served) -> None:
+FAILED = [{"path": "Zone/a.txt", "error": "refused"}, {"path": "Zone/b.txt", "error": "full"}]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"error": "it is kept", "remedy": "unpin that"}, "it is kept; unpin that"),
+        ({"exit": 1, "failed": FAILED}, "Zone/a.txt: refused (and 1 more)"),
+        ({"exit": 4, "reason": "it is away", "remedy": "wait"}, "it is away; wait"),
+    ],
+)
+def test_an_error_is_shown(served: Served, answer: dict[str, object], said: str) -> None:
     """The notification names the file, the cause and the remedy."""
-    served.daemon.answer = {"error": "it is kept with Zone", "remedy": "unpin that", "done": True}
-    assert served.run("stop-keeping", "a.txt") == 1
+    served.daemon.answer = {**answer, "done": True}
+    assert served.run("send", "a.txt", "b.txt") == 1
     ((title, text),) = served.shown
     assert "a.txt" in title
-    assert text == "it is kept with Zone; unpin that"
-
-
-def test_files_that_failed_are_named(served: Served) -> None:
-    failed = [{"path": "Zone/a.txt", "error": "refused"}, {"path": "Zone/b.txt", "error": "full"}]
-    served.daemon.answer = {"exit": 1, "failed": failed, "done": True}
-    assert served.run("send", "a.txt", "b.txt") == 1
-    assert served.shown[0][1] == "Zone/a.txt: refused (and 1 more)"
-
-
-def test_an_unreachable_service_is_named(served: Served) -> None:
-    answer = {"exit": 4, "reason": "the service is offline", "remedy": "it is sent later"}
-    served.daemon.answer = {**answer, "done": True}
-    assert served.run("send", "a.txt") == 1
-    assert served.shown[0][1] == "the service is offline; it is sent later"
+    assert text == said
 
 
 def test_without_a_daemon(served: Served) -> None:

@@ -1,5 +1,7 @@
 """Pins over a real tree, with a cache and a service that only record the requests."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -117,3 +119,12 @@ class Office:
                 (parent or self.zone).ino, name, Kind.FILE,
                 zone="z", remote_id=name, size=size, revision=Revision("1"),
             )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(task: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Run a background task until the end of the block."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(task)
+        yield
+        nursery.cancel_scope.cancel()

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.unit.pins.office import Office
+from tests.unit.pins.office import Office, running
 from zonedrive.errors import Changed, Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
 from zonedrive.pins.fetch import NO_ROOM, Failed, PinProgress
@@ -24,8 +24,7 @@ async def test_pinned_folders_are_looked_at_gently(
     """Folders are checked at the start, then every few minutes; new files are downloaded."""
     office.file("a")
     office.pins.add(office.zone)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(PASS_S * 0.9)
         assert office.listed == [office.zone.ino]
         late = office.file("late")
@@ -33,14 +32,12 @@ async def test_pinned_folders_are_looked_at_gently(
         assert office.listed == [office.zone.ino] * 2
         assert (late.ino, "1") in office.shelf.asked
         assert len(office.shelf.asked) == 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_later_pins_are_kept_up_to_date(office: Office, autojump_clock: MockClock) -> None:
     """An empty folder and a single file that are pinned later are kept up to date, too."""
     inode, folder = office.file("a"), office.folder("empty")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(2 * PASS_S)
         for each in (inode, folder):
             office.pins.add(each)
@@ -51,7 +48,6 @@ async def test_later_pins_are_kept_up_to_date(office: Office, autojump_clock: Mo
         await trio.sleep(PASS_S * 1.1)
         assert office.shelf.asked[0] == (inode.ino, "1")
         assert sorted(office.shelf.asked[1:]) == [(inode.ino, "2"), (late.ino, "1")]
-        nursery.cancel_scope.cancel()
 
 
 async def test_failed_files_are_fetched_in_the_next_round(
@@ -61,13 +57,11 @@ async def test_failed_files_are_fetched_in_the_next_round(
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [Forbidden("not now")]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(PASS_S * 1.5)
         assert office.shelf.asked == [(inode.ino, "1")] * 2
         await trio.sleep(PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")] * 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_failed_files_are_not_tried_with_every_listing(
@@ -77,15 +71,13 @@ async def test_failed_files_are_not_tried_with_every_listing(
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.bad = {inode.ino: Forbidden("never")}
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         for _ in range(int(PASS_S / 10) - 1):
             await trio.sleep(10)
             office.state.listing_merged.notify(office.zone.ino)
         assert len(office.shelf.asked) <= 2
         await trio.sleep(PASS_S)
         assert 2 <= len(office.shelf.asked) <= 3
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_failed_file_that_a_program_reads_is_reported(
@@ -95,14 +87,12 @@ async def test_a_failed_file_that_a_program_reads_is_reported(
     inode, arrived = office.file("a"), list[int]()
     office.pins.add(office.zone)
     office.shelf.errors = [Forbidden("not now")]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(1)
         office.pins.content_changes.add(arrived.append)
         office.shelf.complete_now.add((inode.ino, "1"))
         await trio.sleep(3 * PASS_S)
         assert arrived == [inode.ino]
-        nursery.cancel_scope.cancel()
 
 
 async def test_missing_files_are_fetched_when_the_service_is_back(
@@ -113,8 +103,7 @@ async def test_missing_files_are_fetched_when_the_service_is_back(
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     way = office.way
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(1)
         way.become("offline")
         await trio.testing.wait_all_tasks_blocked()
@@ -127,7 +116,6 @@ async def test_missing_files_are_fetched_when_the_service_is_back(
         way.become("online")
         await trio.sleep(1)
         assert len(office.shelf.asked) == 4
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
@@ -137,8 +125,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
     pinned, moved = office.folder("pinned"), office.folder("moved")
     inside = office.file("inside", parent=moved)
     office.pins.add(pinned)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(PASS_S / 2)
         assert office.shelf.asked == []
         with office.state.transaction():
@@ -146,7 +133,6 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         office.state.listing_merged.notify(pinned.ino)
         await trio.sleep(1)
         assert office.shelf.asked == [(inside.ino, "1")]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_folder_that_comes_back_is_fetched_again(
@@ -157,8 +143,7 @@ async def test_a_folder_that_comes_back_is_fetched_again(
     inner = office.folder("inner", top)
     inode = office.file("a", parent=office.folder("innermost", inner))
     office.pins.add(top)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1")}
         for parent in (elsewhere, top):
@@ -167,19 +152,16 @@ async def test_a_folder_that_comes_back_is_fetched_again(
             office.shelf.complete_now.clear()
             await trio.sleep(2 * PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1")}
-        nursery.cancel_scope.cancel()
 
 
 async def test_without_a_pin_no_request_is_sent(office: Office, autojump_clock: MockClock) -> None:
     """No folder is listed or downloaded, and no file is protected from eviction."""
     inode = office.file("a")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(10 * PASS_S)
         assert (office.listed, office.shelf.asked) == ([], [])
         assert inode.ino not in office.pins
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_unchanged_listing_causes_no_check(
@@ -188,8 +170,7 @@ async def test_an_unchanged_listing_causes_no_check(
     """Only folders whose listing has changed are checked."""
     office.file("a")
     office.pins.add(office.zone)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(1)
         office.listed.clear()
         office.state.listing_merged.notify(office.zone.ino)
@@ -199,7 +180,6 @@ async def test_an_unchanged_listing_causes_no_check(
         office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(1)
         assert (new.ino, "1") in office.shelf.asked
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_file_that_does_not_fit_is_tried_once(
@@ -210,8 +190,7 @@ async def test_a_file_that_does_not_fit_is_tried_once(
     office.pins.add(office.zone)
     office.shelf.free = 4
     office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")]
         tally = PinProgress()
@@ -223,7 +202,6 @@ async def test_a_file_that_does_not_fit_is_tried_once(
             office.state.inodes.update(inode, revision=Revision("2"))
         await trio.sleep(2 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1"), (inode.ino, "2")]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_file_that_did_not_fit_is_fetched_later(
@@ -234,14 +212,12 @@ async def test_a_file_that_did_not_fit_is_fetched_later(
     office.pins.add(office.zone)
     full = OSError(errno.ENOSPC, "full")
     office.shelf.errors = [full, full]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         for free, tries in ((2, 1), (4, 1), (5, 2), (4, 2), (5, 2), (6, 3)):  # it has 5 bytes
             office.shelf.free = free
             await trio.sleep(2 * PASS_S)
             assert office.shelf.asked == [(inode.ino, "1")] * tries
         assert len(office.shelf.complete_now) == 1
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
@@ -269,8 +245,7 @@ async def test_a_cache_disk_with_an_error_is_named(
     office.pins.add(office.zone)
     tries = [3, 4, 5]  # so far, after each check
     office.shelf.errors = [OSError(errno.EIO, os.strerror(errno.EIO)) for _ in range(tries[-1])]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(1)
         for number in tries:
             assert len(office.shelf.asked) == number
@@ -281,7 +256,6 @@ async def test_a_cache_disk_with_an_error_is_named(
             await trio.sleep(PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1") for inode in inodes}
         assert (await office.keeping.count(office.zone, 9)).failed == []
-        nursery.cancel_scope.cancel()
 
 
 async def test_the_free_space_is_computed_once_for_many_files(office: Office) -> None:
@@ -306,8 +280,7 @@ async def test_failing_files_do_not_delay_others(
     bad = inodes[: 2 * TROUBLE]
     office.shelf.bad = {each.ino: error for each in bad}
     office.pins.add(office.zone)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes) - len(bad)
         office.shelf.bad.clear()
@@ -316,7 +289,6 @@ async def test_failing_files_do_not_delay_others(
         await trio.sleep(1.5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes)
         assert not (await office.keeping.count(office.zone, len(inodes))).failed
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock: MockClock) -> None:
@@ -394,8 +366,7 @@ async def test_an_unpinned_folder_is_not_fetched_any_further(
         await complete(ino, *args)
 
     monkeypatch.setattr(office.shelf, "complete", slow)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(5)
         before = len(begun)
         assert 0 < before < 40
@@ -403,7 +374,6 @@ async def test_an_unpinned_folder_is_not_fetched_any_further(
         await trio.sleep(PASS_S)
         assert begun[before:] == [wanted.ino]
         assert office.shelf.complete_now == {(wanted.ino, "1")}
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_unpinned_folder_is_not_listed_any_further(
@@ -445,12 +415,10 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
     office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [RuntimeError("a bug")]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.run)
+    async with running(office.keeping.run):
         await trio.sleep(PASS_S * 1.5)
         assert "cannot check pinned files" in caplog.text
         assert len(office.shelf.asked) == 2
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_pin_on_a_full_disk_stays_valid(

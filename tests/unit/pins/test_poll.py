@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.unit.pins.office import Office
+from tests.unit.pins.office import Office, running
 from zonedrive.errors import Forbidden, TimedOut, Unavailable
 from zonedrive.pins.poll import AT_ONCE, PACE_S, PASS_S, TROUBLE, WIDTH
 
@@ -22,20 +22,17 @@ async def test_each_folder_has_its_turn_in_every_round(
     office.pins.add(first)
     office.pins.add(office.file("f", parent=third))
     wanted = sorted([first.ino, third.ino, *(each.ino for each in below)])
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         for _ in range(3):
             await trio.sleep(PASS_S - 1)
             assert sorted(office.taken()) == wanted
             await trio.sleep(1)
-        nursery.cancel_scope.cancel()
 
 
 async def test_without_pins_no_request_is_sent(office: Office, autojump_clock: MockClock) -> None:
     """No request is sent before the first pin and after the last one."""
     (folder,) = office.folders(1, office.zone)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         await trio.sleep(3 * PASS_S)
         assert office.taken() == []
         office.pins.add(folder)
@@ -44,7 +41,6 @@ async def test_without_pins_no_request_is_sent(office: Office, autojump_clock: M
         office.pins.remove(folder)
         await trio.sleep(3 * PASS_S)
         assert office.taken() == []
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("state", ["offline", "logon-required"])
@@ -53,8 +49,7 @@ async def test_an_unreachable_service_is_not_polled(
 ) -> None:
     """Folders are listed again as soon as the service is back."""
     office.pins.add(office.zone)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         await trio.sleep(PASS_S / 2)
         assert office.taken() == [office.zone.ino]
         for away in (1.0, PASS_S * 4):
@@ -64,16 +59,14 @@ async def test_an_unreachable_service_is_not_polled(
             office.way.become("online")
             await trio.sleep(1)
             assert office.taken() == [office.zone.ino]
-        nursery.cancel_scope.cancel()
 
 
 async def test_failures_end_a_round(office: Office, autojump_clock: MockClock) -> None:
     """Some consecutive failures end the round; the next one continues at the same place."""
     office.pins.add(office.zone)
     inos = {each.ino for each in office.folders(40, office.zone)}
-    async with trio.open_nursery() as nursery:
-        office.errors = [Unavailable("busy") for _ in range(TROUBLE)]
-        nursery.start_soon(office.rounds.run)
+    office.errors = [Unavailable("busy") for _ in range(TROUBLE)]
+    async with running(office.rounds.run):
         await trio.sleep(PASS_S / 2)
         seen = office.taken()
         assert TROUBLE <= len(seen) < TROUBLE + WIDTH
@@ -82,7 +75,6 @@ async def test_failures_end_a_round(office: Office, autojump_clock: MockClock) -
         assert office.zone.ino in rest[:WIDTH]
         assert set(rest) & set(seen) == {office.zone.ino}
         assert {*seen, *rest} == {office.zone.ino, *inos}
-        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late"), RuntimeError("a bug")])
@@ -92,13 +84,11 @@ async def test_a_failing_folder_does_not_delay_others(
     """A folder that always fails does not delay the others."""
     office.pins.add(office.zone)
     inos = {each.ino for each in office.folders(20, office.zone)}
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         for bad in (office.zone.ino, min(inos), max(inos)):
             office.bad = {bad: error}
             await trio.sleep(PASS_S)
             assert {office.zone.ino, *inos} <= set(office.taken())
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_round_that_fails_is_not_the_last_one(
@@ -131,11 +121,9 @@ async def test_a_forbidden_folder_does_not_delay_others(
     office.pins.add(office.zone)
     inos = {each.ino for each in office.folders(20, office.zone)}
     office.errors = [Forbidden("no"), Forbidden("no"), Forbidden("no")]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         await trio.sleep(PASS_S / 2)
         assert set(office.taken()) == {office.zone.ino, *inos}
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_huge_tree_is_listed_slowly(office: Office, autojump_clock: MockClock) -> None:
@@ -146,8 +134,7 @@ async def test_a_huge_tree_is_listed_slowly(office: Office, autojump_clock: Mock
     office.pins.add(huge)
     office.pins.add(small)
     pace = PASS_S / PACE_S
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         await trio.sleep(PASS_S / 100)
         seen = office.taken()
         assert AT_ONCE <= len(seen) <= AT_ONCE + pace / 50
@@ -161,7 +148,6 @@ async def test_a_huge_tree_is_listed_slowly(office: Office, autojump_clock: Mock
             seen += listed
         assert many <= set(seen)
         assert office.most <= WIDTH
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_removed_pin_is_not_listed(office: Office, autojump_clock: MockClock) -> None:
@@ -170,12 +156,10 @@ async def test_a_removed_pin_is_not_listed(office: Office, autojump_clock: MockC
     office.folders(int(2 * PASS_S / PACE_S), huge)
     office.pins.add(huge)
     office.pins.add(small)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.rounds.run)
+    async with running(office.rounds.run):
         await trio.sleep(PASS_S / 2)
         office.pins.remove(huge)
         await trio.sleep(1)
         office.taken()
         await trio.sleep(2 * PASS_S)
         assert set(office.taken()) == {small.ino}
-        nursery.cancel_scope.cancel()

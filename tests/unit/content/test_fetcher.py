@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from tests.unit.content.scripted import KIB, MIB, Script, content, until
 from zonedrive import memory
@@ -302,7 +303,7 @@ async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None
 
 
 async def test_connections_without_a_byte_are_retried_for_a_while(
-    cache: Cache, mock_clock: trio.testing.MockClock
+    cache: Cache, mock_clock: MockClock
 ) -> None:
     """A read fails with the connection's error after `stall` seconds, and the next one sooner."""
     cache._engine.stall = 10.0
@@ -669,7 +670,7 @@ async def test_a_very_slow_download_fails_a_read(
     reader.close()
 
 
-async def test_a_wait_for_a_thread_is_not_a_stall(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_wait_for_a_thread_is_not_a_stall(autojump_clock: MockClock) -> None:
     """A read that waits for a free thread does not time out while bytes of its file arrive."""
     fetcher = Fetcher(
         cast(Any, None), cast(Any, None), Engine(1, 10.0, Supervisor()), str,
@@ -725,7 +726,7 @@ async def promptly(condition: Callable[[], object]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def pass_by(clock: trio.testing.MockClock, seconds: float) -> None:
+async def pass_by(clock: MockClock, seconds: float) -> None:
     """Let time pass for the loop in small steps."""
     for _ in range(round(seconds / 0.05)):
         clock.jump(0.05)
@@ -734,7 +735,7 @@ async def pass_by(clock: trio.testing.MockClock, seconds: float) -> None:
 
 @pytest.mark.parametrize("others", [1, 3])
 async def test_long_downloads_do_not_block_other_files(
-    cache: Cache, mock_clock: trio.testing.MockClock, others: int
+    cache: Cache, mock_clock: MockClock, others: int
 ) -> None:
     """Files are read although long downloads use all threads; these continue where they were."""
     cache._engine.stall = 600.0  # seconds, which pass for real at the end
@@ -779,7 +780,7 @@ async def test_long_downloads_do_not_block_other_files(
 
 
 async def test_a_download_that_cannot_be_resumed_keeps_its_thread(
-    tmp_path: Path, nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+    tmp_path: Path, nursery: trio.Nursery, mock_clock: MockClock
 ) -> None:
     """A download without ranges is not stopped for others.
 

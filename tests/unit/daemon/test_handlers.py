@@ -396,7 +396,7 @@ async def test_sync_reports_conflict_copies(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])
 async def test_exit_code_of_a_sync_that_times_out(
-    daemon: Daemon, autojump_clock: trio.testing.MockClock, state: str, code: int
+    daemon: Daemon, autojump_clock: MockClock, state: str, code: int
 ) -> None:
     """4 if the service is unreachable, 3 without a logon, 1 if it is only slow."""
     daemon.report.uploads = [_upload("pending")]
@@ -438,7 +438,7 @@ async def _later(upload: dict[str, Any], sent: int) -> None:
 
 
 async def test_sync_without_a_timeout_ends_while_the_service_is_unreachable(
-    daemon: Daemon, autojump_clock: trio.testing.MockClock
+    daemon: Daemon, autojump_clock: MockClock
 ) -> None:
     """A minute offline ends it; short interruptions do not."""
     daemon.report.uploads = [_upload("pending")]
@@ -459,9 +459,7 @@ async def test_sync_without_a_timeout_ends_while_the_service_is_unreachable(
     assert trio.current_time() == pytest.approx(3 * (AWAY_SECONDS + 99) + AWAY_SECONDS)
 
 
-async def test_sync_without_a_logon_ends_at_once(
-    daemon: Daemon, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_sync_without_a_logon_ends_at_once(daemon: Daemon, autojump_clock: MockClock) -> None:
     """The answer has the whole logon command."""
     daemon.report.uploads = [_upload("pending")]
     daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
@@ -486,7 +484,7 @@ async def test_a_logoff_does_not_wait_for_a_logon_that_cannot_be_renewed(
 
 
 async def test_a_logoff_waits_for_a_logon_that_was_rejected_for_a_moment(
-    daemon: Daemon, autojump_clock: trio.testing.MockClock
+    daemon: Daemon, autojump_clock: MockClock
 ) -> None:
     """With --discard, changes would be deleted that can be uploaded a moment later."""
     daemon.report.uploads = [_upload("pending")]
@@ -504,7 +502,7 @@ async def test_a_logoff_waits_for_a_logon_that_was_rejected_for_a_moment(
 
 
 async def test_a_logoff_waits_for_a_logon_that_may_be_renewed(
-    daemon: Daemon, autojump_clock: trio.testing.MockClock
+    daemon: Daemon, autojump_clock: MockClock
 ) -> None:
     """A service that does not answer the renewal now may answer the next one."""
     daemon.report.uploads = [_upload("pending")]
@@ -527,10 +525,7 @@ def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bo
 
 @pytest.mark.parametrize("state", ["online", "offline"])
 async def test_unmount_waits_until_its_timeout(
-    daemon: Daemon,
-    autojump_clock: trio.testing.MockClock,
-    detach: Callable[[list[bool]], None],
-    state: str,
+    daemon: Daemon, autojump_clock: MockClock, detach: Callable[[list[bool]], None], state: str
 ) -> None:
     """The wait ends not earlier, however many attempts fail; the answer counts what is left."""
     detach([])

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive.daemon.click_actions import ClickActions
@@ -121,7 +121,7 @@ class Watched:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> MockClock:
     """Use virtual time: days pass at once when no task is running.
 
     Work in threads is done at once, because the clock does not know that a thread is running,
@@ -133,7 +133,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
         return work(*given)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
-    return trio.testing.MockClock(autojump_threshold=0)
+    return MockClock(autojump_threshold=0)
 
 
 def after(seconds: float) -> Callable[[Bearer], Bearer]:
@@ -149,7 +149,7 @@ def after(seconds: float) -> Callable[[Bearer], Bearer]:
 
 
 async def test_reminder_a_week_before_a_token_ends(
-    clock: trio.testing.MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
+    clock: MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reminder is shown once, with the expiry and the command."""
     monkeypatch.setattr("zonedrive.daemon.logon_monitor.LOOK_SECONDS", DAY / 2)
@@ -163,7 +163,7 @@ async def test_reminder_a_week_before_a_token_ends(
 
 @pytest.mark.parametrize(("kind", "days", "at"), [("session", 1 / 24, 0.8 / 24), ("token", 5, 4)])
 async def test_renewal_when_a_fifth_of_the_life_is_left(
-    clock: trio.testing.MockClock,
+    clock: MockClock,
     paths: AccountPaths,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
@@ -181,9 +181,7 @@ async def test_renewal_when_a_fifth_of_the_life_is_left(
     assert watched.desktop.said == []
 
 
-async def test_a_wrong_local_clock_delays_no_renewal(
-    clock: trio.testing.MockClock, paths: AccountPaths
-) -> None:
+async def test_a_wrong_local_clock_delays_no_renewal(clock: MockClock, paths: AccountPaths) -> None:
     """The expiry is compared with the time of the service."""
     watched = Watched(paths, "session", 1 / 24, Renewing(after(3600)))
     here = watched.auth.clock.now_ns
@@ -194,7 +192,7 @@ async def test_a_wrong_local_clock_delays_no_renewal(
 
 
 async def test_renewal_is_retried_while_the_service_is_unreachable(
-    clock: trio.testing.MockClock, paths: AccountPaths
+    clock: MockClock, paths: AccountPaths
 ) -> None:
     """There is an attempt every minute until the bearer ends."""
     watched = Watched(paths, "session", 1 / 24, Renewing(lambda former: None))
@@ -205,7 +203,7 @@ async def test_renewal_is_retried_while_the_service_is_unreachable(
 
 @pytest.mark.parametrize("life", [-60.0, 0.001])
 async def test_a_logon_of_a_very_short_life_is_not_renewed_without_a_pause(
-    clock: trio.testing.MockClock, paths: AccountPaths, life: float
+    clock: MockClock, paths: AccountPaths, life: float
 ) -> None:
     """The service may state a wrong life, and each renewal sends the password."""
     watched = Watched(paths, "session", 1 / 24, Renewing())
@@ -220,9 +218,7 @@ async def test_a_logon_of_a_very_short_life_is_not_renewed_without_a_pause(
     assert watched.renewal.asked
 
 
-async def test_a_refused_renewal_is_notified_once(
-    clock: trio.testing.MockClock, paths: AccountPaths
-) -> None:
+async def test_a_refused_renewal_is_notified_once(clock: MockClock, paths: AccountPaths) -> None:
     """The notification has the remaining time."""
 
     def refuse(former: Bearer) -> Bearer:
@@ -237,7 +233,7 @@ async def test_a_refused_renewal_is_notified_once(
 
 @pytest.mark.parametrize(("kind", "days"), [("session", 1 / 24), ("token", 20)])
 async def test_the_end_is_noticed_without_a_request_of_a_program(
-    clock: trio.testing.MockClock, paths: AccountPaths, kind: str, days: float
+    clock: MockClock, paths: AccountPaths, kind: str, days: float
 ) -> None:
     """One request shows that the logon has ended, and the user is notified."""
     watched = Watched(paths, kind, days, Renewing())
@@ -250,7 +246,7 @@ async def test_the_end_is_noticed_without_a_request_of_a_program(
 
 
 async def test_an_end_that_the_service_does_not_confirm(
-    clock: trio.testing.MockClock, paths: AccountPaths
+    clock: MockClock, paths: AccountPaths
 ) -> None:
     """A session may be prolonged by use; the service is asked again every ten minutes."""
     watched = Watched(paths, "session", 1 / 24, Renewing())
@@ -261,7 +257,7 @@ async def test_an_end_that_the_service_does_not_confirm(
 
 
 async def test_an_end_while_the_service_is_unreachable(
-    clock: trio.testing.MockClock, paths: AccountPaths
+    clock: MockClock, paths: AccountPaths
 ) -> None:
     """The end is noticed soon after the service answers again."""
     watched = Watched(paths, "session", 1 / 24, Renewing())
@@ -275,9 +271,7 @@ async def test_an_end_while_the_service_is_unreachable(
     assert watched.link.state == "logon-required"
 
 
-async def test_an_ended_logon_is_notified_once(
-    clock: trio.testing.MockClock, paths: AccountPaths
-) -> None:
+async def test_an_ended_logon_is_notified_once(clock: MockClock, paths: AccountPaths) -> None:
     """A short interruption is not notified; a logon withdraws the notification."""
     watched = Watched(paths, "token", 90, Renewing())
     async with watched.running():
@@ -305,7 +299,7 @@ async def test_an_ended_logon_is_notified_once(
 
 
 async def test_an_end_soon_after_a_short_interruption_is_notified(
-    clock: trio.testing.MockClock, paths: AccountPaths
+    clock: MockClock, paths: AccountPaths
 ) -> None:
     """The first notification was withdrawn, so the user would not notice the lasting end."""
     watched = Watched(paths, "token", 90, Renewing())
@@ -321,9 +315,7 @@ async def test_an_end_soon_after_a_short_interruption_is_notified(
         assert 600 <= second - first < 660
 
 
-async def test_notifications_wait_for_a_desktop(
-    clock: trio.testing.MockClock, paths: AccountPaths
-) -> None:
+async def test_notifications_wait_for_a_desktop(clock: MockClock, paths: AccountPaths) -> None:
     """A mount at login or at boot begins before there is a desktop to show anything."""
     watched = Watched(paths, "token", 1, Renewing())
     watched.desktop.is_there = False
@@ -347,7 +339,7 @@ async def test_notifications_wait_for_a_desktop(
 
 @pytest.mark.parametrize("days", [100, 0])
 async def test_a_reminder_stays_until_the_next_logon(
-    clock: trio.testing.MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch, days: int
+    clock: MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     """A lost connection that comes back does not withdraw the reminder. A logon withdraws the
     reminder, also if the end of the new logon is not known (0 days)."""
@@ -370,7 +362,7 @@ async def test_a_reminder_stays_until_the_next_logon(
 
 
 async def test_a_reminder_that_another_notification_replaced_is_shown_again(
-    clock: trio.testing.MockClock, paths: AccountPaths
+    clock: MockClock, paths: AccountPaths
 ) -> None:
     """The service rejects the logon for a minute, and the logon still ends soon."""
     watched = Watched(paths, "token", 20, Renewing())

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from zonedrive.daemon import logs
 
@@ -59,9 +59,7 @@ class Exhausted(trio.abc.Listener[trio.abc.Stream]):
 
 @pytest.mark.usefixtures("root")
 async def test_exhausted_descriptors_do_not_fill_the_log(
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    autojump_clock: trio.testing.MockClock,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """The log has one line per minute, and keeps what happened before."""
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=trio.current_time))

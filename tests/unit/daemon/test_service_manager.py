@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from zonedrive.daemon.service_manager import Notifier, StatusLine
 from zonedrive.errors import NotLoggedOn, Unreachable
@@ -69,9 +69,7 @@ class Watched:
         )
 
 
-async def test_uploads_and_the_state_are_in_the_line(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_uploads_and_the_state_are_in_the_line(autojump_clock: MockClock) -> None:
     """Pending and sent amounts, failures, connection state and the logon command."""
     mount = Watched()
     async with trio.open_nursery() as nursery:
@@ -106,7 +104,7 @@ async def test_uploads_and_the_state_are_in_the_line(
     ]
 
 
-async def test_an_idle_mount_computes_no_line(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_idle_mount_computes_no_line(autojump_clock: MockClock) -> None:
     """Without a change, the report is not read."""
     mount = Watched()
     with trio.move_on_after(86_400):

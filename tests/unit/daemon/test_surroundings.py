@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from tests.harness.waiting import eventually
 from zonedrive.daemon import compose, daemonize, logs
@@ -67,7 +67,7 @@ def received(manager: socket.socket) -> list[bytes]:
 
 
 async def test_a_busy_manager_learns_that_the_mount_is_ready(
-    manager: socket.socket, autojump_clock: trio.testing.MockClock
+    manager: socket.socket, autojump_clock: MockClock
 ) -> None:
     """Without the message, systemd would end a working mount after the start timeout."""
     fill(manager)
@@ -90,7 +90,7 @@ def test_a_busy_manager_learns_that_a_start_takes_longer(
 
 
 async def test_a_manager_that_hangs_does_not_stop_the_mount(
-    manager: socket.socket, autojump_clock: trio.testing.MockClock
+    manager: socket.socket, autojump_clock: MockClock
 ) -> None:
     """Files can be read meanwhile, and an unmount is possible after a few seconds."""
     fill(manager)
@@ -108,9 +108,7 @@ async def test_an_abstract_socket_address(tmp_path: Path) -> None:
         assert listening.recv(1000).startswith(b"READY=1")
 
 
-async def test_the_watchdog_signal(
-    manager: socket.socket, autojump_clock: trio.testing.MockClock
-) -> None:
+async def test_the_watchdog_signal(manager: socket.socket, autojump_clock: MockClock) -> None:
     """WATCHDOG=1 is sent three times per interval."""
     environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "3000000"}
     notifier = Notifier(environment)

@@ -7,6 +7,7 @@ import logging
 import pytest
 import trio
 from pyfuse3 import FUSEError
+from trio.testing import MockClock
 
 from zonedrive.errors import Forbidden
 from zonedrive.fuse.deadline import DEADLINE, LONG_DEADLINE, Gate, guarded
@@ -70,9 +71,7 @@ async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:
 
 
 @pytest.mark.parametrize(("verb", "seconds"), [("hang", DEADLINE), ("hang_long", LONG_DEADLINE)])
-async def test_every_operation_ends(
-    autojump_clock: trio.testing.MockClock, verb: str, seconds: float
-) -> None:
+async def test_every_operation_ends(autojump_clock: MockClock, verb: str, seconds: float) -> None:
     """A program gets an answer within the deadline, whatever hangs."""
     began = trio.current_time()
     with pytest.raises(FUSEError) as late:
@@ -81,9 +80,7 @@ async def test_every_operation_ends(
     assert trio.current_time() - began == pytest.approx(seconds)
 
 
-async def test_the_deadline_counts_for_all_waits_together(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_the_deadline_counts_for_all_waits_together(autojump_clock: MockClock) -> None:
     """The deadline includes several waits, which may have shorter deadlines."""
     handlers, began = Handlers(), trio.current_time()
     await handlers.wait_in_vain(10)
@@ -97,7 +94,7 @@ async def test_the_deadline_counts_for_all_waits_together(
 
 
 async def test_a_deadline_holds_for_what_runs_in_tasks(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Failures after a deadline are recorded and not raised."""
     with pytest.raises(FUSEError):
@@ -106,7 +103,7 @@ async def test_a_deadline_holds_for_what_runs_in_tasks(
 
 
 async def test_a_shut_gate_answers_those_inside_and_those_outside(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: MockClock,
 ) -> None:
     """Waiting operations end when the mount ends."""
     handlers = Handlers()

@@ -17,13 +17,22 @@ from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import NotFound, StoreError, Unreachable, ZonedriveError, first_of
+from zonedrive.errors import (
+    NotFound,
+    NotLoggedOn,
+    RemoteError,
+    StoreError,
+    Unreachable,
+    ZonedriveError,
+    first_of,
+)
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.model import Entry, Zone
 from zonedrive.paths import AccountPaths
+from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.state.inode import ROOT
 from zonedrive.state.pause import Pause
 from zonedrive.views.status_report import Place
@@ -32,38 +41,13 @@ FOLDER = Path("/home/me/Zones")
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}
 
 
-class Connectivity:
-    """Fake connection state."""
+class Link(Connectivity):
+    """Connection whose state a test sets."""
 
-    def __init__(self) -> None:
-        self.state = "online"
-        self.answers = 0
-        self.last_error: Exception | None = None
-        self._changed = trio.Event()
-
-    @property
-    def reason(self) -> str:
-        """Return the cause of the last failure."""
-        return str(self.last_error or "")
-
-    @property
-    def remedy(self) -> str:
-        """Return the remedy of the last failure."""
-        return getattr(self.last_error, "remedy", "")
-
-    def become(self, state: str, error: Exception | None = None) -> None:
-        self.state, self.last_error = state, error
-        self._changed.set()
-        self._changed = trio.Event()
-
-    def recheck(self) -> None:
-        """Simulate `Connectivity.recheck`, without a probe."""
-
-    async def wait_other(self, state: str) -> str:
-        while self.state == state:
-            await self._changed.wait()
-        await trio.lowlevel.checkpoint()
-        return self.state
+    def become(self, state: State, error: RemoteError | None = None) -> None:
+        """Set another state, and the last error."""
+        self.last_error = error
+        self._become(state)
 
 
 class Report:
@@ -160,7 +144,7 @@ class Service:
     """Fake service with zones and trash entries."""
 
     def __init__(self) -> None:
-        self.link = Connectivity()
+        self.link = Link()
         self.restored: list[str] = []
         self.slow_s = 0.0  # duration of a restore
 
@@ -396,7 +380,7 @@ async def test_sync_reports_conflict_copies(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])
 async def test_exit_code_of_a_sync_that_times_out(
-    daemon: Daemon, autojump_clock: MockClock, state: str, code: int
+    daemon: Daemon, autojump_clock: MockClock, state: State, code: int
 ) -> None:
     """4 if the service is unreachable, 3 without a logon, 1 if it is only slow."""
     daemon.report.uploads = [_upload("pending")]
@@ -462,7 +446,7 @@ async def test_sync_without_a_timeout_ends_while_the_service_is_unreachable(
 async def test_sync_without_a_logon_ends_at_once(daemon: Daemon, autojump_clock: MockClock) -> None:
     """The answer has the whole logon command."""
     daemon.report.uploads = [_upload("pending")]
-    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    daemon.service.link.become("logon-required", NotLoggedOn("the logon has ended"))
     answer = await daemon.ask("sync")
     assert (answer["exit"], answer["reason"]) == (3, "the logon has ended")
     assert answer["remedy"] == ("run 'zonedrive logon https://x --username alice --account work'")
@@ -477,7 +461,7 @@ async def test_a_logoff_does_not_wait_for_a_logon_that_cannot_be_renewed(
     monkeypatch.setattr(handlers, "GIVE_UP_SECONDS", 0.0)
     daemon.report.uploads = [_upload("pending")]
     daemon.parts.renewal.may_succeed = lambda: answers.pop(0)
-    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    daemon.service.link.become("logon-required", NotLoggedOn("the logon has ended"))
     with trio.fail_after(60):
         answer = await daemon.ask("sync", timeout=3600, give_up=True)
     assert (answer["exit"], answer["left"]["bytes"], answers) == (3, 5, [])
@@ -488,7 +472,7 @@ async def test_a_logoff_waits_for_a_logon_that_was_rejected_for_a_moment(
 ) -> None:
     """With --discard, changes would be deleted that can be uploaded a moment later."""
     daemon.report.uploads = [_upload("pending")]
-    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    daemon.service.link.become("logon-required", NotLoggedOn("the logon has ended"))
 
     async def accept() -> None:
         await trio.sleep(handlers.GIVE_UP_SECONDS / 2)
@@ -507,7 +491,7 @@ async def test_a_logoff_waits_for_a_logon_that_may_be_renewed(
     """A service that does not answer the renewal now may answer the next one."""
     daemon.report.uploads = [_upload("pending")]
     daemon.parts.renewal.may_succeed = lambda: True
-    daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
+    daemon.service.link.become("logon-required", NotLoggedOn("the logon has ended"))
     assert (await daemon.ask("sync", timeout=30, give_up=True))["exit"] == 3
     assert trio.current_time() == 30
 
@@ -525,7 +509,7 @@ def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bo
 
 @pytest.mark.parametrize("state", ["online", "offline"])
 async def test_unmount_waits_until_its_timeout(
-    daemon: Daemon, autojump_clock: MockClock, detach: Callable[[list[bool]], None], state: str
+    daemon: Daemon, autojump_clock: MockClock, detach: Callable[[list[bool]], None], state: State
 ) -> None:
     """The wait ends not earlier, however many attempts fail; the answer counts what is left."""
     detach([])

@@ -238,13 +238,6 @@ async def test_counts_that_take_long_are_reported_less_often(
     assert 10 < len(daemon.said) <= 20
 
 
-async def test_sync_waits_only_for_its_path(daemon: Daemon) -> None:
-    """A path may be absolute or relative to the mount."""
-    daemon.report.done.set()
-    await daemon.ask("sync", paths=["/home/me/Zones/Zone/a.txt", "Zone/a.txt"])
-    assert daemon.report.roots == [[7, 7]]
-
-
 @pytest.mark.parametrize("path", ["/home/me", "/home/me/Zones/../x", "/", "Zone/../../x"])
 async def test_a_path_outside_the_mount_is_refused(daemon: Daemon, path: str) -> None:
     """`..` cannot leave the mount either."""
@@ -306,13 +299,6 @@ async def test_the_status_has_the_remedy_of_a_lost_connection(daemon: Daemon) ->
     assert answer["advice"] == "check the network"
 
 
-async def test_sync_in_a_pause_with_nothing_to_send(daemon: Daemon) -> None:
-    """Everything is on the service, so the exit code is 0."""
-    daemon.report.pause = Pause(1)
-    daemon.report.done.set()
-    assert (await daemon.ask("sync"))["exit"] == 0
-
-
 async def test_send_needs_paths(daemon: Daemon) -> None:
     """`send` uploads these files first, and does not fail because of a pause."""
     with pytest.raises(ZonedriveError, match="names no paths"):
@@ -339,15 +325,6 @@ async def test_sync_fails_if_files_are_in_lost_found(daemon: Daemon) -> None:
     assert (answer["exit"], answer["lost"]) == (1, 2)
     answer = await daemon.ask("sync", paths=["Zone/a.txt"])
     assert (answer["exit"], answer["lost"]) == (0, 0)
-
-
-async def test_sync_reports_refused_uploads(daemon: Daemon) -> None:
-    """The exit code is 1, and each failed upload has a reason."""
-    daemon.report.uploads = [_upload("failed")]
-    daemon.report.done.set()
-    answer = await daemon.ask("sync")
-    assert answer["exit"] == 1
-    assert answer["failed"] == [{"path": "Zone/a.txt", "error": "why"}]
 
 
 async def test_sync_reports_rolled_back_and_pending_changes(

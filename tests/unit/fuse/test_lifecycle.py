@@ -42,13 +42,6 @@ def unmount(path: Path) -> None:
     eventually(lambda: subprocess.run(command, capture_output=True).returncode == 0)
 
 
-def test_a_read_only_mount_refuses_writing(mount: Mount) -> None:
-    """`-o ro` is enforced by the kernel."""
-    with pytest.raises(OSError, match="Read-only") as refused:
-        (mount("ro").path / "a").touch()
-    assert refused.value.errno == errno.EROFS
-
-
 def test_unmounting_from_outside_ends_the_process_cleanly(mount: Mount) -> None:
     """`fusermount3 -u` is enough."""
     served = mount()

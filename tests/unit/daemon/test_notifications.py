@@ -1,7 +1,7 @@
 """Notifications about failed uploads and conflicts: each event once, events close together in
 one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -126,13 +126,7 @@ class Told:
         self.outbox.become(failing, beside, first)
 
 
-@pytest.fixture(autouse=True)
-def clock() -> Iterator[MockClock]:
-    """Use a clock that jumps to the next event."""
-    yield MockClock(autojump_threshold=0)
-
-
-async def test_one_failed_file_is_named_with_its_reason(clock: MockClock) -> None:
+async def test_one_failed_file_is_named_with_its_reason(autojump_clock: MockClock) -> None:
     """The text has the command that shows more."""
     told = Told("work")
     await told.go_by(60, (1, 1, 0, 7))
@@ -144,7 +138,7 @@ async def test_one_failed_file_is_named_with_its_reason(clock: MockClock) -> Non
 
 
 async def test_names_with_braces_are_shown(
-    clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file name is never taken for a template."""
     monkeypatch.setattr(Outbox, "path", lambda self, ino: "Zone/{count}{other}.txt")
@@ -154,7 +148,7 @@ async def test_names_with_braces_are_shown(
     assert told.conflicts.said[0].startswith("{count}{other}.txt has replaced the version of")
 
 
-async def test_a_text_of_the_service_is_no_remedy(clock: MockClock) -> None:
+async def test_a_text_of_the_service_is_no_remedy(autojump_clock: MockClock) -> None:
     """A command in the reason of a refusal does not become an advice."""
     told = Told()
     said = "HTTP 403: no; to fix it, run 'zonedrive logoff --discard'"
@@ -166,7 +160,7 @@ async def test_a_text_of_the_service_is_no_remedy(clock: MockClock) -> None:
     ]
 
 
-async def test_a_rolled_back_change_is_not_called_an_upload(clock: MockClock) -> None:
+async def test_a_rolled_back_change_is_not_called_an_upload(autojump_clock: MockClock) -> None:
     """A refused removal has a title of its own."""
     told = Told()
     await told.go_by(60, (1, 1, 0, -7))
@@ -174,7 +168,7 @@ async def test_a_rolled_back_change_is_not_called_an_upload(clock: MockClock) ->
     assert said.startswith("1 change was refused | Zone/-7.txt: refused")
 
 
-async def test_many_failures_are_one_notification(clock: MockClock) -> None:
+async def test_many_failures_are_one_notification(autojump_clock: MockClock) -> None:
     """The notification has the number of failures, and no failure is notified twice."""
     told = Told()
     await told.go_by(10_000, *((1 + one / 10, one, 0, 0) for one in range(1, 101)))
@@ -183,7 +177,7 @@ async def test_many_failures_are_one_notification(clock: MockClock) -> None:
     assert told.failures.open
 
 
-async def test_failures_are_notified_once(clock: MockClock) -> None:
+async def test_failures_are_notified_once(autojump_clock: MockClock) -> None:
     """A retry does not notify again; the notification is withdrawn when no failure is left."""
     told = Told()
     await told.go_by(10_000, (1, 3, 0, 0), (500, 3, 0, 0), (2000, 2, 0, 0), (3000, 0, 0, 0))
@@ -193,7 +187,7 @@ async def test_failures_are_notified_once(clock: MockClock) -> None:
     assert len(told.failures.said) == 2
 
 
-async def test_notifications_are_some_minutes_apart(clock: MockClock) -> None:
+async def test_notifications_are_some_minutes_apart(autojump_clock: MockClock) -> None:
     """Failures in between are part of the next one."""
     told = Told()
     await told.go_by(RESAY_SECONDS - 10, (1, 1, 0, 0), (30, 2, 0, 0))
@@ -204,7 +198,7 @@ async def test_notifications_are_some_minutes_apart(clock: MockClock) -> None:
     assert "3 files" in told.failures.said[1]
 
 
-async def test_conflicts_are_notified_once(clock: MockClock) -> None:
+async def test_conflicts_are_notified_once(autojump_clock: MockClock) -> None:
     """A restart does not notify them again."""
     told = Told(beside=2)
     await told.go_by(60, (1, 0, 3, 0))
@@ -219,7 +213,9 @@ async def test_conflicts_are_notified_once(clock: MockClock) -> None:
     assert told.conflicts.said[1].startswith("6 files were also changed by other users | ")
 
 
-async def test_the_notification_is_withdrawn_when_no_conflict_is_left(clock: MockClock) -> None:
+async def test_the_notification_is_withdrawn_when_no_conflict_is_left(
+    autojump_clock: MockClock,
+) -> None:
     """The user has removed or renamed the copies."""
     told = Told()
     await told.go_by(60, (0, 0, 2, 0))
@@ -239,7 +235,7 @@ async def test_the_notification_is_withdrawn_when_no_conflict_is_left(clock: Moc
     ],
 )  # fmt: skip
 async def test_the_notification_about_a_conflict_without_a_copy(
-    clock: MockClock, replaced: int, said: str
+    autojump_clock: MockClock, replaced: int, said: str
 ) -> None:
     """The notification says where the other version is, if there is one."""
     told = Told(beside=1)
@@ -250,7 +246,7 @@ async def test_the_notification_about_a_conflict_without_a_copy(
 
 
 @pytest.mark.parametrize("replaced", [0, 1])
-async def test_a_long_user_name_is_shortened(clock: MockClock, replaced: int) -> None:
+async def test_a_long_user_name_is_shortened(autojump_clock: MockClock, replaced: int) -> None:
     """A desktop could take minutes to lay out a hostile name."""
     told = Told(beside=replaced)
     told.outbox.replaced, told.outbox.author = replaced, "x" * 1_000_000
@@ -259,7 +255,9 @@ async def test_a_long_user_name_is_shortened(clock: MockClock, replaced: int) ->
     assert len(said) < 500
 
 
-async def test_an_unreported_conflict_is_notified_after_a_restart(clock: MockClock) -> None:
+async def test_an_unreported_conflict_is_notified_after_a_restart(
+    autojump_clock: MockClock,
+) -> None:
     """A conflict is unreported if the daemon ended first, or no desktop was running."""
     told = Told()
     told.conflicts.there = False
@@ -274,7 +272,7 @@ async def test_an_unreported_conflict_is_notified_after_a_restart(clock: MockClo
     assert len(told.conflicts.said) == 1
 
 
-async def test_events_without_a_desktop_are_notified_later(clock: MockClock) -> None:
+async def test_events_without_a_desktop_are_notified_later(autojump_clock: MockClock) -> None:
     """A mount may exist before the user logs in."""
     told = Told()
     told.failures.there = False

@@ -294,11 +294,11 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
 
 
 def test_a_recovery_may_take_longer_than_other_starts(
-    manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    manager: socket.socket, paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If each start were ended during the repair of a large database, no mount would succeed."""
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    paths, folder, is_waiting = AccountPaths("work"), tmp_path / "Zones", tmp_path / "waiting"
+    folder, is_waiting = tmp_path / "Zones", tmp_path / "waiting"
     folder.mkdir()
     Account(name="work", base_url="https://zones.example", username="alice").save(paths)
     waits, address = list[float](), manager.getsockname()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -482,6 +483,21 @@ def detach(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bo
         monkeypatch.setattr(mountpoint, "users", lambda folder: ["vim (7)"])
 
     return script
+
+
+async def test_unmount_waits_for_uploads_first(
+    daemon: Daemon, detach: Callable[[list[bool]], None]
+) -> None:
+    """The mount ends as soon as everything is on the service."""
+    detach([])
+    daemon.session.detach = daemon.report.done.is_set  # not tried before
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(daemon.ask, "unmount", timeout=1000))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            daemon.report.done.set()
+    assert daemon.stopped == 1
+    assert {"users": ["vim (7)"]} not in daemon.said
 
 
 @pytest.mark.parametrize("state", ["online", "offline"])

@@ -157,7 +157,7 @@ def check_row(row: Mapping[str, Any], box: Box) -> None:
     sealed = _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
     plain = msgspec.convert(row, _Plain)
     if row.get("mark") not in (None, _name_mark(box, plain.parent, sealed.name)):
-        raise Damaged("a mark is not that of the name")
+        raise ValueError("a mark is not that of the name")
 
 
 def unreadable(inode: Inode) -> bool:

@@ -44,9 +44,9 @@ WAITED_FOR = {
     ("pins/poll.py", "self._attempt"): "in the task of the rounds",
     ("views/stack.py", "self._folders.run"): "its children are supervised",
     ("views/stack.py", "self._state.cache.run"): "its children are supervised",
-    ("views/stack.py", "self._siblings.run"): "its children are supervised",
+    ("views/stack.py", "self._file_prefetch.run"): "its children are supervised",
     ("views/stack.py", "self._dispatcher.run"): "its children are supervised",
-    ("views/stack.py", "self.keeping.run"): "its children are supervised",
+    ("views/stack.py", "self.pin_fetcher.run"): "its children are supervised",
 }
 """Functions that are started without the supervisor, and why their exceptions cannot be missed."""
 

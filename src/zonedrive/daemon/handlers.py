@@ -602,7 +602,7 @@ class Commands:
         and the download continues in the background. `exit` is 1 if files could not be fetched, 3
         if a logon is required, and 4 if the service is unreachable.
         """
-        pins, keeping = self._parts.files.pins, self._parts.files.keeping
+        pins, fetcher = self._parts.files.pins, self._parts.files.pin_fetcher
         inodes = await self._inodes(request)
         pins.add(*inodes.values())
         tallies = {path: PinProgress() for path in inodes}
@@ -610,16 +610,16 @@ class Commands:
             nursery.start_soon(_say_repeatedly, say, lambda: _counts([*tallies.values()]))
             try:
                 for path, inode in inodes.items():
-                    await keeping.fetch(inode, tallies[path])
+                    await fetcher.fetch(inode, tallies[path])
             except BaseException:
-                keeping.request_check()
+                fetcher.request_check()
                 raise
             nursery.cancel_scope.cancel()
         away = next((tally.away for tally in tallies.values() if tally.away), None)
         failed = [one for tally in tallies.values() for one in tally.failed]
         code, remedy = 0, ""
         if away is not None:
-            keeping.request_check()
+            fetcher.request_check()
             code = 3 if isinstance(away, NotLoggedOn) else 4
             remedy = f"run '{logon_command(self._parts)}'" if code == 3 else ""
         return {
@@ -653,7 +653,7 @@ class Commands:
         found = []
         for inode in self._parts.files.pins.roots():
             path, most = self._parts.state.inodes.path(inode.ino), request.most
-            tally = await self._parts.files.keeping.count(inode, most or 0)
+            tally = await self._parts.files.pin_fetcher.count(inode, most or 0)
             missing = msgspec.to_builtins(tally.failed)
             more = {} if most is None else {"folder": inode.is_folder, "missing": missing}
             counts = {**_counts([tally]), "unlisted": tally.unlisted}

@@ -64,7 +64,7 @@ class FileSystem:
         self.pins = Pins(state)
         state.cache.quota.pinned = self.pins
         self.pins.changes.add(state.cache.quota.examine_again)
-        self.keeping = PinFetcher(state, service, self._folders, self.pins)
+        self.pin_fetcher = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content use separate connection pools; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             state,
@@ -76,7 +76,7 @@ class FileSystem:
             most=0 if state.settings.upload_limit else state.settings.connections,
             uploads=max(2, state.settings.connections),  # one big file must not delay the others
         )
-        self._siblings = FilePrefetch(state, service, self._folders, callers)
+        self._file_prefetch = FilePrefetch(state, service, self._folders, callers)
         self._files = Files(state, service, self._folders, self._dispatcher, callers)
         self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
         self._versions = Versions(state, service, self._folders, callers)
@@ -101,9 +101,9 @@ class FileSystem:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folders.run)
             await nursery.start(self._state.cache.run)
-            await nursery.start(self._siblings.run)
+            await nursery.start(self._file_prefetch.run)
             nursery.start_soon(self._dispatcher.run)
-            nursery.start_soon(self.keeping.run)
+            nursery.start_soon(self.pin_fetcher.run)
             keep, state = self._state.supervisor.keep, self._state
             probe = partial(self._service.link.run, self._service.probe)
             nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
@@ -327,11 +327,11 @@ class FileSystem:
         inode = self._state.kernel.inode(self._state.inodes, ino)
         if inode.parent != NOWHERE and not self._state.local(inode.ino):
             await self._folders.ensure(self._state.inodes.get(inode.parent))
-        await self._siblings.wait_for_prefetch(inode.ino)
+        await self._file_prefetch.wait_for_prefetch(inode.ino)
         self._state.supersede(inode)
         self._state.kernel.inode(self._state.inodes, ino)
         if flags & os.O_ACCMODE == os.O_RDONLY:
-            self._siblings.opened(inode, pid, flags)
+            self._file_prefetch.opened(inode, pid, flags)
         return await self._files.open(inode, flags, pid)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:

@@ -77,7 +77,7 @@ class Office:
         self.zone = zone_of(state)
         self.pins = Pins(state)
         folders = cast(DirectoryCache, self)
-        self.keeping = PinFetcher(state, service, folders, self.pins)
+        self.pin_fetcher = PinFetcher(state, service, folders, self.pins)
         self.rounds = PinPoller(state, service, folders, self.pins, trio.CapacityLimiter(WIDTH))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:

@@ -24,7 +24,7 @@ async def test_pinned_folders_are_looked_at_gently(
     """Folders are checked at the start, then every few minutes; new files are downloaded."""
     office.file("a")
     office.pins.add(office.zone)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(PASS_S * 0.9)
         assert office.listed == [office.zone.ino]
         late = office.file("late")
@@ -37,11 +37,11 @@ async def test_pinned_folders_are_looked_at_gently(
 async def test_later_pins_are_kept_up_to_date(office: Office, autojump_clock: MockClock) -> None:
     """An empty folder and a single file that are pinned later are kept up to date, too."""
     inode, folder = office.file("a"), office.folder("empty")
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(2 * PASS_S)
         for each in (inode, folder):
             office.pins.add(each)
-            await office.keeping.fetch(each, PinProgress())
+            await office.pin_fetcher.fetch(each, PinProgress())
         late = office.file("late", parent=folder)
         with office.state.transaction():
             office.state.inodes.update(inode, revision=Revision("2"))
@@ -57,7 +57,7 @@ async def test_failed_files_are_fetched_in_the_next_round(
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [Forbidden("not now")]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(PASS_S * 1.5)
         assert office.shelf.asked == [(inode.ino, "1")] * 2
         await trio.sleep(PASS_S)
@@ -71,7 +71,7 @@ async def test_failed_files_are_not_tried_with_every_listing(
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.bad = {inode.ino: Forbidden("never")}
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         for _ in range(int(PASS_S / 10) - 1):
             await trio.sleep(10)
             office.state.listing_merged.notify(office.zone.ino)
@@ -87,7 +87,7 @@ async def test_a_failed_file_that_a_program_reads_is_reported(
     inode, arrived = office.file("a"), list[int]()
     office.pins.add(office.zone)
     office.shelf.errors = [Forbidden("not now")]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(1)
         office.pins.content_changes.add(arrived.append)
         office.shelf.complete_now.add((inode.ino, "1"))
@@ -103,7 +103,7 @@ async def test_missing_files_are_fetched_when_the_service_is_back(
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     way = office.way
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(1)
         way.become("offline")
         await trio.testing.wait_all_tasks_blocked()
@@ -125,7 +125,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
     pinned, moved = office.folder("pinned"), office.folder("moved")
     inside = office.file("inside", parent=moved)
     office.pins.add(pinned)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(PASS_S / 2)
         assert office.shelf.asked == []
         with office.state.transaction():
@@ -143,7 +143,7 @@ async def test_a_folder_that_comes_back_is_fetched_again(
     inner = office.folder("inner", top)
     inode = office.file("a", parent=office.folder("innermost", inner))
     office.pins.add(top)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1")}
         for parent in (elsewhere, top):
@@ -157,7 +157,7 @@ async def test_a_folder_that_comes_back_is_fetched_again(
 async def test_without_a_pin_no_request_is_sent(office: Office, autojump_clock: MockClock) -> None:
     """No folder is listed or downloaded, and no file is protected from eviction."""
     inode = office.file("a")
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(10 * PASS_S)
         assert (office.listed, office.shelf.asked) == ([], [])
@@ -170,7 +170,7 @@ async def test_an_unchanged_listing_causes_no_check(
     """Only folders whose listing has changed are checked."""
     office.file("a")
     office.pins.add(office.zone)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(1)
         office.listed.clear()
         office.state.listing_merged.notify(office.zone.ino)
@@ -190,14 +190,16 @@ async def test_a_file_that_does_not_fit_is_tried_once(
     office.pins.add(office.zone)
     office.shelf.free = 4
     office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")]
         tally = PinProgress()
-        await office.keeping.fetch(office.zone, tally)
+        await office.pin_fetcher.fetch(office.zone, tally)
         assert [one.error for one in tally.failed] == [NO_ROOM]
         assert (tally.files, tally.here) == (1, 0)
-        assert (await office.keeping.count(office.zone, 9)).failed == [Failed("Zone/a", NO_ROOM)]
+        assert (await office.pin_fetcher.count(office.zone, 9)).failed == [
+            Failed("Zone/a", NO_ROOM)
+        ]
         with office.state.transaction():
             office.state.inodes.update(inode, revision=Revision("2"))
         await trio.sleep(2 * PASS_S)
@@ -212,7 +214,7 @@ async def test_a_file_that_did_not_fit_is_fetched_later(
     office.pins.add(office.zone)
     full = OSError(errno.ENOSPC, "full")
     office.shelf.errors = [full, full]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         for free, tries in ((2, 1), (4, 1), (5, 2), (4, 2), (5, 2), (6, 3)):  # it has 5 bytes
             office.shelf.free = free
             await trio.sleep(2 * PASS_S)
@@ -225,11 +227,11 @@ async def test_a_pin_while_the_free_space_is_computed(office: Office) -> None:
     inode, other = office.file("a"), office.file("b")
     office.pins.add(inode)
     office.shelf.errors = [OSError(errno.ENOSPC, "full")]
-    await office.keeping.fetch(inode, PinProgress())
+    await office.pin_fetcher.fetch(inode, PinProgress())
     office.shelf.looked = trio.Event()
     tally = PinProgress()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(office.keeping.fetch, inode, tally)
+        nursery.start_soon(office.pin_fetcher.fetch, inode, tally)
         await wait_all_tasks_blocked()
         assert office.shelf.looks == 1
         office.pins.add(other)
@@ -245,17 +247,17 @@ async def test_a_cache_disk_with_an_error_is_named(
     office.pins.add(office.zone)
     tries = [3, 4, 5]  # so far, after each check
     office.shelf.errors = [OSError(errno.EIO, os.strerror(errno.EIO)) for _ in range(tries[-1])]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(1)
         for number in tries:
             assert len(office.shelf.asked) == number
-            counted = await office.keeping.count(office.zone, 9)
+            counted = await office.pin_fetcher.count(office.zone, 9)
             assert [each.error for each in counted.failed] == [
                 "the cache folder cannot be written (Input/output error); see 'zonedrive doctor'"
             ] * len(inodes)
             await trio.sleep(PASS_S)
         assert office.shelf.complete_now == {(inode.ino, "1") for inode in inodes}
-        assert (await office.keeping.count(office.zone, 9)).failed == []
+        assert (await office.pin_fetcher.count(office.zone, 9)).failed == []
 
 
 async def test_the_free_space_is_computed_once_for_many_files(office: Office) -> None:
@@ -263,10 +265,10 @@ async def test_the_free_space_is_computed_once_for_many_files(office: Office) ->
     inodes = [office.file(f"{number}") for number in range(9)]
     office.pins.add(office.zone)
     office.shelf.errors = [OSError(errno.ENOSPC, "full")] * len(inodes)
-    await office.keeping.fetch(office.zone, PinProgress())
+    await office.pin_fetcher.fetch(office.zone, PinProgress())
     office.shelf.free = 5 * 7 + 4  # each file has 5 bytes
     tally = PinProgress()
-    await office.keeping.fetch(office.zone, tally)
+    await office.pin_fetcher.fetch(office.zone, tally)
     assert office.shelf.looks == 1
     assert (tally.here, [each.error for each in tally.failed]) == (7, [NO_ROOM] * 2)
 
@@ -280,15 +282,15 @@ async def test_failing_files_do_not_delay_others(
     bad = inodes[: 2 * TROUBLE]
     office.shelf.bad = {each.ino: error for each in bad}
     office.pins.add(office.zone)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes) - len(bad)
         office.shelf.bad.clear()
-        missing = (await office.keeping.count(office.zone, len(inodes))).failed
+        missing = (await office.pin_fetcher.count(office.zone, len(inodes))).failed
         assert [one.error for one in missing] == [str(error)] * len(bad)
         await trio.sleep(1.5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes)
-        assert not (await office.keeping.count(office.zone, len(inodes))).failed
+        assert not (await office.pin_fetcher.count(office.zone, len(inodes))).failed
 
 
 async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock: MockClock) -> None:
@@ -297,7 +299,7 @@ async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock:
     office.bad = {folder.ino: TimedOut("late")}
     office.pins.add(office.zone)
     tally = PinProgress()
-    await office.keeping.fetch(office.zone, tally)
+    await office.pin_fetcher.fetch(office.zone, tally)
     assert office.shelf.asked == [(inode.ino, "1")]
     assert [one.path for one in tally.failed] == ["Zone/bad"]
     assert (tally.away, tally.here) == (None, 1)
@@ -309,7 +311,7 @@ async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
     office.pins.add(inode)
     office.shelf.bad = {inode.ino: TimedOut("late")}
     tally = PinProgress()
-    await office.keeping.fetch(inode, tally)
+    await office.pin_fetcher.fetch(inode, tally)
     assert (str(tally.away), tally.failed) == ("late", [])
 
 
@@ -319,7 +321,7 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
     office.pins.add(inode)
     office.shelf.errors = [Changed("another one by now")]
     tally = PinProgress()
-    await office.keeping.fetch(inode, tally)
+    await office.pin_fetcher.fetch(inode, tally)
     assert office.listed == [office.zone.ino]
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
 
@@ -343,7 +345,7 @@ async def test_a_file_that_is_removed_during_its_download_is_skipped(
 
     monkeypatch.setattr(office.shelf, "complete", changed)
     tally = PinProgress()
-    await office.keeping.fetch(office.zone, tally)
+    await office.pin_fetcher.fetch(office.zone, tally)
     assert (tally.files, tally.here, tally.failed) == (2, 1, [])
     assert office.shelf.asked == [(other.ino, "1")]
 
@@ -366,7 +368,7 @@ async def test_an_unpinned_folder_is_not_fetched_any_further(
         await complete(ino, *args)
 
     monkeypatch.setattr(office.shelf, "complete", slow)
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(5)
         before = len(begun)
         assert 0 < before < 40
@@ -390,7 +392,7 @@ async def test_an_unpinned_folder_is_not_listed_any_further(
             office.pins.remove(office.zone)
 
     monkeypatch.setattr(office, "refresh", unpinned)
-    await office.keeping.fetch(office.zone, PinProgress())
+    await office.pin_fetcher.fetch(office.zone, PinProgress())
     assert 10 <= len(office.listed) < 20
 
 
@@ -402,7 +404,7 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     tally = PinProgress()
-    await office.keeping.fetch(office.zone, tally)
+    await office.pin_fetcher.fetch(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
     assert len(office.shelf.asked) < 2 * TROUBLE
@@ -415,7 +417,7 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
     office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [RuntimeError("a bug")]
-    async with running(office.keeping.run):
+    async with running(office.pin_fetcher.run):
         await trio.sleep(PASS_S * 1.5)
         assert "cannot check pinned files" in caplog.text
         assert len(office.shelf.asked) == 2

@@ -83,44 +83,6 @@ def test_a_guarded_program_causes_no_download(mounted: Mounted, thumbnailer: Pat
     assert downloads(mounted.deployment) == before
 
 
-def test_local_bytes_can_be_read_by_every_program(mounted: Mounted, thumbnailer: Path) -> None:
-    """Cached files and pending uploads can be read, because they need no download."""
-    assert (mounted.root / "big.bin").read_bytes() == BIG
-    (mounted.root / "new.bin").write_bytes(b"not uploaded yet")
-    before = downloads(mounted.deployment)
-    assert read_by(thumbnailer, mounted.root / "big.bin").stdout == BIG
-    assert read_by(thumbnailer, mounted.root / "new.bin").stdout == b"not uploaded yet"
-    assert read_by(thumbnailer, mounted.root / "empty").returncode == 0
-    mounted.restart()
-    assert read_by(thumbnailer, mounted.root / "big.bin").stdout == BIG
-    assert downloads(mounted.deployment) == before
-
-
-def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbnailer: Path) -> None:
-    """The program reads the cached files of a folder; the other ones are not downloaded."""
-    names = [f"{number:02}.bin" for number in range(30)]
-    for name in names:
-        mounted.zone.write(name, BIG[:10_000])
-    eventually((mounted.root / names[-1]).exists)
-    mounted.machine.done("pin", *(mounted.root / name for name in names[:15]))
-    before = downloads(mounted.deployment)
-    for name in names[:15]:
-        assert read_by(thumbnailer, mounted.root / name).stdout == BIG[:10_000]
-    assert read_by(thumbnailer, mounted.root / names[15]).returncode == 1
-    assert downloads(mounted.deployment) == before
-
-
-def test_a_refusal_does_not_affect_other_programs(mounted: Mounted, thumbnailer: Path) -> None:
-    """Other programs can read the same file before, during and after; then it is cached."""
-    mounted.zone.write("huge.bin", BIG * 6)
-    huge = mounted.root / "huge.bin"
-    eventually(huge.exists)
-    with huge.open("rb") as file:
-        assert read_by(thumbnailer, huge).returncode == 1
-        assert file.read() == BIG * 6
-    assert read_by(thumbnailer, huge).stdout == BIG * 6
-
-
 def test_partly_cached_files_are_refused(mounted: Mounted, thumbnailer: Path) -> None:
     """Opening a file is refused if only some of its bytes are cached.
 
@@ -160,21 +122,6 @@ def test_a_new_version_is_not_fetched_for_a_guarded_program(
         assert running.stdout.read() == b"second line\n"
         assert b"Permission denied" in read_by(program, notes).stderr
         assert downloads(mounted.deployment) == before
-
-
-def test_a_guarded_program_may_write(mounted: Mounted, tmp_path: Path) -> None:
-    """Only reading is restricted: a file that the program truncates or creates is uploaded as
-    usual."""
-    writer = tmp_path / "tumblerd"
-    shutil.copy("/bin/cp", writer)
-    mine = tmp_path / "mine"
-    mine.write_bytes(b"written by a guarded program\n")
-    for name in ("notes.txt", "thumbnail.png"):
-        subprocess.run([writer, mine, mounted.root / name], check=True)
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == mine.read_bytes()
-    assert mounted.zone.read("thumbnail.png") == mine.read_bytes()
-    assert len(mounted.zone.versions("notes.txt")) == 2
 
 
 @pytest.mark.mount("guard=nosy:curious")

@@ -13,20 +13,6 @@ SLOWLY = pytest.mark.mount("settle=600")
 
 
 @SLOWLY
-def test_sed_makes_one_version(mounted: Mounted) -> None:
-    """`sed -i` makes one version of the same file."""
-    path, before = mounted.root / "notes.txt", mounted.zone.entry_id("notes.txt")
-    subprocess.run(["sed", "-i", "s/second line/second line, mended/", path], check=True)
-    mounted.sync()
-    assert mounted.zone.entry_id("notes.txt") == before
-    assert (
-        mounted.zone.read("notes.txt") == path.read_bytes() == b"first line\nsecond line, mended\n"
-    )
-    assert len(mounted.zone.versions("notes.txt")) == 2
-    assert set(mounted.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
-
-
-@SLOWLY
 def test_vim_makes_one_version(mounted: Mounted) -> None:
     """A save in vim, with its swap, probe and backup files, makes one version of the same file."""
     vim = shutil.which("vim") or shutil.which("vim.tiny") or shutil.which("vi")

@@ -101,22 +101,6 @@ def test_the_newest_version_is_not_fetched_twice(mounted: Mounted) -> None:
     assert path.read_bytes() == BIG + b"more"
 
 
-def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
-    """Copying an old version over the file makes a new version, and no conflict."""
-    path = mounted.root / "notes.txt"
-    path.write_bytes(b"a mistake\n")
-    mounted.sync()
-    was = mounted.zone.entry_id("notes.txt")
-    subprocess.run(["cp", versions(path)[0], path], check=True)
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == FIRST
-    assert mounted.zone.entry_id("notes.txt") == was
-    assert [each["version"] for each in mounted.zone.versions("notes.txt")] == [3, 2, 1]
-    assert len(versions(path)) == 3
-    assert mounted.machine.done("conflicts") == "there are no conflicts\n"
-    assert set(mounted.zone.listing()) == {"notes.txt", "empty", "docs", "big.bin"}
-
-
 def test_walks_do_not_find_the_folder(mounted: Mounted, tmp_path: Path) -> None:
     """find, ls, du, cp, rsync and rm do not see the folder, and cause no requests."""
     root, target = mounted.root, tmp_path / "copy"

@@ -50,7 +50,6 @@ def test_both_versions_are_kept(desk: Mounted) -> None:
     )
 
 
-@pytest.mark.also_mounted
 def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     """`zonedrive conflicts` shows copy, original, author and time, also after a restart."""
     collide(desk)
@@ -624,24 +623,6 @@ def test_an_edit_of_a_version_that_arrived_while_a_rename_waits(
 
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
-def test_a_version_that_was_not_listed_is_never_mixed_in(desk: Mounted) -> None:
-    """A read with an outdated listing gives an error at once, and the new version at the next open.
-
-    A part of the new version, cut at the old size, must not be returned.
-    """
-    path = desk.root / "notes.txt"
-    assert path.stat().st_size == 23
-    desk.zone.write("notes.txt", b"much longer than it was before\n" * 10)
-    try:
-        found = path.read_bytes()
-    except OSError as wrong:
-        assert wrong.errno == errno.ESTALE
-        found = path.read_bytes()
-    assert found == desk.zone.read("notes.txt")
-
-
-@pytest.mark.also_mounted
-@pytest.mark.mount("refresh=60")
 def test_appending_to_a_version_that_was_not_listed(desk: Mounted) -> None:
     """An append with an outdated listing continues the coworker's version."""
     path = desk.root / "notes.txt"
@@ -654,18 +635,6 @@ def test_appending_to_a_version_that_was_not_listed(desk: Mounted) -> None:
     found = {desk.zone.read(name) for name in names if name.startswith("notes")}
     assert b"Bob's longer version of the notes\n" in {each[:34] for each in found}
     assert any(each.endswith(b"and Alice's line\n") for each in found)
-
-
-@pytest.mark.mount("close=wait")
-def test_close_returns_after_a_conflict(desk: Mounted) -> None:
-    """With close=wait close also returns after a conflict, with a conflict copy."""
-    desk.allow(SAID)
-    with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
-        file.write(b"Alice")
-        desk.zone.write("notes.txt", b"Bob's version\n")
-    desk.sync()
-    assert desk.zone.read("notes.txt") == b"Bob's version\n"
-    assert len(copies(desk)) == 1
 
 
 def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(desk: Mounted) -> None:
@@ -938,7 +907,6 @@ def test_a_coworker_gives_the_name_of_a_new_file_to_an_entry_that_leaves(
         assert tree["mine.txt"] == before
 
 
-@pytest.mark.also_mounted
 @pytest.mark.mount("refresh=1")
 def test_an_append_after_a_listing_has_shown_that_the_file_is_gone(desk: Mounted) -> None:
     """The file is created again, with the appended bytes only, and this is reported."""

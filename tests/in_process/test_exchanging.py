@@ -40,7 +40,6 @@ def test_an_edit_while_its_former_bytes_are_fetched_is_kept(desk: Mounted) -> No
     assert (desk.root / "new.txt").read_bytes() == b"edited after the exchange\n"
 
 
-@pytest.mark.also_mounted
 def test_two_exchanges_cancel_each_other(desk: Mounted) -> None:
     """After two exchanges the service's file is unchanged, without a second version."""
     desk.allow("answer", "refused", "offline", "reach")

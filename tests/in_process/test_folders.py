@@ -34,7 +34,6 @@ def test_a_folder_is_made_and_removed(desk: Mounted) -> None:
     assert "plans" not in desk.zone.listing()
 
 
-@pytest.mark.also_mounted
 def test_refusals_are_those_of_a_local_folder(desk: Mounted) -> None:
     """Operations fail like on a local file system, and change nothing."""
     root = desk.root
@@ -122,7 +121,6 @@ def test_a_file_is_deleted(desk: Mounted) -> None:
         (desk.root / "notes.txt").stat()
 
 
-@pytest.mark.also_mounted
 def test_rm_rf_leaves_nothing(desk: Mounted) -> None:
     """rm -rf of a folder removes it on the service."""
     desk.remove_tree(desk.root / "docs")
@@ -155,7 +153,6 @@ def test_names_survive_the_round_trip(desk: Mounted) -> None:
     assert all(name.encode() in sent for name in NAMES)
 
 
-@pytest.mark.also_mounted
 def test_a_name_that_is_too_long_is_refused(desk: Mounted) -> None:
     """More than 255 bytes give ENAMETOOLONG, as on other file systems."""
     with pytest.raises(OSError, match="too long") as refused:

@@ -201,7 +201,6 @@ def test_a_name_that_is_free_again_is_not_mixed_up(desk: Mounted) -> None:
     assert set(desk.zone.listing()) == SEEDED | {"new.txt", "old.txt"}
 
 
-@pytest.mark.also_mounted(change="rename")
 @pytest.mark.parametrize("change", ["rename", "remove", "nothing"])
 def test_a_lost_reply_to_a_new_folder(desk: Mounted, change: str) -> None:
     """The folder is renamed or removed on the service, and never created twice."""

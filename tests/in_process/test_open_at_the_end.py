@@ -55,7 +55,7 @@ def test_a_killed_redirection_keeps_the_former_content(desk: Mounted) -> None:
     assert versions(desk, "notes.txt") == before
 
 
-@pytest.mark.also_mounted
+@pytest.mark.also_mounted(written=b"")
 @pytest.mark.parametrize("written", [b"", b"new content\n"])
 def test_a_redirection_is_one_version(desk: Mounted, written: bytes) -> None:
     """Also if the program writes nothing."""
@@ -117,7 +117,7 @@ def test_a_killed_save_in_place_keeps_the_former_content(
     assert desk.zone.read("notes.txt") == FORMER
 
 
-@pytest.mark.also_mounted
+@pytest.mark.also_mounted(written=b"")
 @pytest.mark.parametrize("written", [b"", b"new content\n"])
 def test_a_save_in_place_is_one_version(desk: Mounted, written: bytes) -> None:
     """Also if another program opens and closes the file before the program writes."""

@@ -132,7 +132,6 @@ def test_published_a_save_without_a_change(
     save_again(desk, save, 1, is_read=is_read)
 
 
-@pytest.mark.also_mounted
 def test_a_change_after_a_save_without_one(desk: Mounted) -> None:
     """A change is a version as usual, without a conflict, also if it is taken back."""
     path = desk.root / "notes.txt"

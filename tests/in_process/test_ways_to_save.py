@@ -249,7 +249,6 @@ class Save:
 
 
 @CALM
-@pytest.mark.also_mounted(name=("rename_while_open", "office", "rsync", "in_place"))
 @pytest.mark.parametrize("name", WAYS)
 def test_in_one_go(desk: Mounted, profile: str, name: str) -> None:
     """Normally a save is complete before anything is sent."""

@@ -5,7 +5,6 @@ import mmap
 import os
 import sqlite3
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,12 +15,6 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
 QUICK = pytest.mark.mount("refresh=0.3")
-
-
-def listings(mounted: Mounted) -> int:
-    """Return the number of listing requests at the service so far."""
-    requests: dict[str, int] = mounted.deployment.stats()["requests"]
-    return sum(number for route, number in requests.items() if "/folder/" in route)
 
 
 @contextmanager
@@ -142,24 +135,6 @@ def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
 
 
 @QUICK
-def test_a_file_in_use_is_not_replaced(mounted: Mounted) -> None:
-    """A coworker's version is not visible in a file while it is edited here; both versions are
-    kept."""
-    mounted.allow("a conflict copy")
-    path = mounted.root / "notes.txt"
-    with path.open("r+b", buffering=0) as file:
-        file.write(b"FIRST")
-        mine = path.read_bytes()
-        mounted.zone.write("notes.txt", b"by bob\n")
-        mounted.zone.write("seen.txt", b"")
-        eventually((mounted.root / "seen.txt").exists, what="the folder was refreshed")
-        assert path.read_bytes() == mine == b"FIRST line\nsecond line\n"
-    mounted.sync()
-    contents = [mounted.zone.read(name) for name in mounted.zone.listing() if "notes" in name]
-    assert sorted(contents) == [mine, b"by bob\n"]
-
-
-@QUICK
 def test_a_name_that_changes_its_kind(mounted: Mounted) -> None:
     """A coworker replaces a file by a folder of the same name, and a folder by a file."""
     assert (mounted.root / "notes.txt").is_file()
@@ -173,22 +148,6 @@ def test_a_name_that_changes_its_kind(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt/part").read_bytes() == b"one\n"
     eventually((mounted.root / "docs").is_file, what="the folder is a file")
     assert (mounted.root / "docs").read_bytes() == b"a file now\n"
-
-
-@pytest.mark.mount("refresh=600")
-def test_simultaneous_listings_cause_one_request(mounted: Mounted) -> None:
-    """Twenty programs in one folder of a slow service cause one listing."""
-    before = listings(mounted)
-    with mounted.deployment.faulty(latency_ms=1000, path="/folder/"):
-        readers = [
-            threading.Thread(target=os.listdir, args=(mounted.root,), daemon=True)
-            for _ in range(20)
-        ]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(60)
-    assert listings(mounted) - before == 1
 
 
 @QUICK
@@ -238,47 +197,3 @@ def test_zones_are_renamed_closed_and_opened(mounted: Mounted) -> None:
     on_the_service(mounted, "accessible", 1)
     eventually((new / "docs/mine.txt").exists, what="the opened zone is there")
     on_the_service(mounted, "name", old.name)
-
-
-@QUICK
-def test_pending_files_in_a_closed_zone_are_kept(mounted: Mounted) -> None:
-    """Pending files for a closed zone stay readable, are reported, and are sent once it is open
-    again."""
-    mounted.allow("refused")
-    assert (mounted.root / "docs/report.md").exists()
-    with (mounted.root / "docs/mine.txt").open("wb", buffering=0) as file:
-        file.write(b"mine\n")
-        on_the_service(mounted, "accessible", 0)  # not before: then the folder may be gone
-    assert mounted.machine.run("sync", "--timeout", "10").returncode == 1
-
-    def told() -> bool:
-        (upload,) = mounted.status()["uploads"]
-        assert upload["path"] == f"{mounted.root.name}/docs/mine.txt"
-        return bool(upload["error"])
-
-    eventually(told)
-    assert (mounted.root / "docs/mine.txt").read_bytes() == b"mine\n"
-    on_the_service(mounted, "accessible", 1)
-    mounted.sync()
-    assert mounted.zone.read("docs/mine.txt") == b"mine\n"
-
-
-@pytest.mark.mount("refresh=0.3", profile="published")
-def test_a_folder_deleted_there_that_cannot_be_made_here(mounted: Mounted) -> None:
-    """If no folder can be created, the edit stays pending, is reported, and can be moved."""
-    mounted.allow("deleted on the service", "refused")
-    path = mounted.root / "docs/report.md"
-    with path.open("ab", buffering=0) as file:
-        file.write(b"mine\n")
-        mounted.zone.delete("docs")
-        eventually(
-            lambda: not (mounted.root / "docs/2026/q1.csv").exists(), what="the rest is gone"
-        )
-    ended = mounted.machine.run("sync", "--timeout", "20")
-    assert ended.returncode == 1
-    assert "move the entry to another folder" in ended.stderr
-    content = path.read_bytes()
-    path.rename(mounted.root / "report.md")
-    mounted.sync()
-    assert mounted.zone.read("report.md") == content
-    assert content.endswith(b"mine\n")

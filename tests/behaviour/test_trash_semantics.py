@@ -8,6 +8,7 @@ import pytest
 
 from tests.behaviour.semantics import descriptor, expected, outcome, table
 from tests.conftest import short_folder
+from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Mounted
 from tests.harness.ordinary import OrdinaryMachine, Worker, working
@@ -116,3 +117,29 @@ def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
         assert all(name in names for name in ("a.txt", "docs/", "c.txt", "d.txt", "e.txt"))
         assert "b.txt" not in names
         assert mounted.zone.read("b.txt") == b"made here\n"
+
+
+def test_nothing_can_be_written_in_a_trashed_folder(mounted: Mounted) -> None:
+    """A shell that is still in a trashed folder gets an error when it writes, so that no data
+    are lost."""
+    inner = os.open(mounted.root / "docs/2026", os.O_RDONLY)
+    known = os.open("q1.csv", os.O_RDONLY, dir_fd=inner)
+    try:
+        with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):
+            Desk(mounted.root).trash(mounted.root / "docs")
+            for call in (
+                lambda: os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=inner),
+                lambda: os.open("q1.csv", os.O_WRONLY, dir_fd=inner),
+                lambda: os.mkdir("new", dir_fd=inner),
+                lambda: os.rename(mounted.root / "notes.txt", "notes.txt", dst_dir_fd=inner),
+                lambda: os.truncate(f"/proc/self/fd/{known}", 0),
+            ):
+                with pytest.raises(FileNotFoundError):
+                    call()
+            assert os.read(known, 100) == world.SEED["docs/2026/q1.csv"]
+        mounted.sync()
+    finally:
+        os.close(known)
+        os.close(inner)
+    assert (mounted.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    assert not {path for path in mounted.zone.tree() if path.startswith("docs")}

@@ -142,22 +142,52 @@ def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
 
 
 @pytest.mark.mount("refresh=0.3")
-@pytest.mark.parametrize("unsent", ["edited", "new"])
-def test_a_folder_is_deleted_over_unsent_work(desk: Mounted, unsent: str) -> None:
-    """Edited and new files in a folder that a coworker deletes are uploaded to a new folder."""
+def test_a_folder_is_deleted_over_a_new_file(desk: Mounted) -> None:
+    """A new file in a folder that a coworker deletes is uploaded to a new folder."""
     desk.allow("deleted on the service")
-    name = "report.md" if unsent == "edited" else "mine.txt"
-    path = desk.root / "docs/2026" / name
-    if unsent == "edited":
-        path = desk.root / "docs" / name
+    path = desk.root / "docs/2026/mine.txt"
     with path.open("ab", buffering=0) as file:
         file.write(b"mine\n")
         desk.zone.delete("docs")
         eventually(lambda: not (desk.root / "docs/2026/q1.csv").exists(), what="the rest is gone")
     desk.sync()
-    found = desk.zone.tree("docs")
-    (content,) = (data for data in found.values() if data is not None)
-    assert content == path.read_bytes()
+    assert desk.zone.tree("docs") == {"docs/2026": None, "docs/2026/mine.txt": b"mine\n"}
+    assert path.read_bytes() == b"mine\n"
+
+
+@pytest.mark.mount("refresh=0.3")
+def test_a_coworkers_version_is_not_shown_in_a_file_that_is_edited(desk: Mounted) -> None:
+    """The program reads its own edit until it closes the file; both versions are kept."""
+    desk.allow("a conflict copy")
+    path = desk.root / "notes.txt"
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"FIRST")
+        mine = path.read_bytes()
+        desk.zone.write("notes.txt", b"by bob\n")
+        desk.zone.write("seen.txt", b"")
+        eventually(lambda: (desk.root / "seen.txt").exists(), what="the folder was refreshed")
+        assert path.read_bytes() == mine == b"FIRST line\nsecond line\n"
+    desk.sync()
+    contents = [desk.zone.read(name) for name in desk.zone.listing() if "notes" in name]
+    assert sorted(contents) == [mine, b"by bob\n"]
+
+
+@pytest.mark.mount("refresh=0.3", profile="published")
+def test_an_edit_in_a_deleted_folder_that_cannot_be_created_again(desk: Mounted) -> None:
+    """The edit stays pending, is reported with the remedy, and can be moved."""
+    desk.allow("deleted on the service", "refused")
+    path = desk.root / "docs/report.md"
+    with path.open("ab", buffering=0) as file:
+        file.write(b"mine\n")
+        desk.zone.delete("docs")
+        eventually(lambda: not (desk.root / "docs/2026/q1.csv").exists(), what="the rest is gone")
+    answer = desk.command("sync", timeout=20)
+    assert answer["exit"] == 1
+    assert "move the entry to another folder" in str(answer)
+    content = path.read_bytes()
+    path.rename(desk.root / "report.md")
+    desk.sync()
+    assert desk.zone.read("report.md") == content
     assert content.endswith(b"mine\n")
 
 
@@ -181,7 +211,6 @@ def test_two_people_rename_to_one_name(desk: Mounted) -> None:
     )
 
 
-@pytest.mark.also_mounted
 @pytest.mark.mount("refresh=0.2")
 def test_programs_go_on_in_a_folder_that_a_coworker_moves(desk: Mounted) -> None:
     """The folder is the same one at its new place, and what is written there is saved there."""
@@ -206,7 +235,7 @@ def test_programs_go_on_in_a_folder_that_a_coworker_moves(desk: Mounted) -> None
     assert "docs" not in zone.listing()
 
 
-@pytest.mark.also_mounted(size=3000)
+@pytest.mark.also_mounted(size=3000, mode="rb")
 @pytest.mark.mount(PATIENT)
 @pytest.mark.parametrize("size", [0, 5, 3000])
 @pytest.mark.parametrize("mode", ["rb", "r+b"])

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import trio
 
 from tests.harness.fake_service import Node
 from tests.harness.in_process import ALICE
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import virtual
 from zonedrive.sandbox.zones import Level
 
 pytestmark = pytest.mark.mount("settle=0", "refresh=10")
@@ -100,6 +102,21 @@ def test_a_listing_that_took_long_is_trusted_longer(desk: Mounted) -> None:
         with lasting(0):
             desk.names(docs)
         time.sleep(0.1)
+
+
+def test_simultaneous_listings_cause_one_request(desk: Mounted) -> None:
+    """Twenty programs in one folder of a slow service cause one listing."""
+    mount, docs = virtual(desk), desk.root / "docs"
+    assert docs.is_dir()
+
+    async def list_all() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(mount.client.kernel.listdir, str(docs))
+
+    desk.deployment.fault(latency_ms=1000, method="GET", path=FOLDER)
+    with listings(desk, 1):
+        mount.call(list_all)
 
 
 def test_an_unreachable_service_is_not_waited_for(desk: Mounted) -> None:

@@ -1,10 +1,11 @@
-"""Names of `local_only` that the service has, and names that stand for a file of the service.
+"""Names of `local_only`: files that stay on this machine, and those that the service has, too.
 
 Nothing is removed on the service, except what somebody removes or replaces here.
 """
 
 import errno
 import unicodedata
+from fnmatch import fnmatch
 from typing import Literal
 
 import pytest
@@ -12,10 +13,62 @@ import pytest
 from tests.harness import world
 from tests.harness.machine import Mounted
 from tests.in_process.test_entry_states import virtual
+from zonedrive.config import LOCAL_ONLY
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
 
 pytestmark = pytest.mark.mount("settle=60", "refresh=0.5")
+
+
+LOCAL_NAMES = (
+    ".~lock.Report.odt#", "lu55988ch5w.tmp", ".notes.txt.swp", ".notes.txt.swo", ".swp",
+    "notes.swp", ".notes.txt.swx", "4913", "notes.txt~", "notes.txt.un~", ".notes.txt.kate-swp",
+    ".#notes.txt", "#notes.txt#", ".goutputstream-OCY5Y3", ".~tmp~", "~$Report.docx", ".DS_Store",
+    "._notes.txt", ".xdp-.~lock.notes.txt#-qO3971",
+    ".Trash-1000", ".Trash", ".fuse_hidden0000000300000001", ".nfs000000000000001400000001",
+)  # fmt: skip
+PEOPLES_NAMES = (
+    "intro.swf", "library.swc", "macro.swb", "swp", "swap.txt", "4914", "lunch.txt", "letter.tmp",
+    ".notes.txt.26lczb", "poetry.lock", "index.lock", "#1 hit", "DS_Store", ".nfsrc", "lock.odt",
+    "notes.bak", "notes.orig", ".Trashed", "notes.txt.part",
+)  # fmt: skip
+
+
+def test_every_default_glob_has_a_name_here() -> None:
+    """Each default glob has a test name, with the program that creates it."""
+    assert {glob for glob in LOCAL_ONLY if not any(fnmatch(n, glob) for n in LOCAL_NAMES)} == set()
+
+
+@pytest.mark.parametrize(
+    "_profile",
+    [
+        pytest.param(name, marks=pytest.mark.mount("settle=60", profile=name))
+        for name in ("sandbox", "published")
+    ],
+)
+def test_lock_swap_and_probe_files_come_and_go(desk: Mounted, _profile: str) -> None:
+    """Local-only files can be created, renamed and removed without a request."""
+    before = desk.zone.listing()
+    for name in LOCAL_NAMES:
+        with (desk.root / name).open("xb", buffering=0) as file:
+            file.write(b"pid 4711\n")
+            desk.system.fsync(file.fileno())
+        assert desk.xattr(desk.root / name, "user.zonedrive.state") == "local", name
+    for name, other in zip(LOCAL_NAMES, [*LOCAL_NAMES[1:], LOCAL_NAMES[0]], strict=True):
+        (desk.root / name).rename(desk.root / other)
+    (desk.root / LOCAL_NAMES[0]).unlink()
+    desk.sync()
+    assert desk.zone.listing() == before
+    assert not {*LOCAL_NAMES} & {*desk.names(desk.root)}
+
+
+@pytest.mark.mount("settle=60", profile="published")
+def test_a_persons_document_is_not_taken_for_one(desk: Mounted) -> None:
+    """Files with merely similar names are uploaded as usual."""
+    for name in PEOPLES_NAMES:
+        (desk.root / name).write_bytes(b"mine\n")
+    desk.sync()
+    assert desk.zone.listing().keys() >= set(PEOPLES_NAMES)
 
 
 @pytest.fixture

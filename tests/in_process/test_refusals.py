@@ -101,6 +101,24 @@ def test_a_refused_upload_is_kept_shown_and_sent_later(desk: Mounted) -> None:
         assert len(desk.zone.versions(path.name)) == 2, status
 
 
+def test_a_refused_folder_does_not_block_other_files(desk: Mounted) -> None:
+    """`sync` ends and names the refused folder, instead of waiting for its files."""
+    desk.allow(WARNED)
+    desk.deployment.fault(status=403, method="POST", path="/folders$")
+    (desk.root / "plans").mkdir()
+    (desk.root / "plans/a.txt").write_bytes(b"mine\n")
+    (desk.root / "other.txt").write_bytes(b"mine\n")
+    began = time.monotonic()  # of the virtual clock
+    answer = desk.command("sync", timeout=600)
+    assert time.monotonic() - began < 60
+    assert answer["exit"] == 1
+    assert f"{desk.root.name}/plans" in [each["path"] for each in answer["failed"]]
+    assert desk.zone.read("other.txt") == b"mine\n"
+    desk.deployment.heal()
+    desk.sync()
+    assert desk.zone.read("plans/a.txt") == b"mine\n"
+
+
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_change_of_names_arrives_after_a_failure(desk: Mounted, status: int) -> None:
     """Folders that are created and entries that are renamed or removed during a failure are sent

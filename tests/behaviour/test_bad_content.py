@@ -2,7 +2,6 @@
 
 import errno
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -26,15 +25,6 @@ def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
         return [os.pread(descriptor, size, offset) for offset in offsets]
     finally:
         os.close(descriptor)
-
-
-def test_a_service_that_ignores_ranges(proxied: Mounted, proxy: FaultProxy) -> None:
-    """A service that always sends the whole file: one download serves all reads, in any order."""
-    proxy.ranges = False
-    offsets = [2_900_000, 1_000_000, 5, 2_000_000, len(BIG) - 10]
-    assert pieces(proxied.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (proxied.root / "big.bin").read_bytes() == BIG
-    assert len(proxy.asked) <= 3
 
 
 def shifted(answer: Answer) -> None:
@@ -150,39 +140,6 @@ def await_content(path: Path, content: bytes) -> None:
     eventually(there, what=f"{path.name} can be read")
 
 
-def test_a_very_slow_download(proxied: Mounted, proxy: FaultProxy) -> None:
-    """A file that arrives byte by byte delays no other reader, and its reader can be killed."""
-    proxied.allow("in time|reached|broke|conflict copy")
-
-    def drip(answer: Answer) -> None:
-        answer.pause = 0.2 if len(answer.body) > 1000 else 0.0
-
-    proxy.alter = drip
-    failed: list[OSError] = []
-
-    def reader() -> None:
-        try:
-            (proxied.root / "big.bin").read_bytes()
-        except OSError as wrong:
-            failed.append(wrong)
-
-    thread = threading.Thread(target=reader)
-    thread.start()
-    eventually(lambda: proxy.asked, what="the download has begun")
-    assert (proxied.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
-    assert set(os.listdir(proxied.root / "docs")) == {
-        "report.md",
-        "2026",
-        "Grüße aus Köln.txt",
-    }
-    (proxied.root / "written.txt").write_bytes(b"meanwhile\n")
-    proxied.sync()
-    proxied.unmount("--now")
-    thread.join(60)
-    assert not thread.is_alive()
-    assert failed
-
-
 def honest(answer: Answer) -> None:
     """Leave all answers unchanged."""
 
@@ -227,13 +184,3 @@ def read_while_it_changes(path: Path, change: Callable[[], object]) -> None:
                 assert found == BIG[at : at + 4096]
     finally:
         os.close(descriptor)
-
-
-def test_without_validators_everything_can_be_read(proxied: Mounted, proxy: FaultProxy) -> None:
-    """A service that sends neither ETag nor date can be used, too."""
-    proxy.alter = anonymous
-    offsets = [2_900_000, 0, 1_500_000]
-    assert pieces(proxied.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (proxied.root / "big.bin").read_bytes() == BIG
-    proxied.restart()
-    assert (proxied.root / "big.bin").read_bytes() == BIG

@@ -24,15 +24,6 @@ def content_files(mounted: Mounted) -> list[Path]:
     return [path for path in (mounted.machine.cache / "content").glob("[0-9]*") if path.is_file()]
 
 
-def flip(path: Path, at: int) -> None:
-    """Turn the bits of one byte."""
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)
-        file.seek(at)
-        file.write(bytes([byte[0] ^ 0xFF]))
-
-
 def fetched(mounted: Mounted) -> int:
     """Return the number of requests for content so far."""
     requests = mounted.deployment.stats()["requests"]
@@ -52,24 +43,6 @@ def test_uploaded_bytes_are_not_downloaded(mounted: Mounted) -> None:
         assert {path.name: path.read_bytes() for path in (mounted.root / "sent").iterdir()} == sent
         assert len(content_files(mounted)) == 2
         mounted.restart()
-    assert fetched(mounted) == before
-
-
-def test_a_flipped_bit_is_never_read(mounted: Mounted) -> None:
-    """A flipped bit in a cached file is detected, and only that part is downloaded again."""
-    mounted.allow("damaged|lost|fetched again|check")
-    assert (mounted.root / "big.bin").read_bytes() == BIG
-    for at in (0.001, 0.4, 0.999):
-        mounted.unmount()
-        biggest = max(content_files(mounted), key=lambda path: path.stat().st_size)
-        flip(biggest, int(biggest.stat().st_size * at))
-        mounted.mount()
-        before = fetched(mounted)
-        assert (mounted.root / "big.bin").read_bytes() == BIG
-        assert fetched(mounted) - before <= 1, at  # the head of a file is there twice
-    mounted.restart()
-    before = fetched(mounted)
-    assert (mounted.root / "big.bin").read_bytes() == BIG
     assert fetched(mounted) == before
 
 
@@ -112,7 +85,7 @@ def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
     assert mounted.zone.read("notes.txt") == b"written all the same\n"
 
 
-@pytest.mark.parametrize("what", ["a file", "a broken link", "a read-only disk"])
+@pytest.mark.parametrize("what", ["a file", "a read-only disk"])
 def test_a_cache_folder_that_cannot_be_created(mounted: Mounted, what: str) -> None:
     """Mount, reads, uploads and status work without the cache; doctor names the obstacle."""
     mounted.allow("uncached")
@@ -122,8 +95,6 @@ def test_a_cache_folder_that_cannot_be_created(mounted: Mounted, what: str) -> N
     with contextlib.ExitStack() as stack:
         if what == "a file":
             folder.touch()
-        elif what == "a broken link":
-            folder.symlink_to(folder.with_name("nowhere"))
         else:
             folder.mkdir()
             disk = stack.enter_context(small_disk(folder, 8 * MIB))

@@ -76,11 +76,6 @@ def fill(path: Path) -> OSError:
     return refused.value
 
 
-def test_a_write_that_cannot_be_kept_is_refused(tiny: Mounted) -> None:
-    """Without space in the outbox, a write fails with ENOSPC before close reports success."""
-    assert fill(tiny.root / "huge.bin").errno == errno.ENOSPC
-
-
 def test_earlier_saves_survive_a_full_disk(tiny: Mounted) -> None:
     """A failed write does not affect other files: earlier saves arrive, later ones work again."""
     tiny.allow("No space|could not be recorded")
@@ -93,15 +88,6 @@ def test_earlier_saves_survive_a_full_disk(tiny: Mounted) -> None:
     assert tiny.zone.read("before.txt") == b"before\n"
     assert tiny.zone.read("after.txt") == b"after\n"
     assert tiny.zone.find("huge.bin") is None
-
-
-def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted) -> None:
-    """After a failed save, the previous version stays, locally and on the service."""
-    before = tiny.zone.read("notes.txt")
-    fill(tiny.root / "notes.txt")
-    tiny.sync()
-    assert tiny.zone.read("notes.txt") == before
-    eventually(lambda: (tiny.root / "notes.txt").read_bytes() == before, what="it is there")
 
 
 def test_a_redirection_into_an_existing_file_keeps_it_when_the_disk_is_full(tiny: Mounted) -> None:
@@ -252,31 +238,6 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
     for number in range(5):
         name = f"{number}.txt" if number else "renamed.txt"
         assert tiny.zone.read(name) == b"%d" % number * 20_000
-
-
-def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) -> None:
-    """Without space for the cache, files are still read, byte for byte."""
-    mounted.allow("cache|No space")
-    mounted.unmount()
-    with small_disk(mounted.machine.folders["CACHE_HOME"], 256 * 1024):
-        mounted.mount()
-        assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
-        (mounted.root / "notes.txt").write_bytes(b"still works\n")
-        mounted.sync()
-        mounted.unmount()
-    assert mounted.zone.read("notes.txt") == b"still works\n"
-
-
-def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
-    """If the cache is deleted while the daemon runs, files are downloaded again."""
-    mounted.allow("cache")
-    path = mounted.root / "big.bin"
-    content = path.read_bytes()
-    remove = ["rm", "-rf", str(mounted.machine.cache)]  # fails where a new file comes meanwhile
-    eventually(lambda: subprocess.run(remove, check=False).returncode == 0, what="it is removed")
-    assert (mounted.root / "docs/report.md").read_bytes() == mounted.zone.read("docs/report.md")
-    assert path.read_bytes() == content
-    eventually(lambda: mounted.status()["state"] == "online", what="the daemon goes on")
 
 
 def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:

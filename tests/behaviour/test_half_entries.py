@@ -5,8 +5,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
@@ -65,21 +63,3 @@ def test_a_name_that_cannot_be_shown_is_not_written_over(
         eventually((proxied.root / name).exists, what="it shows once the service says what it is")
         assert (proxied.root / name).read_bytes() == THEIRS
     eventually(lambda: not notice(), what="nothing is hidden any more")
-
-
-def test_a_listing_of_no_entries_at_all_is_an_error(proxied: Mounted, proxy: FaultProxy) -> None:
-    """A folder with an invalid listing cannot be read, rather than being shown as empty."""
-    listings: dict[str, list[object]] = {"1": [1, 2], "2": [None], "3": ["notes.txt"]}
-    ids = {}
-    for name in listings:
-        proxied.zone.make_folder(name)
-        proxied.zone.write(f"{name}/file", b"there\n")
-        ids[proxied.zone.entry_id(name)] = name
-    for entry_id, name in ids.items():
-        proxy.about = lambda asked, entry_id=entry_id: asked.path.endswith(entry_id)  # type: ignore[misc]
-        proxy.alter = lambda answer, name=name: answer.say(listings[name])  # type: ignore[misc]
-        eventually((proxied.root / name).exists, what="it shows")
-        with pytest.raises(OSError, match=r"Input/output|Remote I/O"):
-            list((proxied.root / name).iterdir())
-        proxy.alter = lambda answer: None
-        assert [each.name for each in (proxied.root / name).iterdir()] == ["file"], name

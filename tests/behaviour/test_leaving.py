@@ -15,26 +15,6 @@ QUICK_SECONDS = 40.0
 """Limit far below the minute or more that waiting for a stalled service takes."""
 
 
-def _uploading(mounted: Mounted) -> bool:
-    return bool(mounted.status()["outbox"]["uploading"])
-
-
-def test_an_upload_that_hangs_does_not_hold_up_an_unmount(mounted: Mounted) -> None:
-    """The service has the bytes but does not answer: the next mount finds out what was stored."""
-    mounted.allow("upload", "broke")
-    with mounted.deployment.faulty(stall=300, method="POST"):
-        (mounted.root / "big.bin").write_bytes(b"\xaa" * 3_000_000)
-        eventually(lambda: _uploading(mounted))
-        began = time.monotonic()
-        said = mounted.machine.run("unmount", mounted.path, "--timeout", "1").stderr
-        assert time.monotonic() - began < QUICK_SECONDS
-        assert "1 file" in said
-        assert not mounted.is_mounted()
-    mounted.mount()
-    mounted.sync()
-    assert mounted.zone.read("big.bin") == b"\xaa" * 3_000_000
-
-
 def test_waiting_readers_get_an_error_at_the_end(mounted: Mounted) -> None:
     """After SIGTERM, programs that wait for a stalled download get an error at once."""
     mounted.allow("broke", "ending")
@@ -61,16 +41,6 @@ def test_waiting_readers_get_an_error_at_the_end(mounted: Mounted) -> None:
     assert len(errors) == len(paths)
 
 
-def test_a_program_inside_is_waited_for_and_then_named(mounted: Mounted) -> None:
-    """A shell in the mount delays the unmount, which finally names it."""
-    with subprocess.Popen(["sleep", "60"], cwd=mounted.root) as inside:
-        ended = mounted.machine.run("unmount", mounted.path, "--timeout", "1")
-        inside.kill()
-    assert ended.returncode == 0
-    assert f"sleep ({inside.pid})" in ended.stderr
-    assert not mounted.is_mounted()
-
-
 def test_mounting_again_at_once_works(mounted: Mounted) -> None:
     """After `fusermount3 -u` the next mount waits until the old daemon has closed its databases."""
     detach = ["fusermount3", "-u", str(mounted.path)]
@@ -94,20 +64,6 @@ def test_the_end_of_a_login_session_keeps_the_bytes_of_open_files(mounted: Mount
     assert not mounted.is_mounted()
     with pytest.raises(OSError, match="not connected"):
         os.close(descriptor)
-    mounted.mount()
-    mounted.sync()
-    assert mounted.zone.read("open.txt") == b"half a sentence"
-
-
-def test_bytes_of_a_file_that_is_still_open_are_kept(mounted: Mounted) -> None:
-    """Bytes in a file that is still open at the unmount are uploaded."""
-    descriptor = os.open(mounted.root / "open.txt", os.O_WRONLY | os.O_CREAT)
-    os.write(descriptor, b"half a sentence")
-    ended = mounted.machine.run("unmount", mounted.path, "--now")
-    with pytest.raises(OSError, match="not connected"):
-        os.close(descriptor)
-    assert ended.returncode == 0
-    assert "1 file" in ended.stderr
     mounted.mount()
     mounted.sync()
     assert mounted.zone.read("open.txt") == b"half a sentence"

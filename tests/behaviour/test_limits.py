@@ -53,15 +53,6 @@ def test_small_files_share_the_download_limit(mounted: Mounted) -> None:
             assert (mounted.root / f"{number:02}.bin").read_bytes() == BIG[: 80_000 + number]
 
 
-@pytest.mark.mount(f"download_limit={RATE}")
-def test_background_downloads_share_the_download_limit(mounted: Mounted) -> None:
-    """Pinning a zone is not faster than reading it."""
-    mounted.zone.write("other.bin", BIG)
-    eventually((mounted.root / "other.bin").exists)
-    with at_least_for(2 * len(BIG)):
-        mounted.machine.done("pin", mounted.root)
-
-
 @pytest.mark.mount("download_limit=50000", "upload_limit=50000")
 def test_metadata_is_not_limited(mounted: Mounted) -> None:
     """While transfers run at the limit in both directions, folders are listed and created as

@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import time
 
 import httpx
 import pytest
@@ -70,29 +69,6 @@ def test_a_logoff_refuses_to_delete_local_files_of_the_user(mounted: Mounted) ->
     (root / "x~" / "work.txt").rename(root / "work.txt")
     assert machine.done("logoff").endswith("; dropped 2 files of local_only\n")
     assert (mounted.zone.read("a.txt"), mounted.zone.read("work.txt")) == (b"mine", b"work")
-
-
-@pytest.mark.mount("local_only=*.private")
-def test_a_logoff_with_discard_deletes_local_files(mounted: Mounted) -> None:
-    """With --discard, logoff deletes them and reports how many."""
-    (mounted.root / "a.private").write_bytes(b"mine")
-    said = mounted.machine.done("logoff", "--discard")
-    assert said.endswith("; dropped 1 file of local_only\n")
-
-
-def test_a_logoff_refuses_to_lose_pending_changes(mounted: Mounted) -> None:
-    """Logoff ends within its timeout, reports the number of changes, and leaves the mount
-    working."""
-    with mounted.deployment.faulty(status=503, method="POST"):
-        (mounted.root / "stuck.txt").write_bytes(b"12345")
-        began = time.monotonic()
-        ended = mounted.machine.run("logoff", "--timeout", "1")
-        assert ended.returncode == 1
-        assert "1 file (5 bytes)" in ended.stderr
-        assert time.monotonic() - began < 60
-    assert (mounted.root / "stuck.txt").read_bytes() == b"12345"
-    mounted.sync()
-    assert mounted.zone.read("stuck.txt") == b"12345"
 
 
 def test_a_removal_is_not_counted_as_a_file(mounted: Mounted) -> None:

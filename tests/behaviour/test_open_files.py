@@ -289,31 +289,6 @@ def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) ->
     assert len(mounted.zone.versions("shared.bin")) == ROUNDS + 1
 
 
-@pytest.mark.mount("refresh=60")
-@pytest.mark.parametrize("how", [">>", ">"])
-def test_a_file_that_was_just_deleted_is_created_again(mounted: Mounted, how: str) -> None:
-    """If a coworker deletes a file that a shell then writes into, the file is created again."""
-    mounted.allow("deleted on the service while edited")
-    path = mounted.root / "notes.txt"
-    assert path.stat().st_size == 23
-    mounted.zone.delete("notes.txt")
-    subprocess.run(["sh", "-c", f'echo one {how} "$1"; echo two >> "$1"', "sh", path], check=True)
-    assert path.read_bytes() == b"one\ntwo\n"
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == b"one\ntwo\n"
-
-
-@pytest.mark.mount("refresh=60")
-def test_an_append_follows_a_move(mounted: Mounted) -> None:
-    """An appended line is in the file at the place to which a coworker has moved it."""
-    path = mounted.root / "notes.txt"
-    assert path.stat().st_size == 23
-    mounted.zone.move("notes.txt", "docs/notes.txt")
-    subprocess.run(["sh", "-c", 'echo one >> "$1"', "sh", path], check=True)
-    mounted.sync()
-    assert mounted.zone.read("docs/notes.txt") == world.SEED["notes.txt"] + b"one\n"
-
-
 @QUICK
 @pytest.mark.parametrize("how", [">>", ">"])
 def test_no_appended_line_is_lost(mounted: Mounted, how: str) -> None:

@@ -1,7 +1,5 @@
 """Pinned files stay on this machine, whatever happens to them on the service."""
 
-import json
-import os
 import re
 import signal
 import subprocess
@@ -91,43 +89,6 @@ def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
     assert "docs" in pinned(mounted)
 
 
-@pytest.mark.mount("refresh=0.2")
-def test_new_entries_in_a_pinned_folder_are_fetched(mounted: Mounted) -> None:
-    """New files, new versions and new folders are downloaded once the folder is listed."""
-    mounted.machine.done("pin", mounted.root / "docs")
-    mounted.zone.write("docs/new.txt", b"new\n")
-    mounted.zone.make_folder("docs/more")
-    mounted.zone.write("docs/more/inside.txt", b"inside\n")
-    mounted.zone.write("docs/report.md", b"# Another report\n")
-
-    def here() -> bool:
-        list((mounted.root / "docs").iterdir())
-        names = ("docs/new.txt", "docs/more/inside.txt", "docs/report.md")
-        return all(state(mounted.root / name) == "cached" for name in names)
-
-    eventually(here)
-    before = downloads(mounted)
-    assert (mounted.root / "docs/report.md").read_bytes() == b"# Another report\n"
-    assert (mounted.root / "docs/more/inside.txt").read_bytes() == b"inside\n"
-    assert downloads(mounted) == before
-
-
-def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> None:
-    """A new version is downloaded as soon as it is listed, even if only the file is pinned."""
-    mounted.allow(*OFFLINE)
-    path = mounted.root / "docs/report.md"
-    mounted.machine.done("pin", path)
-    mounted.deployment.person("bob").zone(mounted.root.name).write("docs/report.md", b"newer")
-
-    def here() -> bool:
-        return path.stat().st_size == 5 and state(path) == "cached"
-
-    eventually(here)
-    with mounted.deployment.faulty(down=True):
-        assert path.read_bytes() == b"newer"
-    eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "remote")
-
-
 def test_changes_before_a_mount_are_fetched(mounted: Mounted) -> None:
     """New files, versions and folders are downloaded after a remount without an access to the
     folder."""
@@ -148,20 +109,6 @@ def test_changes_before_a_mount_are_fetched(mounted: Mounted) -> None:
     assert downloads(mounted) == before + 3
 
 
-def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
-    """If a program renames a new file over the pinned one, the pin stays."""
-    notes = mounted.root / "notes.txt"
-    mounted.machine.done("pin", notes)
-    (mounted.root / "notes.new").write_bytes(b"saved by renaming\n")
-    (mounted.root / "notes.new").rename(notes)
-    mounted.sync()
-    assert f"{mounted.root.name}/notes.txt" in pinned(mounted)
-    mounted.restart()
-    assert f"{mounted.root.name}/notes.txt" in pinned(mounted)
-    mounted.machine.done("unpin", notes)
-    assert "nothing is pinned" in pinned(mounted)
-
-
 def test_a_folder_that_is_not_uploaded_can_be_pinned(mounted: Mounted) -> None:
     """A folder that is not uploaded yet can be pinned; the pin survives the upload and a rename."""
     (mounted.root / "mine").mkdir()
@@ -173,27 +120,6 @@ def test_a_folder_that_is_not_uploaded_can_be_pinned(mounted: Mounted) -> None:
     mounted.restart()
     assert f"{mounted.root.name}/ours" in pinned(mounted)
     assert state(mounted.root / "ours/a.txt") == "cached"
-
-
-@pytest.mark.mount("cache_size=4000000")
-def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
-    """A pinned file stays cached however much else is read; once unpinned, it can be evicted."""
-    mounted.allow("no room left to cache")
-    mounted.zone.write("other.bin", BIG)
-    mounted.zone.write("third.bin", BIG)
-    mounted.machine.done("pin", mounted.root / "big.bin")
-    eventually((mounted.root / "third.bin").exists)
-    assert (mounted.root / "other.bin").read_bytes() == BIG
-    before = downloads(mounted)
-    assert (mounted.root / "big.bin").read_bytes() == BIG
-    assert downloads(mounted) == before
-    assert state(mounted.root / "big.bin") == "cached"
-    mounted.restart()
-    assert (mounted.root / "other.bin").read_bytes() == BIG
-    assert state(mounted.root / "big.bin") == "cached"
-    mounted.machine.done("unpin", mounted.root / "big.bin")
-    assert (mounted.root / "third.bin").read_bytes() == BIG
-    eventually(lambda: state(mounted.root / "big.bin") == "remote")
 
 
 @pytest.mark.mount("cache_size=1000000")
@@ -250,45 +176,3 @@ def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert f"it is kept with {mounted.root.name}/docs; unpin that" in ended.stderr
     mounted.machine.done("unpin", mounted.root / "docs")
-
-
-def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> None:
-    """A restored entry has its former id, and therefore its pin."""
-    mounted.machine.done("pin", mounted.root / "docs/report.md")
-    (mounted.root / "docs/report.md").unlink()
-    mounted.sync()
-    assert "nothing is pinned" in pinned(mounted)
-    mounted.machine.done("restore", "report.md", "--zone", mounted.root.name)
-    eventually((mounted.root / "docs/report.md").exists)
-    eventually(lambda: f"{mounted.root.name}/docs/report.md" in pinned(mounted))
-
-
-@pytest.mark.mount("refresh=1")
-def test_a_restored_entry_is_fetched_again(mounted: Mounted) -> None:
-    """A restored entry is cached once its folder is listed, without another access."""
-    names = ("notes.txt", "docs")
-    mounted.machine.done("pin", *(mounted.root / name for name in names))
-    ids = [mounted.zone.entry_id(name) for name in names]
-    for name in names:
-        mounted.zone.delete(name)
-    eventually(lambda: not {*names} & {*os.listdir(mounted.root)}, what="they are gone")
-    assert "nothing is pinned" in pinned(mounted)
-    for each in ids:
-        mounted.zone.restore(each)
-
-    def here() -> bool:
-        present = set(os.listdir(mounted.root)) >= {*names}
-        return present and state(mounted.root / "notes.txt") == "cached"
-
-    eventually(here)
-    eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "cached")
-
-
-def test_a_logoff_forgets_the_pins(mounted: Mounted) -> None:
-    """A logoff deletes the pins with the account."""
-    mounted.machine.done("pin", mounted.root / "docs")
-    mounted.machine.done("logoff")
-    mounted.machine.log_on(mounted.deployment, profile="sandbox")
-    mounted.mount()
-    assert "nothing is pinned" in pinned(mounted)
-    assert json.loads(mounted.machine.done("status", "--json"))["cache"]["bytes"] == 0

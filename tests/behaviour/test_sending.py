@@ -70,19 +70,6 @@ def test_progress_of_a_limited_upload(mounted: Mounted) -> None:
     assert mounted.zone.read("slow.bin") == BIG[:200_000]
 
 
-@pytest.mark.mount("upload_limit=1500000")
-def test_a_change_during_an_upload_restarts_it(mounted: Mounted) -> None:
-    """If a file is saved during its upload, the upload is cancelled, and one version arrives."""
-    path = mounted.root / "notes.txt"
-    path.write_bytes(BIG)
-    eventually(lambda: upload(mounted, "notes.txt").get("sent"), what="it is on its way")
-    path.write_bytes(b"changed my mind\n")
-    mounted.sync()
-    assert mounted.zone.read("notes.txt") == b"changed my mind\n"
-    assert len(mounted.zone.versions("notes.txt")) == 2
-    assert mounted.status()["outbox"]["conflicts"] == 0
-
-
 @pytest.mark.mount("settle=600")
 def test_sync_does_not_wait_for_the_settle_time(mounted: Mounted) -> None:
     """`sync` does not wait for the settle time of files that are or become closed.
@@ -152,7 +139,6 @@ def left(mounted: Mounted) -> list[str]:
 
 REFUSALS = {
     403: ("NOT_ALLOWED", "your rights", "manager"),
-    413: ("FAILED", "larger", "smaller"),
     400: ("ILLEGAL_NAME", "rejects the request", "rename"),
     423: ("LOCKED", "lock", "released"),
 }
@@ -361,25 +347,6 @@ def tried_in_vain(mounted: Mounted) -> None:
     later = time.time_ns() + 300 * 1_000_000_000
     with closing(sqlite3.connect(mounted.machine.state / "tree.db")) as database, database:
         database.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
-
-
-def test_sync_ends_after_repeated_failures(mounted: Mounted) -> None:
-    """Without a timeout, `sync` ends after repeated failures of all uploads, and names the
-    error."""
-    assert os.listdir(mounted.root)
-    with mounted.deployment.faulty(status=500, method="POST"):
-        (mounted.root / "new").mkdir()
-        (mounted.root / "new/deep.txt").write_bytes(b"deep\n")
-        (mounted.root / "notes.txt").write_bytes(b"mine\n")
-        mounted.unmount("--now")
-        tried_in_vain(mounted)
-        mounted.mount()
-        ended = mounted.machine.run("sync")
-        assert ended.returncode == 1
-        assert "2 files (10 bytes) and 1 change (" in ended.stderr
-        assert "HTTP 500" in ended.stderr
-    mounted.sync()
-    assert mounted.zone.read("new/deep.txt") == b"deep\n"
 
 
 def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:

@@ -13,7 +13,6 @@ from tests.behaviour.test_logoff import works
 from tests.harness import world
 from tests.harness.bus import Bus, Screen
 from tests.harness.deployment import Deployment
-from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 
@@ -108,29 +107,6 @@ def everything_at_once(mount: Mounted) -> None:
 
 
 WORK = (listing, reading, reading_on, a_range, saving, saving_much, a_folder, everything_at_once)
-
-
-@pytest.mark.parametrize("options", [[], ["--session-only"]])
-def test_a_session_that_was_never_accepted_is_no_logon(
-    machine: Machine, proxy: FaultProxy, options: list[str]
-) -> None:
-    """If the service rejects a new session, logon reports that, and stores nothing."""
-
-    def another(answer: Answer) -> None:
-        answer.say({**json.loads(answer.body), "sessionId": 5})
-
-    proxy.about, proxy.alter = (
-        lambda asked: asked.path == "/api/access/logon",
-        another,
-    )
-    ended = machine.run(
-        "logon", proxy.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
-        "--ca-file", proxy.ca_file, *options, text=f"{world.PASSWORDS['alice']}\n",
-    )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (3, "")
-    assert ended.stderr.count("\n") == 1
-    assert "does not accept the session that it has just given" in ended.stderr
-    assert not machine.state.exists()
 
 
 def test_a_session_that_ends_at_any_time_is_renewed_once(kept: Mounted) -> None:

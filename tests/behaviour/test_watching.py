@@ -1,11 +1,7 @@
 """Output of waiting commands while the daemon dies, and after it is back."""
 
-import json
-
-from tests.harness import world
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Mounted
 from tests.harness.terminal import Terminal
-from tests.harness.waiting import eventually
 
 
 def test_the_death_of_the_daemon_is_reported(mounted: Mounted) -> None:
@@ -37,26 +33,3 @@ def test_the_death_of_the_daemon_is_reported(mounted: Mounted) -> None:
     assert watching.interrupt() == 130
     assert watching.is_as_before()
     assert mounted.zone.read("notes.txt") == b"mine\n"
-
-
-def test_status_gives_the_reason_and_the_options_of_a_logon(
-    mounted: Mounted, machine: Machine
-) -> None:
-    """`status` shows the service's reason, and the command with the options of the last logon."""
-    mounted.unmount()
-    machine.log_on(mounted.deployment, profile="sandbox", options=["--session-only"])
-    mounted.mount()
-    assert (mounted.root / "notes.txt").read_bytes()
-    mounted.deployment.tell({"expire_sessions": True})
-    mounted.zone = mounted.deployment.fresh_person("bob").zone(mounted.root.name)
-    (mounted.root / "notes.txt").write_bytes(b"mine\n")
-    eventually(lambda: mounted.status()["state"] == "logon-required")
-    lines = machine.done("status").splitlines()
-    command = f"zonedrive logon {mounted.deployment.base_url} --username alice@{world.DOMAIN}"
-    assert f"run: {command} --session-only" in lines
-    assert any(line.startswith("why: ") for line in lines)
-    found = json.loads(machine.done("status", "--json"))
-    assert found["remedy"] == f"{command} --session-only"
-    machine.log_on(mounted.deployment, profile="sandbox")
-    mounted.sync()
-    assert "remedy" not in mounted.status()

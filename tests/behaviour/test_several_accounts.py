@@ -144,9 +144,7 @@ def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> 
     assert "run 'zonedrive mount DIR --account work'" in said
 
 
-@pytest.mark.parametrize(
-    "name", ["Work", "a b", "../x", "ä", "a/b", "a_b", "", "a" * 65, "a" * 300]
-)
+@pytest.mark.parametrize("name", ["Work", "../x", "", "a" * 65])
 def test_an_invalid_account_name_is_refused(machine: Machine, name: str) -> None:
     """Only names of up to 64 lower-case letters, digits and hyphens are accepted; others create no
     files."""

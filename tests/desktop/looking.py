@@ -13,7 +13,7 @@ from tests.harness.bus import connected
 from tests.harness.waiting import eventually
 
 A11Y = "org.a11y.atspi."
-FOCUSED, SHOWING = 12, 25  # AtspiStateType
+SHOWING = 25  # AtspiStateType
 ON_SCREEN = 0
 IN_WINDOW = 1  # AtspiCoordType
 NEWER = {"button": "push button", "status bar": "statusbar"}  # names of roles, and older ones
@@ -56,11 +56,6 @@ class Item:
     def is_showing(self) -> bool:
         low, _ = self._ask(A11Y + "Accessible", "GetState")
         return bool(low >> SHOWING & 1)
-
-    @property
-    def is_focused(self) -> bool:
-        low, _ = self._ask(A11Y + "Accessible", "GetState")
-        return bool(low >> FOCUSED & 1)
 
     def is_gone(self) -> bool:
         """Return True if the item is no longer on the screen."""

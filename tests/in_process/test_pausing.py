@@ -315,19 +315,6 @@ def test_send_of_an_open_file_waits_for_its_close(mount: VirtualMount) -> None:
     assert mount.zone.read("a.txt") == b"one\n"
 
 
-def test_a_coworkers_version_survives_a_send(mount: VirtualMount) -> None:
-    """The conflict copy is sent with the file; the command names its path."""
-    assert (mount.root / "notes.txt").read_bytes()
-    with (mount.root / "notes.txt").open("wb", buffering=0) as file:
-        mount.zone.write("notes.txt", b"Bob's\n")
-        file.write(b"Alice's\n")
-    mount.allow("a conflict copy")
-    answer = mount.command("send", paths=[ZONE])
-    assert (answer["exit"], len(answer["conflicts"])) == (0, 1)
-    assert mount.zone.read("notes.txt") == b"Bob's\n"
-    assert mount.zone.read(answer["conflicts"][0].removeprefix(f"{ZONE}/")) == b"Alice's\n"
-
-
 @pytest.mark.mount("close=wait")
 def test_a_close_that_waits_for_the_service_fails_in_a_pause(mount: VirtualMount) -> None:
     """close fails as for an unreachable service; the version is saved here and sent later."""

@@ -27,34 +27,6 @@ def first():
 """
 
 
-def conflict(mounted: Mounted, name: str) -> str:
-    """Create a conflict copy of a file that a coworker has saved; return the name of the copy."""
-    before = set(os.listdir(mounted.root))
-    with (mounted.root / name).open("wb", buffering=0) as file:
-        mounted.zone.write(name, b"by bob\n")
-        file.write(b"mine\n")
-    mounted.sync()
-    (copy,) = set(os.listdir(mounted.root)) - before
-    return copy
-
-
-def test_a_coworker_removes_a_conflict_copy(mounted: Mounted) -> None:
-    """Removing a conflict copy ends the conflict; this mount and the next one work."""
-    mounted.allow("a conflict copy")
-    assert (mounted.root / "notes.txt").read_bytes()
-    copy = conflict(mounted, "notes.txt")
-    mounted.zone.delete(copy)
-    eventually(lambda: copy not in os.listdir(mounted.root), what="the copy is gone here, too")
-    assert json.loads(mounted.machine.done("conflicts", "--json")) == []
-    assert mounted.status()["outbox"]["conflicts"] == 0
-    mounted.restart()
-    pid = mounted.pid
-    (mounted.root / "after.txt").write_bytes(b"x")
-    mounted.sync()
-    assert mounted.status()["pid"] == pid
-    assert (mounted.root / "notes.txt").read_bytes() == b"by bob\n"
-
-
 def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
     """Failing tasks are named by status and doctor, and restart by themselves.
 

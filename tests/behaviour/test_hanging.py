@@ -96,18 +96,6 @@ def test_a_socket_whose_folder_was_removed_is_created_again(mounted: Mounted) ->
     assert not mounted.is_mounted()
 
 
-def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
-    """`unmount --now` also ends a daemon that hangs; the next mount works."""
-    pid = mounted.pid
-    os.kill(pid, signal.SIGSTOP)
-    shutil.rmtree(mounted.machine.folders["RUNTIME_DIR"])
-    mounted.unmount("--now")
-    assert not mounted.is_mounted()
-    eventually(lambda: has_ended(pid), what="it has ended")
-    mounted.mount()
-    assert (mounted.root / "notes.txt").read_bytes()
-
-
 def test_an_unmount_ends_a_killed_daemon_that_waits_for_a_program(mounted: Mounted) -> None:
     """A thread of the daemon waits for a rename in the same folder, which waits for the daemon.
     `unmount --now` ends both, and the next mount works."""

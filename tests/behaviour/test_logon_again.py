@@ -44,7 +44,7 @@ def test_work_continues_after_the_end_of_a_session(with_session: Mounted) -> Non
     eventually(lambda: with_session.status()["state"] == "logon-required", what="the state shows")
     assert path.read_bytes() == known
     assert (with_session.root / "new.txt").read_bytes() == b"written without a logon\n"
-    assert with_session.machine.run("sync", "--timeout", "5").returncode == 3
+    assert with_session.machine.run("sync", "--timeout", "1").returncode == 3
     log_on(with_session.machine, with_session.deployment)
     eventually(
         lambda: (
@@ -59,21 +59,12 @@ def test_work_continues_after_the_end_of_a_session(with_session: Mounted) -> Non
     assert zone.read("new.txt") == b"written without a logon\n"
 
 
-def test_an_ended_logon_is_reported_after_a_remount(with_session: Mounted) -> None:
-    """After a remount, the state shows the ended logon before any file is used."""
-    with_session.unmount()
-    with_session.deployment.tell({"expire_sessions": True})
-    with_session.mount()
-    eventually(lambda: with_session.status()["state"] == "logon-required", what="the state shows")
-
-
 COMMANDS = [
     "zones",
     "users list",
     "tokens list",
-    "sync --timeout 5",
+    "sync --timeout 1",
     "pin {}",
-    "logoff --timeout 3600",
 ]
 
 
@@ -91,8 +82,7 @@ def test_messages_contain_the_complete_logon_command(with_session: Mounted) -> N
     for command in [*COMMANDS, "versions {}"]:
         words = [str(big) if word == "{}" else word for word in command.split()]
         ended = machine.run(*words)
-        expected = 1 if command.startswith("logoff") else 3
-        assert (ended.returncode, command) == (expected, command), ended
+        assert (ended.returncode, command) == (3, command), ended
         assert wanted in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
     mounted.unmount("--timeout", "0")
     ended = machine.run("zones")

@@ -38,8 +38,7 @@ def run(
     ).returncode  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["pipe", "full"])
-@pytest.mark.parametrize("profile", ["published", "sandbox"])
+@pytest.mark.parametrize(("profile", "where"), [("published", "pipe"), ("sandbox", "full")])
 def test_an_account(
     machine: Machine, deployment: Deployment, unread: int, profile: str, where: str
 ) -> None:

@@ -1,9 +1,6 @@
 """Notifications of a mount to the desktop, and its inhibitor of a shutdown."""
 
-import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +10,6 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
 BY_BOB = "was also changed by bob@acme.example"
-RECORD = """#!/bin/sh
-printf '%s\\n' "$PPID" >{opened}.new
-cp "${{1#file://}}" {opened}.html
-mv {opened}.new {opened}
-"""
 
 
 @pytest.fixture
@@ -44,30 +36,20 @@ def screen(bus: Bus) -> Iterator[Screen]:
 
 
 @pytest.mark.mount("settle=600")
-def test_refused_uploads_and_conflicts_are_notified_once(mounted: Mounted, screen: Screen) -> None:
-    """Many files give one notification, which is withdrawn when they have arrived."""
-    mounted.allow("refused", "a conflict copy")
+def test_refused_uploads_are_one_notification(mounted: Mounted, screen: Screen) -> None:
+    """The notification of many files is withdrawn when they have arrived."""
+    mounted.allow("refused")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
             (mounted.root / f"{number}.txt").write_bytes(b"x")
         assert mounted.machine.run("sync", "--timeout", "60").returncode == 1
         eventually(lambda: screen.shown, what="it is told")
-    title, text = screen.shown[0]
+    ((title, text),) = screen.shown
     assert title == "20 files could not be uploaded"
     assert "Your changes are safe on this computer." in text
     assert screen.buttons[1].keys() == {"Open window", "Open folder"}
     mounted.sync()
     eventually(lambda: not screen.open, what="it is taken away")
-    clash(mounted, "notes.txt")
-    eventually(lambda: len(screen.shown) == 2, what="the conflict is told")
-    title, text = screen.shown[1]
-    assert title == f"notes.txt {BY_BOB}"
-    assert "notes (conflict, " in text
-    assert screen.buttons[2].keys() == {"Show both versions", "Open folder"}
-    mounted.restart()
-    (mounted.root / "more.txt").write_bytes(b"x")
-    mounted.sync()
-    assert len(screen.shown) == 2
 
 
 def test_a_conflict_without_a_desktop_is_notified_at_the_next_start(
@@ -97,34 +79,6 @@ def test_a_conflict_without_a_desktop_is_notified_at_the_next_start(
         assert (title, "q1 (conflict, " in text) == (f"q1.csv {BY_BOB}", True)
     finally:
         screen.close()
-
-
-def test_a_click_opens_the_window(mounted: Mounted, screen: Screen) -> None:
-    """The button of a conflict opens the page that shows both versions, in the user's browser.
-
-    The window stays when the zones are unmounted.
-    """
-    mounted.allow("a conflict copy")
-    opened = mounted.machine.folder / "opened"
-    browser = mounted.machine.folder / "browser"
-    browser.write_text(RECORD.format(opened=opened))
-    browser.chmod(0o700)
-    mounted.machine.environment["BROWSER"] = str(browser)
-    mounted.restart()
-    clash(mounted, "notes.txt")
-    eventually(lambda: screen.shown, what="the conflict is told")
-    screen.click(1, "Show both versions")
-    eventually(opened.exists, what="the browser opens")
-    pid = int(opened.read_text())
-    try:
-        assert "http://127.0.0.1:" in opened.with_suffix(".html").read_text()
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        assert command[-6:-1] == [b"ui", b"--page", b"conflicts", b"--account", b"default"]
-        mounted.unmount("--now")
-        assert Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") == command
-        mounted.mount()
-    finally:
-        os.kill(pid, signal.SIGTERM)
 
 
 def clash(mounted: Mounted, name: str) -> None:

@@ -12,8 +12,11 @@ from zonedrive.errors import ZonedriveError
 BYTES = os.fsdecode(b"no\xff.txt")
 
 
-@pytest.mark.parametrize("folder", ["", "docs/.versions/"])
-@pytest.mark.parametrize("command", ["status", "sync", "send", "pin", "unpin", "versions"])
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [("status", "docs/.versions/"), ("sync", ""), ("send", ""), ("pin", ""), ("unpin", ""),
+     ("versions", "")],
+)  # fmt: skip
 def test_a_name_that_is_not_unicode_does_not_exist(
     desk: Mounted, command: str, folder: str
 ) -> None:

@@ -123,13 +123,10 @@ def test_a_save_without_a_change_as_a_version(desk: Mounted, save: Callable[[Pat
 
 
 @pytest.mark.mount(profile="published")
-@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
 @pytest.mark.parametrize("save", ALWAYS, ids=lambda way: way.__name__)
-def test_published_a_save_without_a_change(
-    desk: Mounted, save: Callable[[Path], None], is_read: bool
-) -> None:
+def test_published_a_save_without_a_change(desk: Mounted, save: Callable[[Path], None]) -> None:
     """No operation beyond the published interface is needed."""
-    save_again(desk, save, 1, is_read=is_read)
+    save_again(desk, save, 1, is_read=False)
 
 
 def test_a_change_after_a_save_without_one(desk: Mounted) -> None:
@@ -334,17 +331,14 @@ UNREADABLE: list[dict[str, object]] = [
 
 
 @pytest.mark.mount("settle=0")
-@pytest.mark.parametrize("content", [OLD[::-1], OLD], ids=["changed", "unchanged"])
 @pytest.mark.parametrize("fault", UNREADABLE, ids=str)
-def test_a_version_that_can_never_be_read(
-    desk: Mounted, fault: dict[str, object], content: bytes
-) -> None:
+def test_a_version_that_can_never_be_read(desk: Mounted, fault: dict[str, object]) -> None:
     """The save is uploaded after some attempts to compare it."""
     desk.allow("offline")
     with desk.deployment.faulty(**fault, method="GET", path="/content$"):
-        (desk.root / "notes.txt").write_bytes(content)
+        (desk.root / "notes.txt").write_bytes(OLD[::-1])
         desk.sync(seconds=300)
-    assert desk.zone.read("notes.txt") == content
+    assert desk.zone.read("notes.txt") == OLD[::-1]
     assert len(desk.zone.versions("notes.txt")) == 2
 
 
@@ -377,7 +371,7 @@ def test_a_conflict_about_a_version_that_can_never_be_read(
 
 @pytest.mark.mount("settle=600")
 @pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
-@pytest.mark.parametrize("fault", UNREADABLE, ids=str)
+@pytest.mark.parametrize("fault", [UNREADABLE[0], UNREADABLE[-1]], ids=str)
 def test_a_conflict_with_a_version_of_the_same_size_that_can_never_be_read(
     desk: Mounted, fault: dict[str, object], name: str
 ) -> None:

@@ -56,6 +56,26 @@ def test_a_pin_follows_an_entry_to_a_folder_that_nobody_lists(desk: Mounted) -> 
         assert (desk.root / "archive/old/b/y.txt").read_bytes() == b"yy"
 
 
+@pytest.mark.mount("refresh=1")
+def test_a_restored_entry_is_fetched_again(desk: Mounted) -> None:
+    """A restored entry is cached once its folder is listed, without another access."""
+    names = {"notes.txt", "docs"}
+    pin(desk, *names)
+    ids = [desk.zone.entry_id(name) for name in names]
+    for name in names:
+        desk.zone.delete(name)
+    wait(desk, 2)
+    assert not names & {*desk.names(desk.root)}
+    assert pinned(desk) == []
+    for each in ids:
+        desk.zone.restore(each)
+    wait(desk, 2)
+    assert names <= {*desk.names(desk.root)}
+    wait(desk, 2)
+    for path in (desk.root / "notes.txt", desk.root / "docs/2026/q1.csv"):
+        assert desk.xattr(path, STATE) == "cached"
+
+
 def test_pinned_files_return_into_an_emptied_cache_folder(desk: Mounted) -> None:
     """A tool that cleans up deletes the whole folder; the files are fetched again."""
     pin(desk, "docs/report.md", "big.bin")

@@ -70,6 +70,19 @@ def test_progress_of_a_limited_upload(mounted: Mounted) -> None:
     assert mounted.zone.read("slow.bin") == BIG[:200_000]
 
 
+@pytest.mark.mount("upload_limit=1500000")
+def test_a_change_during_an_upload_restarts_it(mounted: Mounted) -> None:
+    """If a file is saved during its upload, the upload is cancelled, and one version arrives."""
+    path = mounted.root / "notes.txt"
+    path.write_bytes(BIG)
+    eventually(lambda: upload(mounted, "notes.txt").get("sent"), what="it is on its way")
+    path.write_bytes(b"changed my mind\n")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == b"changed my mind\n"
+    assert len(mounted.zone.versions("notes.txt")) == 2
+    assert mounted.status()["outbox"]["conflicts"] == 0
+
+
 @pytest.mark.mount("settle=600")
 def test_sync_does_not_wait_for_the_settle_time(mounted: Mounted) -> None:
     """`sync` does not wait for the settle time of files that are or become closed.

@@ -327,13 +327,17 @@ def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_damaged_database(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Damage the database of a machine that is stopped for that, in a share of the seeds."""
+    """Damage the database of a machine that is stopped for that, in a share of the seeds.
+
+    A folder whose record is lost is made anew, if a coworker has deleted it.
+    """
     who = f"{numbers.choice(MACHINES[: len(scenario.users)])}@"
-    others = any(step.who == who for step in scenario.steps)
-    if numbers.random() >= DAMAGED_SHARE or others or not scenario.steps:
+    makes_folders = scenario.profile == "sandbox" and "make_folder" not in scenario.lacking
+    others = any(step.who == who or step.verb == "profile" for step in scenario.steps)
+    if numbers.random() >= DAMAGED_SHARE or others or not (makes_folders and scenario.steps):
         return scenario
-    at_s, how = numbers.choice(scenario.steps).at_s, numbers.choice(DAMAGES)
-    step = Step(who, "damage", at_s, (how, str(numbers.random())))
+    at_s = round(numbers.choice(scenario.steps).at_s + numbers.uniform(0.1, 5), 3)
+    step = Step(who, "damage", at_s, (numbers.choice(DAMAGES), str(numbers.random())))
     return replace(scenario, steps=(*scenario.steps, step))
 
 

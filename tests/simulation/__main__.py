@@ -94,6 +94,13 @@ def _replay(what: str, *, shorten: float, service: str | None) -> int:
     return bool(result.findings)
 
 
+def _program() -> str:
+    """Return a hash of the program's modules that are loaded; runs of one program add up."""
+    modules = sorted(name for name in sys.modules if name.partition(".")[0] == "zonedrive")
+    files = (Path(sys.modules[name].__file__ or os.devnull) for name in modules)
+    return hashlib.sha256(b"".join(map(Path.read_bytes, files))).hexdigest()[:16]
+
+
 def main() -> int:
     """Run the command."""
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
@@ -132,6 +139,7 @@ def main() -> int:
     ran, kinds, shown = 0, Counter[str](), list[tuple[int, Result]]()
     digests = dict[int, str]()
     run(draw(0))  # what the processes share
+    program = _program()
     gc.freeze()
     fork = multiprocessing.get_context("fork")
     with fork.Pool(given.jobs, maxtasksperchild=CHUNKS) as pool:
@@ -155,7 +163,7 @@ def main() -> int:
         print(f"the time is over: {ran} of {number} seeds ran")
     whole = hashlib.sha256("".join(digests[each] for each in sorted(digests)).encode())
     print(f"{ran} seeds in {_now() - began:.0f} s, {kinds.total()} with findings, "
-          f"digest {whole.hexdigest()[:16]}")  # fmt: skip
+          f"digest {whole.hexdigest()[:16]}, program {program}")  # fmt: skip
     for what, times in kinds.most_common():
         print(f"{times:6} {what}")
     return bool(kinds)

@@ -19,6 +19,7 @@ from zonedrive.cipher import Box, Clear
 from zonedrive.content.cache_index import CacheIndex, name_in_index
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
+from zonedrive.state.inode_table import decoded_name, name_mark
 from zonedrive.state.intents import sealed
 
 GONE = 900_000
@@ -58,6 +59,8 @@ def put(
     if box is not None:
         opened_ = box.open(row["sealed"], b"inode %d" % row["ino"])
         changes["sealed"] = box.seal(opened_, b"inode %d" % int(str(changes["ino"])))
+        name = decoded_name(box, row["ino"], row["sealed"])
+        changes["mark"] = name_mark(box, int(str(changes["parent"])), name)
     row |= changes
     marks = ", ".join("?" * len(row))
     names = ", ".join(row)

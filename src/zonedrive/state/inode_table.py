@@ -145,7 +145,8 @@ def create_table(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _name_mark(box: Box, parent: int, name: str) -> int:
+def name_mark(box: Box, parent: int, name: str) -> int:
+    """Return the value of the column `mark` for a name in the folder with the number `parent`."""
     return box.mark(b"%d/%b" % (parent, name.encode("utf-8", "surrogatepass")))
 
 
@@ -156,7 +157,7 @@ def check_row(row: Mapping[str, Any], box: Box) -> None:
     """
     sealed = _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
     plain = msgspec.convert(row, _Plain)
-    if row.get("mark") not in (None, _name_mark(box, plain.parent, sealed.name)):
+    if row.get("mark") not in (None, name_mark(box, plain.parent, sealed.name)):
         raise ValueError("a mark is not that of the name")
 
 
@@ -401,7 +402,7 @@ class InodeTable:
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:
-        return _name_mark(self._box, parent, name)
+        return name_mark(self._box, parent, name)
 
     def _row(self, inode: Inode) -> tuple[object, ...]:
         return (

@@ -61,9 +61,15 @@ def refusal(call: Callable[..., object], *arguments: object) -> str:
     return ""
 
 
-def opens(path: Path | str, flags: int, mode: int = 0o600) -> str:
+def opens(path: Path | str, flags: int) -> str:
     """Return the name of the errno of open(2); "" if it succeeds."""
-    return refusal(lambda: os.close(os.open(path, flags, mode)))
+    return refusal(lambda: os.close(os.open(path, flags, 0o600)))
+
+
+def wrong(found: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return the calls whose errno is another one than expected; both are given for each call."""
+    return {call: (number, expected) for call, (number, expected) in found.items()
+            if number != expected}  # fmt: skip
 
 
 @contextlib.contextmanager

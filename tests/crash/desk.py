@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.crash.ledger import File, Ledger, State, plain
 from tests.crash.mounts import Mortal
+from tests.harness import workplace
 from tests.harness.deployment import RemoteZone
 
 NEVER = -1
@@ -111,10 +112,7 @@ class Desk:
 
     def here(self) -> dict[str, bytes | None]:
         """Return the content by path in the mount."""
-        found: dict[str, bytes | None] = {}
-        for path in sorted(self.path.rglob("*")):
-            found[str(path.relative_to(self.path))] = None if path.is_dir() else path.read_bytes()
-        return found
+        return workplace.content(self.path)
 
     def check_here(self) -> None:
         """Check that the mount has exactly the confirmed content."""

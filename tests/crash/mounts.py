@@ -37,12 +37,8 @@ class Mortal(Mounted):
         """Return the file with the local state."""
         return self.machine.state / "tree.db"
 
-    def command(self, command: str, **request: object) -> dict[str, Any]:
-        """Return the answer to a command. Raises OSError if the daemon dies."""
-        return self.ask(command, **request)  # type: ignore[arg-type]
-
     def ask(self, command: str, seconds: float = 40, **more: object) -> dict[str, Any]:
-        """Return the last line of the daemon's answer to a command."""
+        """Return the answer to a command. Raises OSError if the daemon dies."""
         path = self.machine.folders["RUNTIME_DIR"] / "zonedrive" / "default.sock"
         with protocol.connect(path, seconds) as connection:
             connection.sendall(protocol.encode({"command": command, **more}))

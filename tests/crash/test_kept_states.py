@@ -25,6 +25,7 @@ from tests.crash.mounts import Mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 from tests.harness.waiting import eventually
+from tests.harness.workplace import Tree, content
 from zonedrive.state.names import safe
 
 STATES = Path(__file__).with_name("states")
@@ -33,11 +34,9 @@ PINNED = "pinned"
 LOCAL = {"notes~"}
 VERSIONS = {"sent once.txt": 1, "edited.txt": 2, "replaced.txt": 2, "new name.txt": 1}
 
-Expected = dict[str, bytes | None]
-
 
 @contextmanager
-def kept(version: str) -> Iterator[tuple[Mortal, Expected]]:
+def kept(version: str) -> Iterator[tuple[Mortal, Tree]]:
     """Unpack the folders of a version and start their service at another port."""
     with tempfile.TemporaryDirectory(prefix="zdk", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -68,26 +67,18 @@ def kept(version: str) -> Iterator[tuple[Mortal, Expected]]:
             shutil.rmtree(machine.folders["RUNTIME_DIR"], ignore_errors=True)
 
 
-def seen(root: Path) -> Expected:
-    """Return the content of every file below a folder, None for folders."""
-    return {
-        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
-        for path in root.rglob("*")
-    }
-
-
 @pytest.fixture(params=["0.1.0", "schema-8"])
-def left(request: pytest.FixtureRequest) -> Iterator[tuple[Mortal, Expected]]:
+def left(request: pytest.FixtureRequest) -> Iterator[tuple[Mortal, Tree]]:
     """Yield the state of an earlier version."""
     with kept(request.param) as found:
         yield found
 
 
-def test_an_earlier_outbox_is_shown_and_sent_once(left: tuple[Mortal, Expected]) -> None:
+def test_an_earlier_outbox_is_shown_and_sent_once(left: tuple[Mortal, Tree]) -> None:
     """Every change arrives under its name as one version; conflicts and pins are still listed."""
     mount, expected = left
     mount.mount()
-    assert seen(mount.root) == {
+    assert content(mount.root) == {
         "/".join(map(safe, path.split("/"))): data for path, data in expected.items()
     }
     mount.sync()
@@ -101,13 +92,13 @@ def test_an_earlier_outbox_is_shown_and_sent_once(left: tuple[Mortal, Expected])
     assert mount.complaints() == []
 
 
-def test_a_damaged_earlier_database_loses_no_bytes(left: tuple[Mortal, Expected]) -> None:
+def test_a_damaged_earlier_database_loses_no_bytes(left: tuple[Mortal, Tree]) -> None:
     """Bytes that were not sent are found again, with their names if these are still readable."""
     mount, expected = left
     known = set(mount.zone.tree())
     damage.lose_table(mount.machine.state / "tree.db", "inodes")
     mount.mount()
-    found = {data for data in seen(mount.path).values() if data is not None}
+    found = {data for data in content(mount.path).values() if data is not None}
     unsent = {data for path, data in expected.items() if path not in known and data is not None}
     assert len(unsent) > len(VERSIONS)
     assert unsent <= found

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from zonedrive.content.slots import CHUNK, SLOT, slot_offset
 
 SIZE = 5 * CHUNK + 1000
 FORMER, LATER, LAST = (letter * SIZE for letter in (b"f", b"l", b"z"))
-Attack = Callable[[Path, Path], None]
 
 
 def whole(old: Path, new: Path) -> None:

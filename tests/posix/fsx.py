@@ -70,7 +70,6 @@ class Exerciser:
         self.model = bytearray(start)
         self._fd: int | None = None
         self._reader: int | None = None
-        self._writers = 0
         self._before: tuple[int, int] | None = None  # mtime and ino, while nothing is written
         # Digests of what stood there when nobody had it open for writing: what may be a version.
         self.whole: deque[bytes] = deque([hashlib.sha256(start).digest()], KEPT_IN_MIND)

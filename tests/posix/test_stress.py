@@ -1,25 +1,16 @@
 """Several processes work in one folder at random: no errors, and the service ends up the same."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.harness.machine import Mounted
+from tests.harness.workplace import content
 from tests.posix.stress import stress
-
-
-def local_tree(folder: Path) -> dict[str, bytes | None]:
-    """Return content by path, None for folders."""
-    return {
-        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
-        for path in folder.rglob("*")
-    }
 
 
 def size(tree: dict[str, bytes | None], path: str) -> int:
     """Return the size of a file; -1 for a folder."""
-    content = tree[path]
-    return -1 if content is None else len(content)
+    data = tree[path]
+    return -1 if data is None else len(data)
 
 
 @pytest.mark.mount("settle=0", "refresh=1")
@@ -33,11 +24,11 @@ def test_several_processes_at_once(mounted: Mounted) -> None:
     folder.mkdir()
     assert stress(folder, processes=3, operations=300, seed=5) == []
     mounted.sync()
-    here = local_tree(folder)
+    here = content(folder)
     assert len(here) > 5
     found = mounted.zone.tree("work")
-    there = {path.removeprefix("work/"): content for path, content in found.items()}
+    there = {path.removeprefix("work/"): data for path, data in found.items()}
     assert {path: size(there, path) for path in there} == {path: size(here, path) for path in here}
     assert there == here
     mounted.restart()
-    assert local_tree(folder) == here
+    assert content(folder) == here

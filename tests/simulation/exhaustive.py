@@ -20,26 +20,25 @@ import logging
 import math
 import multiprocessing
 import re
-import tempfile
 import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import trio
 
 from tests.harness.fake_service import Coworker, _Request
-from tests.harness.in_process import ALICE, VirtualTime, copy_folder
+from tests.harness.in_process import ALICE, copy_folder
 from tests.harness.virtual_mount import ZONE
 from tests.model.programs import Trace
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld
-from tests.simulation.machine import BootId, Machine, fast_s
+from tests.simulation.machine import Machine
 from tests.simulation.network import WEATHERS, SimulatedService, _Sent
 from tests.simulation.operations import (
     FD,
@@ -52,11 +51,9 @@ from tests.simulation.operations import (
     possible,
 )
 from tests.simulation.oracle import UNREADABLE, Oracle
-from tests.simulation.run import Complaints
-from zonedrive.content import cache as cache_module
+from tests.simulation.run import MEMORY, Complaints, Finding, simulated
 from zonedrive.errors import RemoteError
 from zonedrive.sandbox.zones import Level
-from zonedrive.state import recovery
 
 ResultT = TypeVar("ResultT")
 SYNC_S = 120.0
@@ -101,10 +98,6 @@ class Outcome:
     requests: list[bool] = field(default_factory=list)  # from the last operation on: it changes
     held: int = 0  # requests of the synchronisation before it
     trace: list[str] = field(default_factory=list)
-
-
-class Finding(AssertionError):
-    """Violation of a guarantee."""
 
 
 class HeldService(SimulatedService):
@@ -179,16 +172,20 @@ class Play:
         self._number = 0  # of the operation
         self.world, self.web, self._ids = _world(case.start)
 
+    def make_box(self, nursery: trio.Nursery) -> None:
+        """Make the machine, which is off."""
+        self.box = Box(
+            "A", self._folder, self.world, nursery, 0, user="alice",
+            profile=self.case.profile, options={},
+        )  # fmt: skip
+        self.box.fast_s = 0.0
+
     async def play(self) -> None:
         """Play the case."""
         try:
             with trio.fail_after(HANGING_S):
                 async with trio.open_nursery() as nursery:
-                    self.box = Box(
-                        "A", self._folder, self.world, nursery, 0, user="alice",
-                        profile=self.case.profile, options={},
-                    )  # fmt: skip
-                    self.box.fast_s = 0.0
+                    self.make_box(nursery)
                     await self.box.boot()
                     await self._steps(nursery)
                     if self.box.is_running:
@@ -404,7 +401,9 @@ class Play:
 class LivingComplaints(Complaints):
     """Errors that a client logs while it lives."""
 
-    play: Play
+    def __init__(self, play: Play) -> None:
+        super().__init__(play.trace)
+        self.play = play
 
     def emit(self, record: logging.LogRecord) -> None:
         if not self.play.box.died_at:
@@ -434,78 +433,43 @@ def _world(start: str) -> tuple[RecordedWorld, Coworker, dict[int, str]]:
     return world, web, ids
 
 
-def _where() -> Path | None:
-    return Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-
-
-@contextmanager
-def _simulated(play: Play, *, level: int) -> Iterator[tuple[VirtualTime, Complaints]]:
-    """Replace time, disks and the boot's identifier in the block, the same way each time."""
-    logger = logging.getLogger("zonedrive")
-    before, propagate = logger.level, logger.propagate
-    time, complaints = VirtualTime(), LivingComplaints(play.trace)
-    complaints.play = play
-    time.fast_s = fast_s
-    scheduler = trio._core._run
-    vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-    scheduler._r.seed(0)
-    time.install(lambda _seconds: None)
-    play.trace = complaints._trace = Trace()  # of this time
-    boots = [(vars(module), module._BOOT) for module in (recovery, cache_module)]
-    for module, _ in boots:
-        module["_BOOT"] = BootId()
-    logger.addHandler(complaints)
-    logger.setLevel(level)
-    logger.propagate = False
-    try:
-        with disks.instrument():
-            yield time, complaints
-    finally:
-        logger.removeHandler(complaints)
-        logger.setLevel(before)
-        logger.propagate = propagate
-        for module, boot in boots:
-            module["_BOOT"] = boot
-        time.remove()
-
-
 @cache
 def _prepared(start: str, profile: str) -> tuple[Path, object]:
     """Return the folder of a client that knows everything at the start and has read it.
 
     The folder exists as long as the second value.
     """
-    folder = tempfile.TemporaryDirectory(prefix="zdcase", dir=_where())
-    play = Play(Case(start, profile, ()), Path(folder.name) / "A")
-    play._folder.mkdir()
+    folder = TemporaryDirectory(prefix="zdcase", dir=MEMORY)
+    with simulated(0) as time:
+        play = Play(Case(start, profile, ()), Path(folder.name) / "A")
+        play._folder.mkdir()
 
-    async def prepare() -> None:
-        async with trio.open_nursery() as nursery:
-            play.box = Box("A", play._folder, play.world, nursery, 0, user="alice",
-                           profile=profile, options={})  # fmt: skip
-            play.box.fast_s = 0.0
-            await play.box.boot()
-            await play._here()
-            await play.box.stop()
+        async def prepare() -> None:
+            async with trio.open_nursery() as nursery:
+                play.make_box(nursery)
+                await play.box.boot()
+                await play._here()
+                await play.box.stop()
 
-    with _simulated(play, level=logging.WARNING) as (time, _):
-        trio.run(prepare, clock=time.clock)
+        with LivingComplaints(play).listening(logging.WARNING):
+            trio.run(prepare, clock=time.clock)
     return play._folder, folder
 
 
 def run(case: Case, *, level: int = logging.WARNING) -> Outcome:
     """Run a case."""
     prepared, _ = _prepared(case.start, case.profile)
-    with tempfile.TemporaryDirectory(prefix="zdcase", dir=_where()) as folder:
+    with TemporaryDirectory(prefix="zdcase", dir=MEMORY) as folder, simulated(0) as time:
         copy_folder(prepared, Path(folder) / "A")
         play = Play(case, Path(folder) / "A")
-        with _simulated(play, level=level) as (time, complaints):
-            try:
+        complaints = LivingComplaints(play)
+        try:
+            with complaints.listening(level):
                 trio.run(play.play, clock=time.clock)
-            except BaseException as wrong:
-                if isinstance(wrong, KeyboardInterrupt):
-                    raise
-                play.outcome.findings.append("".join(traceback.format_exception(wrong)))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as wrong:
+            play.outcome.findings.append("".join(traceback.format_exception(wrong)))
         play.outcome.findings += complaints.entries
         play.outcome.trace = play.trace.lines
         return play.outcome

@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import socket
-import tempfile
 import threading
 import traceback
 from collections import Counter, defaultdict
@@ -22,15 +21,19 @@ from collections.abc import (
     Coroutine,
     Generator,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
-)  # fmt: skip
+)
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from types import coroutine
 from typing import Any, TypeVar, cast
+from unittest import mock
 
 import outcome
 import trio
@@ -76,6 +79,8 @@ from zonedrive.state.inode import ROOT
 from zonedrive.state.names import is_aside
 
 ResultT = TypeVar("ResultT")
+MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+"""Folder for the data of a run, None for the usual one."""
 FOLDER = "shared"
 RESCUED = "rescued"
 SYNC_S = 120.0  # virtual seconds for sending everything
@@ -523,6 +528,21 @@ class Complaints(logging.Handler):
         if error or ADDRESS.search(text):
             self.entries.append(f"{who} logged {text}")
 
+    @contextmanager
+    def listening(self, level: int) -> Iterator[None]:
+        """Get the entries from this level on that are logged in the block."""
+        logger = logging.getLogger("zonedrive")
+        before, propagate = logger.level, logger.propagate
+        logger.addHandler(self)
+        logger.setLevel(level)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(before)
+            logger.propagate = propagate
+
 
 class Mount:
     """Members of a mount that `System` needs."""
@@ -886,11 +906,8 @@ class Run:
         # The end of a client cancels the wait of a command, not the command, as a deadline does:
         # its nursery then ends without a result.
         with contextlib.suppress(OSError, ZonedriveError, UnboundLocalError):
-            said = str(
-                (await machine.perform(partial(machine.command, step.verb, **arguments))).get(
-                    "exit"
-                )
-            )
+            answer = await machine.perform(partial(machine.command, step.verb, **arguments))
+            said = str(answer.get("exit"))
         self.trace.note(step.who, f"{step.verb} {path}: {said}")
         ids.add(machine.identity(whole))
         if step.verb in ("pin", "unpin"):
@@ -1240,9 +1257,8 @@ class Run:
 
         If the removal of a file is refused, the file that was renamed over it becomes one if its
         former name is in use, and so does a new file in its place, as long as its folder cannot be
-        listed. A client
-        that does not know a time may make one, one whose request was carried out late, and one that
-        has lost its records.
+        listed. A client that does not know a time may make one, one whose request was carried out
+        late, and one that has lost its records.
         """
         verbs = {step.verb for step in self.scenario.steps}
         may_refuse = self._loses_rights or "delete" in self.scenario.lacking
@@ -1389,9 +1405,7 @@ class Run:
             try:
                 if await self._here(name, there) != there:
                     return False
-            except (
-                OSError
-            ) as wrong:  # a request of the time before has just ended without an answer
+            except OSError as wrong:  # a request of before has just ended without an answer
                 self.trace.note(name, f"shows nothing: {wrong}")
                 return False
         return True
@@ -1534,43 +1548,44 @@ def _expected(path: str, allowed: Container[str]) -> bool:
     ) <= known | {""}
 
 
-def run(scenario: Scenario, base: Path | None = None) -> Result:
-    """Run a scenario to its end."""
-    where = base or (Path("/dev/shm") if Path("/dev/shm").is_dir() else None)
-    logger = logging.getLogger("zonedrive")
-    level = logger.level
-    with tempfile.TemporaryDirectory(prefix="zdsim", dir=where) as folder:
-        time = VirtualTime()
-        time.fast_s = fast_s
-        scheduler = trio._core._run
-        vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-        scheduler._r.seed(scenario.seed)
+@contextmanager
+def simulated(seed: int) -> Iterator[VirtualTime]:
+    """Replace time, disks and the names of machine and boot in the block, the same way each time.
+
+    `seed` decides on the order of tasks.
+    """
+    time = VirtualTime()
+    time.fast_s = fast_s
+    scheduler = trio._core._run
+    vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    scheduler._r.seed(seed)
+    with (
+        disks.instrument(),
+        mock.patch.object(socket, "gethostname", lambda: "machine"),
+        mock.patch.object(recovery, "_BOOT", BootId()),
+        mock.patch.object(cache_module, "_BOOT", BootId()),
+    ):
         time.install(lambda _seconds: None)
-        gethostname, socket.gethostname = socket.gethostname, lambda: "machine"
-        boots = [(vars(module), module._BOOT) for module in (recovery, cache_module)]
-        for module, _ in boots:
-            module["_BOOT"] = BootId()
+        try:
+            yield time
+        finally:
+            time.remove()
+
+
+def run(scenario: Scenario) -> Result:
+    """Run a scenario to its end."""
+    with TemporaryDirectory(prefix="zdsim", dir=MEMORY) as folder, simulated(scenario.seed) as time:
         played = Run(scenario, Path(folder))
         complaints = Complaints(played.trace)
-        logger.addHandler(complaints)
-        logger.setLevel(logging.INFO)
-        propagate, logger.propagate = logger.propagate, False
         try:
-            with disks.instrument():
+            with complaints.listening(logging.INFO):
                 trio.run(played.play, clock=time.clock)
+        except KeyboardInterrupt:
+            raise
         except BaseException as wrong:
-            if isinstance(wrong, KeyboardInterrupt):
-                raise
             played.findings.append("".join(traceback.format_exception(wrong)))
         finally:
-            logger.removeHandler(complaints)
-            logger.setLevel(level)
-            logger.propagate = propagate
-            for module, boot in boots:
-                module["_BOOT"] = boot
-            socket.gethostname = gethostname
             played.world.close()
-            time.remove()
         without_id = [f"{each} has an empty id" for each in played.world.requests if "//" in each]
         findings = played.findings + complaints.entries + without_id
     what = "\n".join([*played.trace.lines, *played.world.requests, *findings])

@@ -154,7 +154,7 @@ class Disk:
             elif ".db" not in path.name:
                 self._cut_file(path, there)
         for folder, names in self._names.items():
-            self._restore_names(folder, names, kept / folder.relative_to(self.folder))
+            self._restore_names(names, kept / folder.relative_to(self.folder))
         self._names.clear()
         self._synced.clear()
 
@@ -182,7 +182,7 @@ class Disk:
             data[start : start + len(piece)] = piece
         there.write_bytes(data)
 
-    def _restore_names(self, folder: Path, names: dict[str, int], there: Path) -> None:
+    def _restore_names(self, names: dict[str, int], there: Path) -> None:
         """Bring some removed names back."""
         for name, number in sorted(names.items()):
             lost = not (there / name).exists() and number in self._synced

@@ -495,13 +495,11 @@ class Caches:
         data = self._files.available(handle, first * PAGE, want)
         if data is None:
             data = await self._files.read(handle, first * PAGE, want)
-        data = bytes(data)
         known = first * PAGE + len(data)
-        if len(data) < want and known < inode.attr.size:
-            if began >= inode.version and not inode.resizing:
-                inode.version, inode.attr.size = self._next(), known
-            data = data.ljust(want, b"\0")
-        data = data.ljust(want, b"\0")
+        is_newer = began >= inode.version and not inode.resizing
+        if len(data) < want and known < inode.attr.size and is_newer:
+            inode.version, inode.attr.size = self._next(), known
+        data = bytes(data).ljust(want, b"\0")
         if epoch == inode.epoch:
             for number in range(first, last):
                 begin = (number - first) * PAGE
@@ -670,9 +668,7 @@ class CachingKernel(Kernel):
         await self._look_up_again(path)
         await _plain(Kernel.mkdir)(self, path, mode)
 
-    @_retried
-    async def _remove(self, path: str, *, folder: bool) -> None:
-        await _plain(Kernel._remove)(self, path, folder=folder)
+    _remove = _retried(_plain(Kernel._remove))
 
     @_retried
     async def rename(self, old: str, new: str, flags: int = 0) -> None:
@@ -687,43 +683,22 @@ class CachingKernel(Kernel):
 
     # ---- attributes ----
 
-    @_retried
-    async def lstat(self, path: str) -> os.stat_result:
-        return cast(os.stat_result, await _plain(Kernel.lstat)(self, path))
-
-    @_retried
-    async def truncate(self, path: str, size: int) -> None:
-        await _plain(Kernel.truncate)(self, path, size)
-
-    @_retried
-    async def chmod(self, path: str, mode: int) -> None:
-        await _plain(Kernel.chmod)(self, path, mode)
-
-    @_retried
-    async def utime(self, where: str | int, ns: tuple[int, int] | None = None) -> None:
-        await _plain(Kernel.utime)(self, where, ns)
-
-    @_retried
-    async def getxattr(self, path: str, name: str) -> bytes:
-        return cast(bytes, await _plain(Kernel.getxattr)(self, path, name))
-
-    @_retried
-    async def setxattr(self, path: str, name: str, value: bytes) -> None:
-        await _plain(Kernel.setxattr)(self, path, name, value)
+    lstat = _retried(_plain(Kernel.lstat))
+    truncate = _retried(_plain(Kernel.truncate))
+    chmod = _retried(_plain(Kernel.chmod))
+    utime = _retried(_plain(Kernel.utime))
+    getxattr = _retried(_plain(Kernel.getxattr))
+    setxattr = _retried(_plain(Kernel.setxattr))
 
     # ---- folders ----
 
-    @_retried
-    async def listdir(self, path: str) -> list[str]:
-        return cast(list[str], await _plain(Kernel.listdir)(self, path))
+    listdir = _retried(_plain(Kernel.listdir))
 
     async def tree(self, path: str) -> dict[str, bytes | None]:
         with self.caches.call():
             return await super().tree(path)
 
-    @_retried
-    async def _entry(self, path: str) -> Attr:
-        return await self._walk(path)
+    _entry = _retried(_plain(Kernel._entry))
 
     async def _names_in(self, ino: int) -> list[str]:
         handle = await self.caches.opendir(ino)

@@ -59,6 +59,11 @@ SPOILS = ("delete", "delete", "truncate", "flip", "flip", "zero", "delete_index"
 ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
 
 
+HEAD = (
+    "seed", "profile", "users", "options", "planted", "service", "lacking", "times", "kernel",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Step:
     """Step of a scenario: `who` does `verb` at `at_s`, or when the previous step is done."""
@@ -113,17 +118,7 @@ def parse(text: str) -> Scenario:
     steps: list[Step] = []
     for line in filter(str.strip, text.splitlines()):
         first, *rest = line.split()
-        if first in (
-            "seed",
-            "profile",
-            "users",
-            "options",
-            "planted",
-            "service",
-            "lacking",
-            "times",
-            "kernel",
-        ):
+        if first in HEAD:
             head[first] = rest
         else:
             at, verb, *arguments = rest

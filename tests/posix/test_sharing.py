@@ -74,12 +74,6 @@ def test_an_append_goes_to_the_end_that_others_have_moved(mounted: Mounted) -> N
     assert mounted.zone.read("notes.txt") == b"a longer text than before\nours\nmore\n"
 
 
-def replaced(mounted: Mounted, path: Path, content: bytes) -> None:
-    """Save as a coworker, and wait until the name shows that."""
-    mounted.zone.write(path.name, content)
-    eventually(lambda: path.read_bytes() == content, what="the coworker's version shows")
-
-
 @pytest.mark.mount("refresh=0.1")
 def test_a_reader_of_a_former_version_sees_nothing_of_the_newer_one(mounted: Mounted) -> None:
     """A program that only writes continues with the newer version, under the former inode.
@@ -95,37 +89,13 @@ def test_a_reader_of_a_former_version_sees_nothing_of_the_newer_one(mounted: Mou
         mmap.mmap(reader, 12288, prot=mmap.PROT_READ) as view,
     ):
         assert view[:] == b"o" * 12288
-        replaced(mounted, path, b"C" * 12288)
+        mounted.zone.write("mapped.bin", b"C" * 12288)
+        eventually(lambda: path.read_bytes() == b"C" * 12288, what="the coworker's version shows")
         os.pwrite(writer, b"ours", 0)
         os.pwrite(writer, b"O" * 4096, 4096)
         eventually(lambda: os.pread(reader, 12288, 0) == b"o" * 12288, what="the reader's version")
         assert view[:] == b"o" * 12288
     assert path.read_bytes() == b"ours" + b"C" * 4092 + b"O" * 4096 + b"C" * 4096
-
-
-@pytest.mark.mount("refresh=0.1")
-@pytest.mark.parametrize("change", ["append", "ftruncate"])
-def test_an_append_goes_after_a_change_of_a_program_with_the_former_inode(
-    mounted: Mounted, change: str
-) -> None:
-    """Programs opened the file before and after a coworker's save; neither overwrites the other."""
-    path = mounted.root / "log.bin"
-    path.write_bytes(b"o" * 4096)
-    mounted.sync()
-    with (
-        descriptor(path, os.O_RDONLY) as reader,
-        descriptor(path, os.O_WRONLY | os.O_APPEND) as former,
-    ):
-        assert os.pread(reader, 4096, 0) == b"o" * 4096
-        replaced(mounted, path, b"C" * 4096)
-        with descriptor(path, os.O_RDWR | os.O_APPEND) as current:
-            assert os.fstat(current).st_size == 4096
-            if change == "append":
-                os.write(former, bytes(4096))
-            else:
-                os.ftruncate(former, 8192)
-            os.write(current, b"A" * 4096)
-    assert path.read_bytes() == b"C" * 4096 + bytes(4096) + b"A" * 4096
 
 
 LOCKER = """

@@ -15,6 +15,7 @@ NOTHING = "0"  # it has, and there was nothing
 SAME_MOMENT_S = 3.0
 """Time within which two machines may both send a version, as the documents say."""
 
+COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")  # in the name of a conflict copy
 LINE = re.compile(rb"^(?P<token>[A-Z]\d+) after (?P<saw>[A-Z]\d+|[-0]) x*$")
 
 
@@ -50,6 +51,13 @@ def head(content: bytes) -> str | None:
     lines = content.splitlines()
     found = LINE.match(lines[-1].lstrip(b"\0")) if lines else None
     return found["token"].decode() if found else None
+
+
+def short(content: bytes | None) -> str:
+    """Return a content in readable form."""
+    if content is None:
+        return "a folder"
+    return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content[:60])
 
 
 def _is_in(path: str, place: str) -> bool:

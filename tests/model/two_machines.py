@@ -33,7 +33,7 @@ from tests.harness.deployment import Deployment
 from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine
 from tests.harness.waiting import eventually
-from tests.model.claims import NOT_READ, Claims, History, head
+from tests.model.claims import COPY, NOT_READ, Claims, History, head, short
 from tests.model.programs import ASIDE, FOLDERS, NAMES, PATHS, Program, Trace
 
 ZONES = 40
@@ -41,7 +41,6 @@ BURSTS = 8
 STEPS = 8  # of each machine in a burst
 FOLDER = "shared"
 OPTIONS = ("settle=0.2", "refresh=1")
-COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 REFUSED = re.compile(r"refused(?: by the service| and rolled back)?: (.*)$")
 
 ALLOWED = (
@@ -137,17 +136,12 @@ class Service:
         def token(version: str) -> str | None:
             return head((data / "content" / version[:2] / version).read_bytes())
 
-        def tokens(entry: str) -> tuple[str | None, ...]:
-            return tuple(token(version) for version, _ in made.get(entry, ()))
-
-        def times(entry: str) -> tuple[float, ...]:
-            return tuple(at for _, at in made.get(entry, ()))
-
-        return [
-            History(entry, path(entry), tokens(entry), times(entry))
-            for entry, _, _, folder in rows
-            if not folder
-        ]
+        found = []
+        for entry in [entry for entry, _, _, folder in rows if not folder]:
+            tokens = tuple(token(version) for version, _ in made.get(entry, ()))
+            times = tuple(at for _, at in made.get(entry, ()))
+            found.append(History(entry, path(entry), tokens, times))
+        return found
 
     def close(self) -> None:
         """Close everything."""
@@ -441,16 +435,9 @@ class Round:
             for path in sorted(here.keys() | there.keys()):
                 one, other = here.get(path, b"(none)"), there.get(path, b"(none)")
                 if one != other:
-                    said.append(f"{side.who} {path}: {_short(one)}, the service {_short(other)}")
+                    said.append(f"{side.who} {path}: {short(one)}, the service {short(other)}")
         said.append(f"ids on the service: {self._ids()}")
         return "; ".join(said)
-
-
-def _short(content: bytes | None) -> str:
-    """Return a content in readable form."""
-    if content is None:
-        return "a folder"
-    return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content)
 
 
 def _attributes(path: Path) -> str:

@@ -14,7 +14,7 @@ import trio
 from tests.harness.fake_service import Content, Node, World
 from tests.harness.in_process import EXCHANGE
 from tests.harness.virtual_mount import System, VirtualPath
-from tests.model.claims import Claims, head
+from tests.model.claims import COPY, Claims, head
 from tests.simulation import disk as disks
 from tests.simulation.posix_model import Model
 
@@ -28,7 +28,6 @@ UNCALLED_FOR = {
 REMOVING = {"rename", "unlink", "rmdir"}
 NAMING = {*REMOVING, "mkdir"}
 WASTEBASKET = f".Trash-{os.getuid()}/files"  # of file managers
-COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 LISTING = re.compile(r"GET /api/zones/[^/]+/folder/([^/?]+)(\?|$)")
 ENTRY = re.compile(r"GET /api/zones/[^/]+/files/([^/?]+)$")
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}

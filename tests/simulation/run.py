@@ -43,12 +43,11 @@ from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
 from tests.harness.partial_profile import profile_without
 from tests.harness.virtual_mount import LEVELS, ZONE, VirtualPath
-from tests.model.claims import NOT_READ, NOTHING, Claims, History, head
+from tests.model.claims import COPY, NOT_READ, NOTHING, Claims, History, head, short
 from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
 from tests.simulation.checker import (
-    COPY,
     WASTEBASKET,
     LocalNames,
     RecordedWorld,
@@ -1160,7 +1159,7 @@ class Run:
                         found.append(f"the pinned file {whole} cannot be read: {wrong}")
                 else:
                     if data != content:
-                        found.append(f"the pinned file {whole} has {_short(data)}")
+                        found.append(f"the pinned file {whole} has {short(data)}")
         machine.weather = WEATHERS["calm"]
         machine.service.link.recheck()
         return [f"{machine.name}: {each}" for each in found]
@@ -1207,7 +1206,7 @@ class Run:
             times = (status.st_mtime_ns, status.st_size) if content is not None else ()
             # The rights in a zone are not known at a start without a connection.
             mode = status.st_mode & ~(0o222 if self._loses_rights else 0)
-            found[path] = (_short(content), *said, mode, *times)
+            found[path] = (short(content), *said, mode, *times)
         return found
 
     async def _check(self) -> None:
@@ -1444,7 +1443,7 @@ class Run:
             for path in sorted(here.keys() | there.keys()):
                 one, other = here.get(path, b"(none)"), there.get(path, b"(none)")
                 if one != other:
-                    said.append(f"{name} {path}: {_short(one)}, the service {_short(other)}")
+                    said.append(f"{name} {path}: {short(one)}, the service {short(other)}")
         return "; ".join(said)
 
     def _histories(self) -> list[History]:
@@ -1528,12 +1527,6 @@ def _is_at_or_below(path: str, folder: str) -> bool:
 
 def _has_entries(tree: Mapping[str, object], folder: str) -> bool:
     return any(path.startswith(f"{folder}/") for path in tree)
-
-
-def _short(content: bytes | None) -> str:
-    if content is None:
-        return "a folder"
-    return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content[:60])
 
 
 def _expected(path: str, allowed: Container[str]) -> bool:

@@ -130,11 +130,11 @@ def written_below(place: Place, out: str) -> Iterator[None]:
 Measurement = Callable[[Bench, Contestant], Figures]
 
 
-def plain(name: str, *, far: bool = False, options: tuple[str, ...] = ()) -> Measurement:
+def plain(name: str, *, far: bool = False) -> Measurement:
     """Return a measurement of one work on a fresh mount."""
 
     def measure(bench: Bench, who: Contestant) -> Figures:
-        with who.mounted(*options, far=far) as place:
+        with who.mounted(far=far) as place:
             return do_on(bench, place, name, bench.job(place))
 
     return measure

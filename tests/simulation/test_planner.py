@@ -12,6 +12,7 @@ from tests.simulation.planning import (
     MADE,
     NEVER,
     ROOT,
+    SHAPES,
     Entry,
     Item,
     Plan,
@@ -36,7 +37,7 @@ SHARE = 101  # of the inputs with three entries, one of so many
 # ---- order ----
 
 
-@pytest.mark.parametrize("shape", ["f", "F", "ff", "Ff", "FF", "fff", "Fff", "FFf"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_order_of_the_steps_gives_the_same(shape: str) -> None:
     """Steps end, nothing is refused, and the service gets all bytes at their places."""
     share = SHARE if len(shape) > 2 else 1

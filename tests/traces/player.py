@@ -13,8 +13,6 @@ from typing import Any
 
 from tests.traces.trace import Step, Trace, expand
 
-EXCHANGE, NOREPLACE = 2, 1
-
 
 def prepare(folder: Path, trace: Trace) -> None:
     """Create the folder's content at the start of the program."""

@@ -5,7 +5,7 @@ again, and shortened by deleting steps.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.harness.partial_profile import COMBINED
@@ -21,38 +21,21 @@ WEB, SERVICE = "W", "S"
 MACHINES = "ABC"
 DAY_S = 86_400.0
 SANDBOX_SHARE = 1 / 40  # of the seeds run on the sandbox
-PAGE_SHARE = 1 / 20  # of the seeds have a gateway that answers with a page
-PRECISION_SHARE = 1 / 20  # of the seeds have a service with times of whole seconds
-FULL_SHARE = 1 / 20  # of the seeds have a service that is full for a while
 PAGING_SHARE = 1 / 2  # of the seeds with pages begin without them
-RIGHTS_SHARE = 1 / 12  # of the seeds have a person who loses rights in the zone for a while
-SETTINGS_SHARE = 1 / 6  # of the seeds have settings that are not the default
 OTHER_SETTINGS = ("close=wait", "fsync=service", "encrypt=no", "cache_size=100000")
-COMMANDS_SHARE = 1 / 8  # of the seeds have people who use commands
 COMMANDS = ("pin", "pin", "unpin", "send", "restore")
-CLOCK_SHARE = 1 / 12  # of the seeds have machines whose clocks are set while they run
 RESTORED_SHARE = 1 / 20  # of the seeds have a machine whose data is restored from a backup
-TRASH_SHARE = 1 / 10  # of the seeds have people who use the trash of a file manager
-PROFILE_SHARE = 1 / 10  # of the seeds have a profile that lacks some operations
 OPERATIONS = ("make_folder", "move", "delete", "versions", "version_content", "levels")
-KERNEL_SHARE = 1 / 6  # of the seeds have machines whose kernels have caches
-RESOLVE_SHARE = 1 / 5  # of the seeds with others have people who resolve conflicts
-LOCAL_SHARE = 1 / 12  # of the seeds have files with names of `local_only` on the service
-ATTRIBUTES_SHARE = 1 / 6  # of the seeds have programs that set permission bits and times
-HOLD_SHARE = 1 / 5  # of the seeds have programs that keep files open while they read
 BUSY = (
     "look", "save", "save_over", "save_over", "append", "rename", "rename", "aside", "swap",
     "unlink", "save_within", "save_beside_backup", "save_renamed_open", "write_on",
     "make_folder", "remove_folder", "move_folder",
 )  # fmt: skip
-SECOND_SHARE = 1 / 10  # of the seeds have a second program that writes on each machine
 SECOND_VERBS = (
     "look", "save", "save", "save_over", "save_within", "append", "aside", "rename", "unlink",
     "save_slowly", "write_on", "save_renamed_open", "log",
 )  # fmt: skip
 SECOND_NAMES = ("four.txt", "five.txt")  # only the second program uses them
-BUSY_SHARE = 1 / 8  # of the seeds have a program that works without pauses
-SPOILED_SHARE = 1 / 12  # of the seeds have cache folders that somebody changes
 DAMAGED_SHARE = 1 / 25  # of the seeds have a machine whose database is damaged
 DAMAGES = ("flip", "flip", "flip", "zero_page", "cut", "delete")
 SPOILS = ("delete", "delete", "truncate", "flip", "flip", "zero", "delete_index", "flip_index")
@@ -93,6 +76,11 @@ class Scenario:
     lacking: tuple[str, ...] = ()  # operations that the profile `sandbox` lacks, see OPERATIONS
     times: str = "exact"  # or "whole": all times are whole seconds, or "mixed": some are
     kernel: str = "plain"  # or "caching"
+
+    @property
+    def machines(self) -> str:
+        """Return the letters of the machines."""
+        return MACHINES[: len(self.users)]
 
     def text(self) -> str:
         """Return the scenario in the form that `parse` reads."""
@@ -154,19 +142,34 @@ def draw(seed: int) -> Scenario:
         start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
     steps += _accounts(random.Random(f"accounts {seed}"), machines, start_s)
     drawn = Scenario(seed, profile, users, options, planted, tuple(steps))
-    changes = {
-        "unchanged": _with_unchanged_saves, "emptied": _with_emptied_files,
-        "local": _with_local_names, "pages": _with_gateway_pages, "full": _with_full_service,
-        "times": _with_coarse_times, "rights": _with_lost_rights, "profile": _with_other_profile,
-        "settings": _with_other_settings, "commands": _with_commands, "clocks": _with_set_clocks,
-        "restored": _with_restored_data, "trash": _with_trash, "kernel": _with_kernel_caches,
-        "conflicts": _with_resolved_conflicts, "readers": _with_slow_readers,
-        "attributes": _with_set_attributes, "busy": _with_busy_program,
-        "second": _with_second_writers, "cache": _with_spoiled_caches,
-        "damage": _with_damaged_database,
-    }  # fmt: skip
-    for name, changed in changes.items():
-        drawn = changed(random.Random(f"{name} {seed}"), drawn)
+    # By name: the share of the seeds, None if the function decides on that, and the function.
+    changes: dict[str, tuple[float | None, Callable[[random.Random, Scenario], Scenario]]] = {
+        "unchanged": (None, _with_unchanged_saves),
+        "emptied": (None, _with_emptied_files),
+        "local": (1 / 12, _with_local_names),
+        "pages": (1 / 20, _with_gateway_pages),
+        "full": (1 / 20, _with_full_service),
+        "times": (1 / 20, _with_coarse_times),
+        "rights": (1 / 12, _with_lost_rights),
+        "profile": (1 / 10, _with_other_profile),
+        "settings": (1 / 6, _with_other_settings),
+        "commands": (1 / 8, _with_commands),
+        "clocks": (1 / 12, _with_set_clocks),
+        "restored": (None, _with_restored_data),
+        "trash": (1 / 10, _with_trash),
+        "kernel": (1 / 6, _with_kernel_caches),
+        "conflicts": (1 / 5, _with_resolved_conflicts),
+        "readers": (1 / 5, _with_slow_readers),
+        "attributes": (1 / 6, _with_set_attributes),
+        "busy": (1 / 8, _with_busy_program),
+        "second": (1 / 10, _with_second_writers),
+        "cache": (1 / 12, _with_spoiled_caches),
+        "damage": (None, _with_damaged_database),
+    }
+    for name, (share, changed) in changes.items():
+        numbers = random.Random(f"{name} {seed}")
+        if share is None or numbers.random() < share:
+            drawn = changed(numbers, drawn)
     is_sandbox = random.Random(f"service {seed}").random() < SANDBOX_SHARE
     return on_sandbox(drawn) if is_sandbox else drawn
 
@@ -209,12 +212,10 @@ LOCAL_NAMES = ("one.txt~", ".one.txt.swp", FORMER)
 
 
 def _with_local_names(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Give a third of the files a name of `local_only`, in a share of the seeds.
+    """Give a third of the files a name of `local_only`.
 
     The service has some of these files at first, and people at a browser make others.
     """
-    if numbers.random() >= LOCAL_SHARE:
-        return scenario
     name = numbers.choice(LOCAL_NAMES)
     if name == FORMER:
         return replace(scenario, options=(*scenario.options, f"local_only={FORMER}:*~"))
@@ -227,12 +228,10 @@ def _with_local_names(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let a gateway answer one or two machines with pages, in a share of the seeds."""
-    if numbers.random() >= PAGE_SHARE or not scenario.steps:
-        return scenario
+    """Let a gateway answer one or two machines with pages."""
     steps = list(scenario.steps)
     for _ in range(numbers.choice((1, 1, 2))):
-        who, at_s = numbers.choice(MACHINES[: len(scenario.users)]), numbers.choice(steps).at_s
+        who, at_s = numbers.choice(scenario.machines), numbers.choice(steps).at_s
         end_s = at_s + numbers.expovariate(1 / 20)
         inside = [step for step in steps if step.who == f"{who}~" and at_s <= step.at_s <= end_s]
         steps = [step for step in steps if step not in inside]
@@ -245,9 +244,7 @@ def _with_gateway_pages(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let the service have no space left for a while, in a share of the seeds."""
-    if numbers.random() >= FULL_SHARE or not scenario.steps:
-        return scenario
+    """Let the service have no space left for a while."""
     at_s = numbers.choice(scenario.steps).at_s
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
     added = (Step(SERVICE, "full", at_s), Step(SERVICE, "room", end_s))
@@ -255,8 +252,8 @@ def _with_full_service(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Take some operations from the profile `sandbox`, in a share of the seeds."""
-    if numbers.random() >= PROFILE_SHARE or scenario.profile != "sandbox":
+    """Take some operations from the profile `sandbox`."""
+    if scenario.profile != "sandbox":
         return scenario
     lacking = [COMBINED] if numbers.random() < 0.6 else []
     lacking += [name for name in OPERATIONS if numbers.random() < 0.25]
@@ -265,12 +262,10 @@ def _with_other_profile(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_other_settings(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Change some settings from their defaults, in a share of the seeds.
+    """Change some settings from their defaults.
 
     Where an fsync waits for the service, programs that append write on after an fsync.
     """
-    if numbers.random() >= SETTINGS_SHARE:
-        return scenario
     others = numbers.sample(OTHER_SETTINGS, numbers.choice((1, 1, 2)))
     steps = scenario.steps
     if "fsync=service" in others:
@@ -281,12 +276,10 @@ def _with_other_settings(numbers: random.Random, scenario: Scenario) -> Scenario
 
 
 def _with_commands(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let people run commands in a share of the seeds."""
-    if numbers.random() >= COMMANDS_SHARE or not scenario.steps:
-        return scenario
+    """Let people run commands."""
     found = []
     for _ in range(numbers.choice((1, 2, 3, 5))):
-        who = f"{numbers.choice(MACHINES[: len(scenario.users)])}$"
+        who = f"{numbers.choice(scenario.machines)}$"
         at_s, verb = numbers.choice(scenario.steps).at_s, numbers.choice(COMMANDS)
         found.append(Step(who, verb, at_s, (numbers.choice((*FOLDERS, *PATHS)) or ".",)))
     found.sort(key=lambda step: step.at_s)
@@ -294,10 +287,8 @@ def _with_commands(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_set_clocks(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Set the clock of a machine once or twice, in a share of the seeds."""
-    if numbers.random() >= CLOCK_SHARE or not scenario.steps:
-        return scenario
-    who, steps = f"{numbers.choice(MACHINES[: len(scenario.users)])}!", list(scenario.steps)
+    """Set the clock of a machine once or twice."""
+    who, steps = f"{numbers.choice(scenario.machines)}!", list(scenario.steps)
     for _ in range(numbers.choice((1, 1, 2))):
         seconds = numbers.choice((1, -1)) * numbers.choice((2, 60, 3600, DAY_S, 365 * DAY_S))
         at_s = numbers.choice(scenario.steps).at_s
@@ -309,12 +300,12 @@ def _with_set_clocks(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 def _with_restored_data(numbers: random.Random, scenario: Scenario) -> Scenario:
     """Restore the data of a machine from an earlier copy, in a share of the seeds."""
-    who = numbers.choice(MACHINES[: len(scenario.users)])
+    who = numbers.choice(scenario.machines)
     others = any(
         step.who == f"{who}@" or (step.who == f"{who}!" and step.verb == "power")
         for step in scenario.steps
     )
-    if numbers.random() >= RESTORED_SHARE or others or not scenario.steps:
+    if numbers.random() >= RESTORED_SHARE or others:
         return scenario
     times = sorted(numbers.choice(scenario.steps).at_s for _ in range(2))
     added = (Step(f"{who}@", "back_up", times[0]), Step(f"{who}@", "bring_back", times[1]))
@@ -326,10 +317,10 @@ def _with_damaged_database(numbers: random.Random, scenario: Scenario) -> Scenar
 
     A folder whose record is lost is made anew, if a coworker has deleted it.
     """
-    who = f"{numbers.choice(MACHINES[: len(scenario.users)])}@"
+    who = f"{numbers.choice(scenario.machines)}@"
     makes_folders = scenario.profile == "sandbox" and "make_folder" not in scenario.lacking
     others = any(step.who == who or step.verb == "profile" for step in scenario.steps)
-    if numbers.random() >= DAMAGED_SHARE or others or not (makes_folders and scenario.steps):
+    if numbers.random() >= DAMAGED_SHARE or others or not makes_folders:
         return scenario
     at_s = round(numbers.choice(scenario.steps).at_s + numbers.uniform(0.1, 5), 3)
     step = Step(who, "damage", at_s, (numbers.choice(DAMAGES), str(numbers.random())))
@@ -337,11 +328,7 @@ def _with_damaged_database(numbers: random.Random, scenario: Scenario) -> Scenar
 
 
 def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let people move entries into the trash of a file manager and out of it, in a share of the
-    seeds.
-    """
-    if numbers.random() >= TRASH_SHARE:
-        return scenario
+    """Let people move entries into the trash of a file manager and out of it."""
     steps: list[Step] = []
     for step in scenario.steps:
         uses = (
@@ -363,9 +350,9 @@ def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_resolved_conflicts(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let people do something with conflict copies, in a share of the seeds that may have some."""
+    """Let people do something with conflict copies."""
     is_alone = len(scenario.users) == 1 and all(step.who != WEB for step in scenario.steps)
-    if numbers.random() >= RESOLVE_SHARE or is_alone:
+    if is_alone:
         return scenario
     found: list[Step] = []
     for step in scenario.steps:
@@ -382,9 +369,7 @@ def _with_resolved_conflicts(numbers: random.Random, scenario: Scenario) -> Scen
 
 
 def _with_set_attributes(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let programs set permission bits and times after some operations, in a share of the seeds."""
-    if numbers.random() >= ATTRIBUTES_SHARE:
-        return scenario
+    """Let programs set permission bits and times after some operations."""
     steps: list[Step] = []
     for step in scenario.steps:
         steps.append(step)
@@ -399,13 +384,11 @@ def _with_set_attributes(numbers: random.Random, scenario: Scenario) -> Scenario
 
 
 def _with_busy_program(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let a program work on few files without pauses, in a share of the seeds.
+    """Let a program work on few files without pauses.
 
     Many of its operations happen during a request about an earlier one.
     """
-    if numbers.random() >= BUSY_SHARE or not scenario.steps:
-        return scenario
-    who, at_s = numbers.choice(MACHINES[: len(scenario.users)]), numbers.choice(scenario.steps).at_s
+    who, at_s = numbers.choice(scenario.machines), numbers.choice(scenario.steps).at_s
     few, found = numbers.sample(PATHS, numbers.choice((2, 3, 4))), []
     for _ in range(numbers.randrange(10, 30)):
         path, other = numbers.sample(few, 2)
@@ -421,17 +404,16 @@ def _with_busy_program(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let a second program on each machine write in the same folders, in a share of the seeds.
+    """Let a second program on each machine write in the same folders.
 
     It writes files of its own, so that the order of two operations on one file is known.
     """
-    shares = any(step.verb in ("trash", "untrash", "resolve") for step in scenario.steps)
-    if numbers.random() >= SECOND_SHARE or not scenario.steps or shares:
+    if any(step.verb in ("trash", "untrash", "resolve") for step in scenario.steps):
         return scenario
     paths = [f"{folder}/{name}".lstrip("/") for folder in FOLDERS for name in SECOND_NAMES]
     steps = list(scenario.steps)
-    for who in MACHINES[: len(scenario.users)]:
-        own = [step for step in scenario.steps if step.who == who] or scenario.steps
+    for who in scenario.machines:
+        own = [step for step in scenario.steps if step.who == who]
         found = []
         for _ in range(numbers.randrange(2, 10)):
             at_s = numbers.choice(own).at_s + numbers.choice((0, numbers.uniform(0, 1)))
@@ -444,15 +426,13 @@ def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario
 
 
 def _with_spoiled_caches(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let another program change files of the cache, in a share of the seeds.
+    """Let another program change files of the cache.
 
     Nothing shows that the content of a file that is not encrypted was changed.
     """
-    if numbers.random() >= SPOILED_SHARE or not scenario.steps:
-        return scenario
     found = []
     for _ in range(numbers.choice((1, 2, 4))):
-        who = f"{numbers.choice(MACHINES[: len(scenario.users)])}%"
+        who = f"{numbers.choice(scenario.machines)}%"
         at_s = numbers.choice(scenario.steps).at_s + numbers.choice((0, numbers.uniform(0, 5)))
         found.append(Step(who, numbers.choice(SPOILS), round(at_s, 3), (str(numbers.random()),)))
     found.sort(key=lambda step: step.at_s)
@@ -461,12 +441,10 @@ def _with_spoiled_caches(numbers: random.Random, scenario: Scenario) -> Scenario
 
 
 def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Let a second program on each machine read files slowly, in a share of the seeds.
+    """Let a second program on each machine read files slowly.
 
     Coworkers write files of several sizes in these seeds, so that a mixture of two is none of them.
     """
-    if numbers.random() >= HOLD_SHARE or not scenario.steps:
-        return scenario
     steps = [
         replace(step, arguments=(*step.arguments, str(numbers.choice((9, 40, 300, LARGE)))))
         if (step.who, step.verb) == (WEB, "write")
@@ -475,13 +453,12 @@ def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
         else step
         for step in scenario.steps
     ]
-    for who in MACHINES[: len(scenario.users)]:
+    for who in scenario.machines:
         found = []
         others = [step for step in steps if step.who in {WEB, *MACHINES} - {who}]
         own = [step for step in steps if step.who == who]
         for _ in range(numbers.randrange(2, 8)):
-            if not (meanwhile := (others if numbers.random() < 0.7 else own) or others or own):
-                break
+            meanwhile = (others if numbers.random() < 0.7 else own) or own
             step = numbers.choice(meanwhile)  # while the file is open
             at_s = max(0.0, round(step.at_s - numbers.choice((0, 1, 3)), 3))
             size = numbers.choice((2, 10, 40, 150_000))
@@ -493,17 +470,12 @@ def _with_slow_readers(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_kernel_caches(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Give the machines kernels with caches, in a share of the seeds."""
-    has_caches = numbers.random() < KERNEL_SHARE
-    return replace(scenario, kernel="caching") if has_caches else scenario
+    """Give the machines kernels with caches."""
+    return replace(scenario, kernel="caching")
 
 
 def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Take rights in the zone or the membership from a person, or the zone from everybody, for a
-    while, in a share of the seeds.
-    """
-    if numbers.random() >= RIGHTS_SHARE or not scenario.steps:
-        return scenario
+    """Take rights in the zone or membership from a person, or the zone from all, for a while."""
     user, at_s = numbers.choice(scenario.users), numbers.choice(scenario.steps).at_s
     end_s = round(at_s + numbers.expovariate(1 / 40), 3)
     less = Step(SERVICE, "level", at_s, (user, numbers.choice(("Add", "None"))))
@@ -517,13 +489,10 @@ def _with_lost_rights(numbers: random.Random, scenario: Scenario) -> Scenario:
 
 
 def _with_coarse_times(numbers: random.Random, scenario: Scenario) -> Scenario:
-    """Give times of whole seconds to all answers or to those about changes, in a share of the
-    seeds.
+    """Give times of whole seconds to all answers or to those about changes.
 
     Behind a gateway's page, a client cannot read a version to find out that it is its own.
     """
-    if numbers.random() >= PRECISION_SHARE:
-        return scenario
     times = numbers.choice(("whole", "mixed"))
     has_pages = any(step.verb in PAGES for step in scenario.steps)
     return replace(scenario, times="whole" if has_pages else times)

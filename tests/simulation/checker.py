@@ -212,7 +212,7 @@ class RecordedWorld(World):
         moved = super().move(zone_id, entry_id, parent_id, name, user)
         if self._is_late and before != (moved.parent_id, moved.name):
             self.moved_late.add(entry_id)
-        if before is not None and before[0] != moved.parent_id and trio.lowlevel.in_trio_run():
+        if before is not None and before[0] != moved.parent_id:
             disk = disks.CURRENT.get()
             self._placed[entry_id] = trio.current_time(), disk.folder.name if disk else ""
         return moved

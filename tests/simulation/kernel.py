@@ -676,19 +676,12 @@ class CachingKernel(Kernel):
             await self._look_up_again(new)
         await _plain(Kernel.rename)(self, old, new, flags)
 
-    @_retried
-    async def _refuse_link(self, path: str) -> None:
-        await self._look_up_again(path)
-        await _plain(Kernel._refuse_link)(self, path)
-
     # ---- attributes ----
 
     lstat = _retried(_plain(Kernel.lstat))
-    truncate = _retried(_plain(Kernel.truncate))
     chmod = _retried(_plain(Kernel.chmod))
     utime = _retried(_plain(Kernel.utime))
     getxattr = _retried(_plain(Kernel.getxattr))
-    setxattr = _retried(_plain(Kernel.setxattr))
 
     # ---- folders ----
 

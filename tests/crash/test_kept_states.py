@@ -15,7 +15,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,12 @@ LOCAL = {"notes~"}
 VERSIONS = {"sent once.txt": 1, "edited.txt": 2, "replaced.txt": 2, "new name.txt": 1}
 
 
-@contextmanager
-def kept(version: str) -> Iterator[tuple[Mortal, Tree]]:
-    """Unpack the folders of a version and start their service at another port."""
+@pytest.fixture(params=["0.1.0", "schema-8"])
+def left(request: pytest.FixtureRequest) -> Iterator[tuple[Mortal, Tree]]:
+    """Yield the folders that an earlier version left; their service starts at another port."""
     with tempfile.TemporaryDirectory(prefix="zdk", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        with tarfile.open(STATES / f"{version}.tar.xz") as archive:
+        with tarfile.open(STATES / f"{request.param}.tar.xz") as archive:
             # Python before 3.11.4 has no filters; later versions ask for one.
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)
             archive.extractall(folder)
@@ -65,13 +64,6 @@ def kept(version: str) -> Iterator[tuple[Mortal, Tree]]:
             mount.tear_down()
             deployment.close()
             shutil.rmtree(machine.folders["RUNTIME_DIR"], ignore_errors=True)
-
-
-@pytest.fixture(params=["0.1.0", "schema-8"])
-def left(request: pytest.FixtureRequest) -> Iterator[tuple[Mortal, Tree]]:
-    """Yield the state of an earlier version."""
-    with kept(request.param) as found:
-        yield found
 
 
 def test_an_earlier_outbox_is_shown_and_sent_once(left: tuple[Mortal, Tree]) -> None:

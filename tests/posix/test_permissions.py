@@ -103,14 +103,6 @@ def carols_mount(
         yield mount
 
 
-@pytest.fixture
-def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Yield Carol's mount with a profile that reports the level."""
-    machine.log_on(deployment, name="carol", profile="sandbox")
-    with carols_mount(machine, deployment, zone) as mount:
-        yield mount
-
-
 def test_a_refused_change_without_a_known_level_is_kept(
     machine: Machine, deployment: Deployment, zone: str
 ) -> None:
@@ -186,12 +178,6 @@ def level(mount: Mounted, level: str) -> None:
     alice = mount.deployment.person("alice")
     where = f"/api/sandbox/zones/{mount.zone.id}/members/carol@{world.DOMAIN}"
     assert alice.http.put(where, params={"accesslevel": level}).status_code == 204
-
-
-def test_a_zone_without_access_is_not_there(carols: Mounted) -> None:
-    """A zone that is closed to the account has no folder, and its name cannot be looked up."""
-    assert "Closed" not in os.listdir(carols.path)
-    assert opens(carols.path / "Closed" / "a", os.O_RDONLY) == "ENOENT"
 
 
 @pytest.mark.mount("allow_other")

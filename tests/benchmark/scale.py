@@ -95,36 +95,36 @@ class Run:
         found = self._found
         mounted.mount()
         mounted._unwatch()  # it is for tests, which are short
-        daemon = Daemon(mounted.pid)
+        daemon = mounted.pid
         mounted.root.stat()
-        found["memory at first, MiB"] = daemon.rss()
+        found["memory at first, MiB"] = usage.resident_mib([daemon])
         with stalls(mounted) as longest:
             found["first listing of everything, s"] = _list(mounted.root)
         found["another program waited at most, ms"] = longest[0] * 1000
-        found["memory after it, MiB"] = daemon.rss()
-        found["greatest memory, MiB"] = daemon.peak()
+        found["memory after it, MiB"] = usage.resident_mib([daemon])
+        found["greatest memory, MiB"] = peak_mib(daemon)
         found["second listing, s"] = _list(mounted.root)
         started = time.monotonic()
         mounted.status()
         found["status, s"] = time.monotonic() - started
-        found["memory then, MiB"] = daemon.rss()
+        found["memory then, MiB"] = usage.resident_mib([daemon])
         mounted.unmount(seconds=LONG)
         started = time.monotonic()
         mounted.mount()
         list(mounted.root.iterdir())
         found["start until an ls of the zone, s"] = time.monotonic() - started
         mounted._unwatch()
-        daemon = Daemon(mounted.pid)
+        daemon = mounted.pid
         with stalls(mounted) as longest:
             found["listing after the start, s"] = _list(mounted.root)
         found["another program waited then, ms"] = longest[0] * 1000
-        found["memory after that, MiB"] = daemon.rss()
+        found["memory after that, MiB"] = usage.resident_mib([daemon])
         if self._big_mib:
             with (mounted.root / BIG_NAME).open("rb", buffering=0) as file:
                 while file.read(MIB):
                     pass
             time.sleep(1)  # a thread returns the memory of the download
-            found["memory after a big file, MiB"] = daemon.rss()
+            found["memory after a big file, MiB"] = usage.resident_mib([daemon])
         database = mounted.machine.state / "tree.db"
         found["database, MiB"] = database.stat().st_size / MIB
         started = time.monotonic()
@@ -156,21 +156,9 @@ class Run:
         return (time.monotonic() - started) * self._folders
 
 
-class Daemon:
-    """Data of the kernel about a process."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def rss(self) -> float:
-        """Return the resident memory in MiB, including its children."""
-        return usage.resident_mib([self._pid])
-
-    def peak(self) -> float:
-        """Return the peak memory in MiB."""
-        text = Path(f"/proc/{self._pid}/status").read_text("ascii")
-        line = next(line for line in text.splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
+def peak_mib(pid: int) -> float:
+    """Return the peak memory of a process."""
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @contextmanager

@@ -194,8 +194,7 @@ def big_write(bench: Bench, who: Contestant) -> Figures:
 
 
 def git(bench: Bench, who: Contestant) -> Figures:
-    """Measure a clone and git status: at once, after everything is uploaded, and on a fresh
-    mount."""
+    """Measure a clone and git status: at once, after the upload, and on a fresh mount."""
     repository = bench.servers.dataset / "source" / "repository"
     wanted = {
         f"src/{path.parent.name}/{path.name}": path.stat().st_size

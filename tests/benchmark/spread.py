@@ -25,8 +25,7 @@ class Spread:
         return self.high < other.low or other.high < self.low
 
     def shown(self, digits: int, unit: str = "", *, usual: int = 5) -> str:
-        """Return the median with its unit, the lowest and highest value, and the number of
-        values if it differs."""
+        """Return the median with its unit, the range, and the number of values if it differs."""
         text = f"{self.median:,.{digits}f} {unit}".strip()
         if self.times == 1:
             return text if usual == 1 else f"{text} (once)"

@@ -66,8 +66,7 @@ class Line:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts on the row's goals; without a measurement a goal is neither met
-        nor missed."""
+        """Return the verdicts on the row's goals; without a measurement, `met` is None."""
         return [self._verdict(goal) for goal in self.row.goals]
 
     def _verdict(self, goal: Goal) -> Verdict:

@@ -41,8 +41,7 @@ def echo() -> Iterator[int]:
 
 
 def test_answers_are_delayed_by_round_trips(echo: int) -> None:
-    """The first answer takes two round trips, one of them for the connection; later answers take
-    one."""
+    """The first answer takes two round trips, one for the connection; later answers take one."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", echo)) as connection:
         for trips in (2, 3):

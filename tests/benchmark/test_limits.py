@@ -13,8 +13,7 @@ GETS = [Request("/api/a"), Request("/api/b")]
 
 
 def test_each_request_has_all_options() -> None:
-    """curl forgets the options at each `next`: without them it sends neither certificate nor
-    token."""
+    """curl forgets the options at each `next`: without them it sends no token."""
     requests = [*GETS, Request("/api/c", ("fileName=x", "file=@/x"))]
     text = limits.config(requests, "https://host:1", Path("/ca.pem"), "Bearer secret")
     sections = text.split("\nnext\n")

@@ -120,8 +120,7 @@ class Desk:
         assert self.ledger.allows(found), _said(found, self.ledger)
 
     def check_lost(self) -> None:
-        """Check that the entries that lost their names are in lost+found, and can be deleted
-        there."""
+        """Check that entries without names are in lost+found, and can be deleted there."""
         folder = self.mount.path / "lost+found"
         found = sorted(folder.iterdir()) if folder.exists() else []
         contents = sorted(path.read_bytes() for path in found)
@@ -132,8 +131,7 @@ class Desk:
         assert "notice" not in self.mount.status()
 
     def check_there(self) -> None:
-        """Check that the service has the same as the mount, with each save as one version of the
-        same file."""
+        """Check that the service has the same, with each save as one version of the same file."""
         prefix = f"{self.name}/"
         tree = self.zone.tree(self.name)
         found = {path.removeprefix(prefix): content for path, content in tree.items()}

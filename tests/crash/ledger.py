@@ -56,8 +56,7 @@ class Ledger:
         return {path: file for path, file in self.now.items() if path != name}
 
     def moved(self, old: str, new: str) -> State:
-        """Return the state after `old` is renamed to `new`; a file of that name gets its content
-        instead."""
+        """Return the state after a rename; a file that has the name `new` gets the content."""
         file, there = self.now[old], self.now.get(new)
         if there is not None:
             file = replace(there, content=file.content, versions=there.versions + 1)

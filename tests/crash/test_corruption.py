@@ -97,8 +97,7 @@ def test_a_damaged_page_loses_only_its_rows(dying: Mortal) -> None:
 def test_saved_files_are_kept_without_the_records_of_them(
     dying: Mortal, lost: str, mounts: int
 ) -> None:
-    """A database that is empty or without its log names no file, and is not taken for a sound
-    one."""
+    """A database that is empty or without its log is not taken for a sound one."""
     dying.allow(OUTBOX, "lost")
     desk = Desk(dying, f"{lost} {mounts}", SEED)
     for _ in range(mounts - 1):

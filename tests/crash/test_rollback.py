@@ -31,8 +31,7 @@ def chunk(old: Path, new: Path) -> None:
 
 
 def head(old: Path, new: Path) -> None:
-    """Restore the former head and journal, which contain the length, and truncate to that
-    length."""
+    """Restore the former head and journal, and truncate to the length that they contain."""
     data = old.read_bytes()[: slot_offset(0)] + new.read_bytes()[slot_offset(0) :]
     new.write_bytes(data)
     os.truncate(new, slot_offset(1))
@@ -241,8 +240,7 @@ def test_former_bytes_below_an_open_file(dying: Mortal, tmp_path: Path) -> None:
 
 
 def test_a_crash_is_not_taken_for_an_attack(dying: Mortal) -> None:
-    """Bytes written after fsync may or may not survive a crash, and the file is sent in any
-    case."""
+    """Bytes written after fsync may or may not survive a crash; the file is always sent."""
     dying.allow("refused", "reach", "offline")
     folder = work_in(dying, "crash")
     path = folder / "file.bin"

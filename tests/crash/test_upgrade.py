@@ -84,8 +84,7 @@ def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
 
 
 def test_a_second_daemon_is_refused(dying: Mortal) -> None:
-    """Two daemons never use one account: the second reports that in one line and changes
-    nothing."""
+    """The second daemon of an account says so in one line, and changes nothing."""
     dying.mount()
     other = dying.machine.folder / "Other"
     other.mkdir()

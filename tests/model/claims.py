@@ -238,8 +238,7 @@ class Claims:
         self.may_replace({save.token for save in self.saves.values() if save.who == who})
 
     def damaged(self, who: str, path: str) -> None:
-        """Record that a file is damaged after a power cut: a later save does not replace what was
-        synced."""
+        """Record that a power cut damaged a file: no later save replaces what was synced."""
         self._after_cut.get(who, {}).pop(path, None)
 
     def _drop(self, group: set[str]) -> None:

@@ -14,8 +14,7 @@ def save(claims: Claims, who: str, path: str, saw: str = NOT_READ) -> str:
 
 
 def test_confirmed_saves_must_exist_once() -> None:
-    """Missing and duplicate saves are found, but not superseded ones or those in a conflict
-    copy."""
+    """Missing and duplicate saves are found, but not superseded ones or conflict copies."""
     claims = Claims()
     first, second, third = (save(claims, "A", path) for path in ("a", "a", "b"))
     claims.sent(claims.here("A"))

@@ -89,8 +89,7 @@ class TroubledSteps(Steps):
     # ---- a coworker, while nothing waits ----
 
     def coworker(self, verb: str, *paths: str, content: bytes | None = None) -> bool:
-        """Return True if a coworker can do this now, after the dict is updated and nothing is
-        pending."""
+        """Update the dict, and return True if a coworker can do this, with nothing pending."""
         model = self.model
         arguments = (*paths, content) if content is not None else paths
         before = dict(model.entries)

@@ -297,8 +297,7 @@ class Round:
         return work
 
     def _crossing(self) -> list[Callable[[], None]]:
-        """Edit a file on one machine, while the other moves it and gives its name to another
-        file."""
+        """Edit a file on one machine, while the other moves it and replaces it by another."""
         path, other, place = self.numbers.sample(PATHS, 3)
         verb = self.numbers.choice(("save_within", "append", "aside", "save_over", "save"))
         editor, mover = self.numbers.sample(self._sides, 2)

@@ -78,8 +78,7 @@ class Exerciser:
         self._settled()
 
     def run(self, many: Iterable[Op]) -> None:
-        """Run all operations, then compare everything.  Raises Mismatch, or OSError of the
-        mount."""
+        """Run all operations, then compare everything. Raises Mismatch, or OSError."""
         for op in many:
             getattr(self, op.kind)(op)
         self.close(Op("close", 0, 0, 0))
@@ -209,8 +208,7 @@ class Exerciser:
         self._settled()
 
     def rename(self, op: Op) -> None:
-        """Rename the file and rename it back; EPERM is accepted if the file system cannot
-        rename."""
+        """Rename the file and rename it back, if the file system can rename."""
         with self._or_refused():
             self.path.rename(self._other)
             self.stat_at(self._other)

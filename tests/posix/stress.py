@@ -105,8 +105,7 @@ class Worker:
             assert len(data) <= LARGEST * 20 or size, "more than anybody wrote"
 
     def mine(self) -> None:
-        """Check this process's own file, whose content must be exact whatever other processes
-        do."""
+        """Check this process's own file, which no other process changes."""
         offset, data = self._chance.randrange(LARGEST), self._data()
         with self._mine.open("r+b") as file:
             file.seek(offset)

@@ -69,8 +69,7 @@ def test_modes_owners_and_times(mounted: Mounted) -> None:
 
 
 def test_the_times_that_calls_mark(mounted: Mounted) -> None:
-    """Writing changes mtime and ctime, name changes those of the folder; reading changes no
-    time."""
+    """Writing changes mtime and ctime, name changes those of the folder, reading none."""
     root = mounted.root
     path, folder = root / "a", root / "f"
     folder.mkdir()

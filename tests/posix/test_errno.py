@@ -82,8 +82,7 @@ def made(root: Path, *names: str) -> list[Path]:
 
 
 def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
-    """mkdir, rmdir, unlink, link, symlink and mknod; EPERM for types that the service cannot
-    store."""
+    """Calls that make and remove names; EPERM for types that the service cannot store."""
     root = either.root
     file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
     mine, target = made(root, "mine", "target")

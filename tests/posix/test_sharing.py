@@ -116,8 +116,7 @@ except OSError as refused:
 
 
 def test_locks_hold_between_processes(mounted: Mounted) -> None:
-    """flock, POSIX and open-file-description locks exclude other processes, until they are
-    released."""
+    """Locks of all three kinds exclude other processes, until they are released."""
     path = mounted.root / "notes.txt"
     with descriptor(path, os.O_RDWR) as mine:
         fcntl.flock(mine, fcntl.LOCK_EX)

@@ -221,8 +221,7 @@ class Machine(Client):
             _CURRENT.reset(machine)
 
     async def boot(self) -> None:
-        """Start the client on the data of the previous one; the new one may die once more
-        meanwhile."""
+        """Start the client on the data of the previous one; it may die once more meanwhile."""
         with self.acting():
             self.died_at, self._kept = "", None
             await self.start(self._nursery)

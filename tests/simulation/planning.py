@@ -299,8 +299,7 @@ def _commute(plan: Plan, one: Step, other: Step) -> None:
 
 
 def _both(plan: Plan, first: Step, second: Step) -> Plan | None:
-    """Return the state after two steps that were planned together; None if the first one makes the
-    second one outdated."""
+    """Return the state after two steps, None if the first one makes the second one outdated."""
     then = plan.after(first)
     return None if _is_outdated(second, plan, then) else then.after(second)
 

@@ -375,16 +375,14 @@ class Reading:
 
 
 def read(log: Path, folder: Path) -> tuple[list[Step], list[str]]:
-    """Return the steps in a log that concern `folder`, and the calls that a trace cannot
-    represent."""
+    """Return the steps in a log that concern `folder`, and calls that do not fit a trace."""
     reading = Reading(folder)
     reading.read(log)
     return list(_without_idle(reading.steps)), reading.lost
 
 
 def _without_idle(steps: list[Step]) -> Iterator[Step]:
-    """Yield the steps without repeated stats, and without files that were opened only for
-    attributes."""
+    """Yield the steps without repeated stats, and without files opened for attributes only."""
     used = {step.call[1] for step in steps if isinstance(step.call[1], int)}
     worked = {
         step.call[1] for step in steps if step.call[0] != "close" and isinstance(step.call[1], int)

@@ -103,7 +103,7 @@ DISK_STEPS, ENDS = (
 )
 EMPTYING = {
     "save_shorter", "full", "failing", "power", "restart", "profile", "log_off", "bring_back",
-    "damage",
+    "damage", "remove_tree",
 }  # fmt: skip
 """Steps that may leave an empty version; a restart ends programs, which closes their files."""
 REPLACING = {
@@ -380,6 +380,25 @@ class SimulatedProgram(Program):
                 raise
         self._removed(path)
         (self.folder / path).unlink()
+
+    def remove_tree(self, path: str, other: str, padding: int) -> None:
+        """Remove a folder with all entries and, with an odd `padding`, create it again."""
+        folder = PurePosixPath(path).parent
+        if str(folder) == ".":
+            return
+        self._remove_below(folder)
+        (self.folder / folder).rmdir()
+        if padding % 2:
+            (self.folder / folder).mkdir()
+
+    def _remove_below(self, folder: PurePosixPath) -> None:
+        for name in self.system.listdir(self.folder / folder):
+            path = folder / name
+            if (self.folder / path).is_dir():
+                self._remove_below(path)
+                (self.folder / path).rmdir()
+            else:
+                self.unlink(str(path), "", 0)
 
     def trash(self, path: str, other: str, padding: int) -> None:
         """Move a file or, with an odd `padding`, its folder into the trash of file managers."""

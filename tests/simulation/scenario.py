@@ -35,6 +35,7 @@ SECOND_VERBS = (
     "look", "save", "save", "save_over", "save_within", "append", "aside", "rename", "unlink",
     "save_slowly", "write_on", "save_renamed_open", "log",
 )  # fmt: skip
+SHARING = ("trash", "untrash", "resolve", "remove_tree")  # verbs that concern files of others, too
 SECOND_NAMES = ("four.txt", "five.txt")  # only the second program uses them
 DAMAGED_SHARE = 1 / 25  # of the seeds have a machine whose database is damaged
 DAMAGES = ("flip", "flip", "flip", "zero_page", "cut", "delete")
@@ -156,6 +157,7 @@ def draw(seed: int) -> Scenario:
         "commands": (1 / 8, _with_commands),
         "clocks": (1 / 12, _with_set_clocks),
         "restored": (None, _with_restored_data),
+        "trees": (1 / 8, _with_removed_trees),
         "trash": (1 / 10, _with_trash),
         "kernel": (1 / 6, _with_kernel_caches),
         "conflicts": (1 / 5, _with_resolved_conflicts),
@@ -327,6 +329,18 @@ def _with_damaged_database(numbers: random.Random, scenario: Scenario) -> Scenar
     return replace(scenario, steps=(*scenario.steps, step))
 
 
+def _with_removed_trees(numbers: random.Random, scenario: Scenario) -> Scenario:
+    """Let programs remove folders with all entries, and create some of them again."""
+    removing = ("remove_folder", "unlink", "make_folder")
+    steps = (
+        replace(step, verb="remove_tree")
+        if step.who in MACHINES and step.verb in removing and numbers.random() < 0.6
+        else step
+        for step in scenario.steps
+    )
+    return replace(scenario, steps=tuple(steps))
+
+
 def _with_trash(numbers: random.Random, scenario: Scenario) -> Scenario:
     """Let people move entries into the trash of a file manager and out of it."""
     steps: list[Step] = []
@@ -408,7 +422,7 @@ def _with_second_writers(numbers: random.Random, scenario: Scenario) -> Scenario
 
     It writes files of its own, so that the order of two operations on one file is known.
     """
-    if any(step.verb in ("trash", "untrash", "resolve") for step in scenario.steps):
+    if any(step.verb in SHARING for step in scenario.steps):
         return scenario
     paths = [f"{folder}/{name}".lstrip("/") for folder in FOLDERS for name in SECOND_NAMES]
     steps = list(scenario.steps)

@@ -153,7 +153,7 @@ def edit_of_deleted(desk: Desk) -> None:
 def end_of_the_mount(desk: Desk) -> None:
     """Save a file and unmount without waiting for the upload."""
     desk.save("a.txt", NEW)
-    desk.mount.ask("unmount", timeout=0, now=True)
+    desk.mount.command("unmount", timeout=0, now=True)
 
 
 def lose_inodes(desk: Desk) -> None:

@@ -96,6 +96,9 @@ def identity(uid: int | None) -> dict[str, Any]:
     return {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
 
 
+DEFAULT = "/org/freedesktop/secrets/aliases/default"
+
+
 class Ring:
     """Unlocked gnome-keyring with a default collection below a home folder of its own."""
 
@@ -115,6 +118,16 @@ class Ring:
         self._process.stdin.write(RING_PASSWORD.encode())
         self._process.stdin.close()
         eventually(lambda: self._bus.has("org.freedesktop.secrets"), what="the keyring is there")
+        eventually(self._is_unlocked, what="the keyring has its default collection")
+
+    def _is_unlocked(self) -> bool:
+        """Return True if the default collection exists, which may be later than the service."""
+        with (
+            connected(self._bus.address) as connection,
+            suppress(secretstorage.exceptions.SecretStorageException),
+        ):
+            return not secretstorage.Collection(connection, DEFAULT).is_locked()
+        return False
 
     def stop(self) -> None:
         """Stop the keyring."""

@@ -271,7 +271,7 @@ def test_no_request_takes_a_limited_caller_further(
     enter: Callable[[Service, fuzzing.Known], str],
     allowed: set[tuple[str, str]],
 ) -> None:
-    """What the scope forbids is never done, in whatever form."""
+    """No form of a request does what the scope forbids."""
     answers = known(target, 1000 + len(allowed))
     fuzzer = fuzzing.Fuzzer(3, replace(answers, session=enter(target, answers)))
     table = {(method, path): (resource, action) for method, path, _, resource, action in GUARDED}

@@ -116,7 +116,7 @@ def test_a_closing_daemon_gets_time(line: Line, monkeypatch: pytest.MonkeyPatch)
 def test_a_working_daemon_gets_more_time(
     line: Line, monkeypatch: pytest.MonkeyPatch, working: bool, looks: int
 ) -> None:
-    """It computes or waits for its disk. Time is counted in slices: a suspend counts as one."""
+    """A daemon that computes or waits for its disk has more time. A suspend counts as one slice."""
     monkeypatch.setattr(lock, "is_working", lambda pid: working)
     looked = 0
     with pytest.raises(TimeoutError):

@@ -48,6 +48,9 @@ The checkpoint waits for the disk. The log takes disk space that the database fi
 longer log, deletions that would free space could fail on a full disk. See `checkpoint`.
 """
 
+LOG_PART = 64  # the log of a small disk is limited to the size of the disk divided by LOG_PART
+PAGE = 4096  # SQLite's default size of a page, in bytes
+
 PASSES = 3  # maximum number of passes of one checkpoint
 
 LOG_MARK = ".logged"
@@ -122,7 +125,7 @@ class Database:
                 )
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_log_pages(path.parent)}")
             _migrate(path, connection, migrations)
             log = _descriptor(sibling(path, "-wal"), os.O_RDONLY, stack)
             database = cls(path, connection, stack.pop_all(), log, file)
@@ -524,6 +527,16 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
     connection = _connected(uri, stack)
     connection.execute("PRAGMA schema_version").fetchone()  # raises the errors of the file
     return connection
+
+
+def _log_pages(folder: Path) -> int:
+    """Return the length of the log, in pages, at which a commit runs a checkpoint.
+
+    The spool leaves at least an eighth of a small disk to the records, for the log and the file.
+    """
+    disk = os.statvfs(folder)
+    part = disk.f_blocks * disk.f_frsize // LOG_PART
+    return max(1, min(LOG_PAGES, part // PAGE))
 
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:

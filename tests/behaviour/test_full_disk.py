@@ -241,8 +241,12 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
 
 
 def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:
-    """The records' reserve lets pending changes be renamed, removed and sent."""
+    """The records' reserve lets pending changes be renamed, removed and sent.
+
+    The write-ahead log of the database takes a small part of the reserve.
+    """
     tiny.allow("No space|could not be recorded")
+    disk = tiny.machine.folders["STATE_HOME"]
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         saved = {}
         for number in range(200):
@@ -254,6 +258,9 @@ def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:
             saved[f"file {number}"] = b"%d" % number * 50_000
         (tiny.root / "file 0").unlink()
         (tiny.root / "file 1").rename(tiny.root / "renamed")
+    logs = [path.stat().st_size for path in disk.rglob("*.db-wal")]
+    assert len(logs) == 1
+    assert logs[0] <= RESERVED * PAGE // 2
     del saved["file 0"]
     saved["renamed"] = saved.pop("file 1")
     tiny.kill()

@@ -88,6 +88,7 @@ def recover(state: LocalState) -> None:
         for inode in state.inodes.unlinked():
             if state.intents.get(inode.ino) is None:
                 state.inodes.unlink(inode)
+                state.requests.drop(inode.ino)  # damage took the intent that would settle it
     reached(Place.RECOVERY_NOTED)
     named = state.named_bytes()
     unnamed = stored - named

@@ -132,6 +132,21 @@ def test_a_linked_row_keeps_its_bytes(disk: Disk) -> None:
     assert read(state, kept.ino) == b"kept"
 
 
+def test_a_deleted_file_whose_deletion_is_lost_leaves_nothing(disk: Disk) -> None:
+    """Its request is dropped with its row, because no intent is left that would settle it."""
+    state = disk.start()
+    inode = saved(state, "a", b"content")
+    sent = PendingRequest(inode.ino, inode.ino, inode.generation, 7, "z", "root", "a", None)
+    state.record_request(sent)
+    with state.transaction():
+        state.inodes.update(inode, parent=NOWHERE)
+    lose(state, intents=inode.ino)
+    state = disk.recovered()
+    assert state.requests.all() == []
+    assert state.spool.stored() == []
+    assert shown(state) == {}
+
+
 def test_unreadable_bytes_are_shown_as_an_empty_file(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:

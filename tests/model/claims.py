@@ -312,7 +312,7 @@ class Claims:
                 continue  # the file over which it was renamed need not have been read
             if known and known.isdisjoint(history.tokens):
                 continue  # the same, and its id was not known
-            if self.replaced_ns.get(save.token) == below_ns:
+            if any(self.replaced_ns.get(each) == below_ns for each in known | {save.token}):
                 continue  # the machine showed this version before the rename
             if self._places.get(save.token, set()) & self.moved.get(history.id, set()):
                 continue  # continues the history of the file that had the name before

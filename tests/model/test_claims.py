@@ -71,3 +71,14 @@ def test_a_renamed_file_is_no_reason_to_overwrite_a_version() -> None:
     assert claims.findings(there) == [f"b: {edit} (read {base}) overwrote {theirs} unseen"]
     claims.renamed("A", "b", "c", replaced=7)
     assert claims.findings(there) == []
+
+
+def test_a_save_continues_the_file_that_was_renamed_over_the_shown_version() -> None:
+    """What the rename replaced need not be read; another version must be."""
+    claims = Claims()
+    base = save(claims, "A", "a")
+    theirs, edit = save(claims, "B", "a"), save(claims, "A", "a", base)
+    claims.replaced_ns[base] = 5  # the same content, renamed over `theirs`
+    for shown_ns, is_found in ((5, False), (6, True)):
+        there = History("a", "a", (base, theirs, edit), modified_ns=(1, shown_ns, 9))
+        assert bool(claims.findings([there])) is is_found

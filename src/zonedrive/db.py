@@ -532,11 +532,12 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
 def _log_pages(folder: Path) -> int:
     """Return the length of the log, in pages, at which a commit runs a checkpoint.
 
-    The spool leaves at least an eighth of a small disk to the records, for the log and the file.
+    The spool leaves an eighth of a small disk to the records, for the log and the file. Some file
+    systems do not tell their size.
     """
     disk = os.statvfs(folder)
-    part = disk.f_blocks * disk.f_frsize // LOG_PART
-    return max(1, min(LOG_PAGES, part // PAGE))
+    pages = disk.f_blocks * disk.f_frsize // LOG_PART // PAGE
+    return min(LOG_PAGES, pages) if pages else LOG_PAGES
 
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:

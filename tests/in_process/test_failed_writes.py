@@ -287,6 +287,23 @@ def test_a_file_whose_truncation_fails_after_the_close_is_reported(
     told_once(desk, "notes.txt")
 
 
+def test_a_file_that_a_full_disk_kept_is_saved_as_it_looks(desk: Mounted, system: System) -> None:
+    """Neither its bytes nor its removal could be stored; then it is renamed over another file."""
+    desk.allow("could not be undone|closed after a failed write")
+    before = len(desk.zone.versions("notes.txt"))
+    path: Any = desk.root / "new.txt"
+    file = system.open(path, os.O_WRONLY | os.O_CREAT)
+    with full_disk(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "_begin_writing", refuse)
+        assert error_of(system.write, file, b"new") == errno.ENOSPC
+        assert error_of(system.close, file) == errno.ENOSPC
+    assert path.read_bytes() == b""
+    path.rename(desk.root / "notes.txt")
+    desk.sync()
+    assert (desk.root / "notes.txt").read_bytes() == desk.zone.read("notes.txt") == b""
+    assert len(desk.zone.versions("notes.txt")) == before + 1
+
+
 def test_a_write_past_the_largest_size_does_not_cut_off_readers(
     desk: Mounted, system: System
 ) -> None:

@@ -197,16 +197,20 @@ class Files:
             await self.sessions.delivered(opened)
 
     async def save_new(self, inode: Inode) -> None:
-        """Commit the bytes of a new file that is open and was never saved; ignore other files.
+        """Commit the bytes of a new file that was never saved; ignore other files.
 
         A rename stores a database row for such a file, and may let the file replace another one.
-        Without the commit, a crash would then lose the content of both files. Raises OSError or
-        StoreError.
+        Without the commit, a crash would then lose the content of both files. If the file is not
+        being written, the disk was too full to store its bytes, and even to remove it: it is saved
+        as the empty file that it appears to be. Raises OSError or StoreError.
         """
+        if inode.is_folder or inode.generation or not inode.is_new:
+            return
         opened = self._state.opened.get(inode.ino)
-        is_unsaved = inode.is_new and not inode.generation
-        if is_unsaved and opened is not None and opened.session is not None:
+        if opened is not None and opened.session is not None:
             await self.sessions.save(opened)
+        else:
+            await self.release(self.create(inode, os.O_WRONLY).handle)
 
     async def fsync(self, handle: int) -> None:
         """Sync the file's bytes and their database record to the disk.

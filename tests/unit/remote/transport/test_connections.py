@@ -317,13 +317,16 @@ class Dying:
 async def test_a_request_on_a_dead_connection_is_repeated(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """A request without effect is repeated on another connection at once."""
+    """A request without effect is repeated on another connection at once, and counts as one."""
     talk = Dying()
     async with service_at(peer(talk), ca_file) as service:
         # The first answer shows that there is no HTTP/2, and its connection is not kept.
         for _ in range(3):
             assert await service.zones() == []
         assert len(talk.heads) == 4
+        # A failed attempt, after which the client pauses, would be reported.
+        assert service.link.last_error is None
+        assert service.link.times.json()["kinds"]["metadata"]["failed"] == 0
 
 
 @pytest.mark.parametrize(("method", "body"), [("DELETE", None), ("POST", {"a": 1}), ("GET", None)])

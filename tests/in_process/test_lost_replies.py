@@ -352,6 +352,23 @@ def test_a_coworkers_version_after_a_lost_reply(desk: Mounted, name: str, number
     assert len(desk.zone.versions(name)) == number
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "new.txt"])
+@pytest.mark.parametrize(("later", "conflicts"), [(5, 0), (6, 1)])
+def test_coworkers_versions_after_a_lost_reply(
+    desk: Mounted, name: str, later: int, conflicts: int
+) -> None:
+    """The sent version is searched among the newest six; an older one is kept as a copy, too."""
+    desk.allow("conflict copy")
+    with lost_upload(desk, name, b"by alice\n"):
+        for number in range(1, later + 1):
+            desk.zone.write(name, b"by bob, %d\n" % number)
+    path = desk.root / name
+    eventually(lambda: path.read_bytes() == b"by bob, %d\n" % later, what="it shows")
+    assert desk.status()["outbox"]["conflicts"] == conflicts
+    copies = [data for each, data in desk.zone.tree().items() if "conflict" in each]
+    assert copies == [b"by alice\n"] * conflicts
+
+
 @pytest.mark.parametrize(
     ("name", "is_away", "is_shown"),
     [

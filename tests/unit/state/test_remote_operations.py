@@ -7,6 +7,7 @@ from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import Kind
+from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
 
@@ -170,12 +171,14 @@ def test_the_place_after_a_move_without_an_answer(machine: Machine, entry: str) 
 
 
 def test_a_version_of_the_service_is_shown_without_local_bytes(machine: Machine) -> None:
-    """Size, time and author are those of the service."""
+    """Size, time and author are those of the service; the kernel drops the former content."""
     inode = machine.file()
     entry = msgspec.structs.replace(machine.entry(inode), size=7, modified_ns=9)
     remote_operations.accept_version(machine.state, inode, entry)
     assert (inode.size, inode.mtime_ns, inode.modified_by) == (7, 9, "alice")
     assert inode.revision == entry.revision
+    change = machine.state.invalidations.receive.receive_nowait()
+    assert change == InodeChanged(inode.ino, attr_only=False)
 
 
 @pytest.mark.parametrize("why", ["removed", "parked", "in place"])

@@ -181,6 +181,26 @@ def test_a_whole_folder_is_removed_permanently(machine: Machine) -> None:
     assert (outer.parent, inner.parent) == (NOWHERE, outer.ino)
 
 
+def test_a_forgotten_folder_keeps_the_bytes_of_an_open_file_until_its_close(
+    machine: Machine,
+) -> None:
+    """The bytes of the other files below the folder are deleted at once."""
+    state, outer = machine.state, folder(machine, "outer", new=False)
+    inner = folder(machine, "inner", new=False, parent=outer)
+    open_file, other = closed(machine, new=False), closed(machine, new=False)
+    for each in (open_file, other):
+        local_operations.rename(state, each, inner, each.name, None)
+    machine.open(open_file)
+    local_operations.remove_whole(state, outer)
+    local_operations.forget(state, outer)
+    assert state.spool.stored() == [(open_file.ino, open_file.generation)]
+    assert [state.inodes.find(each.ino) for each in (outer, inner, other)] == [None] * 3
+    assert len(state.intents) == 0
+    del state.opened[open_file.ino]
+    state.release_if_unreferenced(open_file)
+    assert state.spool.stored() == []
+
+
 @pytest.mark.parametrize("final", [False, True])
 def test_the_successor_of_a_removed_file_continues_its_history(
     machine: Machine, final: bool

@@ -1,5 +1,6 @@
 """Files and names of a mount, without a kernel and, unless a test gives one, without a service."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -45,3 +46,9 @@ def cached_file(state: LocalState, content: bytes) -> Inode:
         file.close()
         state.inodes.update(inode, generation=generation)
     return inode
+
+
+def open_spool_files(state: LocalState) -> list[str]:
+    """Return the sorted names of the outgoing files that this process has open."""
+    links = [each.readlink() for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+    return sorted(link.name for link in links if link.parent == state.spool.directory)

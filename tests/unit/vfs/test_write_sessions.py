@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from tests.unit.state.disk import SILENT
-from tests.unit.vfs.mount import cached_file, files_of
+from tests.unit.vfs.mount import cached_file, files_of, open_spool_files
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
@@ -228,3 +228,14 @@ async def test_a_sync_of_an_open_log_that_ends_during_the_upload(
         opened.session.file.pwrite(3, b"new")
         monkeypatch.setattr(ContentFile, "sync", slow_sync)
     assert held == [False]
+
+
+async def test_a_file_that_was_written_is_closed_after_its_last_writer(state: LocalState) -> None:
+    """Otherwise each save would take one more descriptor of the daemon."""
+    inode, files = cached_file(state, b"old"), files_of(state)
+    writers = [(await files.open(inode, os.O_WRONLY)).handle for _ in range(2)]
+    await files.write(writers[0], 0, b"new")
+    for handle, opened in zip(writers, (1, 0), strict=True):
+        await files.flush(handle)
+        await files.release(handle)
+        assert len(open_spool_files(state)) == opened

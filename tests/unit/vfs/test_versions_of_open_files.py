@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.unit.state.disk import SILENT, zone_of
-from tests.unit.vfs.mount import AWAKE, files_of
+from tests.unit.vfs.mount import AWAKE, files_of, open_spool_files
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database
@@ -687,3 +687,18 @@ async def test_a_version_that_went_elsewhere_is_shown_until_the_close(
     if has_reader:
         assert await files.read(reader, 0, 6) == b"SENTer"
     assert state.spool.stored() == []
+
+
+async def test_the_unmount_closes_the_versions_of_all_readers(office: Office) -> None:
+    """One program reads local bytes, another one the local bytes of a former version."""
+    files, state = office.files, office.state
+    for content in (b"former", b"newer"):
+        await office.save(b"of a coworker")
+        writer = await office.open(os.O_WRONLY | os.O_TRUNC)
+        await files.write(writer, 0, content)
+        await files.flush(writer)
+        await files.release(writer)
+        assert await files.read(await office.open(), 0, 9) == content
+    assert len(open_spool_files(state)) == 2
+    files.close_all()
+    assert open_spool_files(state) == []

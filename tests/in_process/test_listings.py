@@ -290,3 +290,19 @@ def test_a_renamed_folder_that_cannot_be_listed_is_not_shown_empty(desk: Mounted
     desk.command("resume")
     desk.sync()
     assert desk.zone.read("renamed/theirs.txt") == b"theirs"
+
+
+def test_the_cache_frees_a_deleted_file_when_the_kernel_forgets_it(desk: Mounted) -> None:
+    """A coworker has deleted the file, whose content is in the cache."""
+    path, files = desk.root / "big.bin", virtual(desk).client.files
+    path.read_bytes()
+    ino = path.stat().st_ino
+    desk.zone.delete("big.bin")
+    eventually(lambda: "big.bin" not in desk.names(desk.root), what="the deletion is listed")
+    assert desk.status()["cache"]["bytes"] > 0
+
+    async def forget() -> None:
+        files.forget(ino, 1000)  # more than the lookups until now
+
+    virtual(desk).call(forget)
+    assert desk.status()["cache"]["bytes"] == 0

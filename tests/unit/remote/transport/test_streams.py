@@ -26,6 +26,7 @@ LOCATIONS = """
     location /encoded {{ alias {folder}/large; add_header Content-Encoding gzip; }}
     location /hidden {{ return 404 "not here"; }}
     location /long-refusal {{ error_page 401 /large; return 401; }}
+    location /first {{ if ($connection_requests != 1) {{ return 444; }} return 200 "first"; }}
 """
 
 
@@ -255,3 +256,14 @@ async def test_connections_are_dropped(own: Front) -> None:
     await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)]
     assert len({each.connection for each in logged(own, 3)}) == 3
+
+
+async def test_a_request_without_an_answer_is_repeated(own: Front) -> None:
+    """The server answers the request only as the first one of a connection."""
+    client = Client(own)
+    await client.get("/small")
+    assert await client.get("/first") == (200, b"first")
+    await client.transport.aclose()
+    seen = logged(own, 3)
+    assert [each.status for each in seen] == [200, 444, 200]
+    assert seen[0].connection == seen[1].connection != seen[2].connection

@@ -225,8 +225,6 @@ def forget(state: LocalState, inode: Inode) -> None:
     below = list(state.inodes.innermost_first(inode)) if inode.is_folder else []
     with state.transaction():
         for each in below:
-            if each.ino not in state.opened:
-                state.discard_bytes(each)
             state.inodes.unlink(each)
             state.intents.drop(each.ino)
         state.inodes.unlink(inode)
@@ -475,7 +473,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode, *, local: bool) -> 
         if inode.is_new:  # a save: the new file is the conflict copy from now on
             state.intents.conflicts.pass_on(target.ino, inode.ino)
         state.inodes.replaced.notify(target.ino, inode.ino)
-    elif files and inode.generation and not (local or inode.is_new):
+    elif inode.generation and not (local or inode.is_new):
         detach_and_delete_remote(state, inode, state.due_for_names())
     if not files or target.is_new or not inode.is_new:
         _remove(state, target)

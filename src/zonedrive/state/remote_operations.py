@@ -481,8 +481,6 @@ def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
         for inode in inodes:
             state.intents.drop(inode.ino)
             state.requests.drop(inode.ino)
-            if inode.ino not in state.opened:
-                state.discard_bytes(inode)
             state.inodes.unlink(inode)
     reached(Place.FOLDER_EMPTIED)
     for inode in inodes:

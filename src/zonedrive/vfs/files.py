@@ -417,9 +417,6 @@ class Files:
                     self._abandon(opened)
                 self._end(opened)
             opened.close()
-        self._state.opened.clear()
-        self._state.kernel.former.clear()
-        self._handles.clear()
 
     # ---- inside ----
 

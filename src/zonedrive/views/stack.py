@@ -158,9 +158,7 @@ class FileSystem:
         if ino >= VIRTUAL:
             self._virtual.forget(ino, count)
         elif self._state.inodes.forget(ino_of(ino), count):
-            inode = self._state.inodes.find(ino_of(ino))
-            if inode is not None:
-                self._state.release_if_unreferenced(inode)
+            self._state.release_if_unreferenced(self._state.inodes.get(ino_of(ino)))
 
     def remember(self, inos: Sequence[int]) -> None:
         """Increment the lookup counts of inodes that the kernel received in a listing."""

@@ -14,6 +14,7 @@ from tests.unit.state.disk import zone_of
 from tests.unit.sync.account import Account
 from tests.unit.sync.way import Way, running
 from zonedrive.boot_clock import since_boot_ns
+from zonedrive.causes import Cause
 from zonedrive.errors import BadAnswer, NotFound
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Kind
@@ -357,3 +358,19 @@ async def test_a_file_with_the_id_of_a_folder_is_not_listed(account: Account) ->
         with pytest.raises(BadAnswer):
             await account.folders.refresh(file, time.monotonic_ns())
         assert not account.state.inodes.numbers_in(file.ino)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+async def test_a_change_of_the_listed_folder_repeats_what_failed_in_it(
+    account: Account, changed: bool
+) -> None:
+    """The reason may be gone; a listing without a change leaves the time of the next attempt."""
+    far = 1 << 62
+    async with account.running():
+        await account.list()
+        intent = account.save("new", b"first")
+        account.state.intents.postpone(intent, far, "no", Cause.REFUSED)
+        if changed:
+            account.bob.write("other", b"")
+        await account.list()
+        assert (account.intent(account.at("new")).due_ns < far) == changed

@@ -13,6 +13,7 @@ from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.remote.service import Service
 from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.invalidation import EntryChanged, EntryGone, Invalidation
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import aside_name
 from zonedrive.sync.moved_entries import MovedEntries
@@ -83,6 +84,18 @@ async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
     """Merge a listing of the folder without the file."""
     folder = state.inodes.get(inode.parent)
     await MovedEntries(state, cast(Service, service)).all_missing(folder, [], 0)
+
+
+async def test_the_kernel_forgets_the_former_name_of_a_followed_file(state: LocalState) -> None:
+    """Programs find the file under its new name only."""
+    inode = edited(state)
+    await missing(state, inode, Slow("b", lambda: None))
+    assert inode.name == "b"
+    queue, told = state.invalidations.receive, list[Invalidation]()
+    while queue.statistics().current_buffer_used:
+        told.append(queue.receive_nowait())
+    assert EntryGone(inode.parent, b"a", inode.ino) in told
+    assert EntryChanged(inode.parent, b"b") in told
 
 
 async def test_the_temporary_name_of_an_exchange_is_not_followed(state: LocalState) -> None:

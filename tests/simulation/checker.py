@@ -4,6 +4,7 @@ import errno
 import fnmatch
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ NAMING = {*REMOVING, "mkdir"}
 WASTEBASKET = f".Trash-{os.getuid()}/files"  # of file managers
 LISTING = re.compile(r"GET /api/zones/[^/]+/folder/([^/?]+)(\?|$)")
 ENTRY = re.compile(r"GET /api/zones/[^/]+/files/([^/?]+)$")
+UNREADABLE = 3  # failed reads after which a client may take the versions of a file for unreadable
+VERSIONS = re.compile(r"GET /api/(?:sandbox/)?zones/[^/]+/files/([^/?]+)/")  # or their content
 DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
 
 
@@ -194,6 +197,7 @@ class RecordedWorld(World):
         # Ids of entries that were moved after the client had given up waiting.  If the user has
         # renamed the file meanwhile, the client takes the move for a coworker's.
         self.moved_late: set[str] = set()
+        self.failed_reads: Counter[str] = Counter()  # of versions and contents, by id of a file
         self.newest = ""  # token of the version that was made last
         self._is_late = False
 
@@ -255,6 +259,11 @@ class RecordedWorld(World):
             key = disk.folder.name, entry[1]
             self._told_s[key] = max(made_s, self._told_s.get(key, made_s))
             self._heard_s[key] = trio.current_time()
+
+    def note_failure(self, what: str) -> None:
+        """Note that a machine got no answer of the request `what` (method and target)."""
+        if versions := VERSIONS.match(what):
+            self.failed_reads[versions[1]] += 1
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash."""

@@ -134,6 +134,13 @@ class Line:
 
     async def sent(self, request: Sending, *, is_ending: bool = False) -> Passage:
         """Carry a request to the service. Raises the errors of the request."""
+        try:
+            return await self._passage(request, is_ending=is_ending)
+        except BaseException:
+            self.world.note_failure(request.what)
+            raise
+
+    async def _passage(self, request: Sending, *, is_ending: bool) -> Passage:
         weather, what = self.weather(), request.what
         self._times[what] += 1
         numbers = random.Random(f"{self.seed} {what} {self._times[what]}")
@@ -176,6 +183,7 @@ class Line:
             await self._answer(passage, request)
         except BaseException:
             self.world.unanswered |= {made} - {""}
+            self.world.note_failure(request.what)
             raise
         self.world.note_answer(request.what, made_s)
         if made:

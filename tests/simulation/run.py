@@ -364,11 +364,11 @@ class SimulatedProgram(Program):
     def swap(self, path: str, other: str, padding: int) -> None:
         """Exchange two names; if the service refuses to tell an id before, ask again."""
         self._is_refused = False
-        self._note_ids(path, other)
+        self._note_ids(path, other, moved=2)
         self._claims.swapped(self.who, path, other)
         self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
         if self._is_refused:
-            self._note_ids(path, other, known=self._noted)
+            self._note_ids(path, other, known=self._noted, moved=2)
 
     def unlink(self, path: str, other: str, padding: int) -> None:
         """Remove a file whose attributes can be read."""
@@ -451,10 +451,11 @@ class SimulatedProgram(Program):
         if self._is_refused:
             self._note_ids(path, other, known=self._noted)
 
-    def _note_ids(self, *paths: str, known: Sequence[str] | None = None) -> None:
+    def _note_ids(self, *paths: str, known: Sequence[str] | None = None, moved: int = 1) -> None:
         """Record files before a rename, because their content may become that of other files.
 
-        After a rename, do so if one of the files is not in `known`, the ids from before.
+        After a rename, do so if one of the files is not in `known`, the ids from before. `moved` is
+        the number of files that get the name of another one.
         """
         ids, taken = list[str](), list[str]()
         for path in paths:
@@ -472,10 +473,11 @@ class SimulatedProgram(Program):
         for each in (*ids, *(known or ())):
             for path in taken:
                 self._claims.took(each, path)
-        if len(ids) == 2 and (moved := self.world.nodes.get(ids[0])) is not None and moved.versions:
+        for each in ids[:moved] if len(ids) == 2 else ():
             # One file replaces another. A coworker may have given it its name, so that the claims
             # do not know what it contains.
-            self._claims.may_replace({head(moved.versions[-1].data) or NOTHING})
+            if (node := self.world.nodes.get(each)) is not None and node.versions:
+                self._claims.may_replace({head(node.versions[-1].data) or NOTHING})
         self._noted = ids
 
     def _read(self, path: str, content: bytes) -> str:
@@ -1488,6 +1490,9 @@ class Run:
             elif node.trash_id:
                 # Deleted while the answer about a version was lost: the client cannot see it there.
                 self.claims.copied |= self.world.unanswered & set(tokens)
+            if self.world.failed_reads[node.id] >= checker.UNREADABLE:
+                # A client that cannot read the versions sends its own as a conflict copy at last.
+                self.claims.copied |= self.world.unanswered & set(tokens[:-1])
             if self._is_published:
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}

@@ -242,6 +242,12 @@ def lost_found(facts: DoctorFacts) -> CheckResult | None:
     """Check that the database is not damaged, and that lost+found is empty."""
     if facts.vitals is None:
         return None
+    if facts.vitals.get("damaged"):  # an older daemon does not tell
+        return bad(
+            "the database of names is damaged",
+            "run 'zonedrive unmount DIR' and 'zonedrive mount DIR', which repairs a damaged one;"
+            " pending changes are kept",
+        )
     if facts.vitals["lost"]:
         return bad(
             "files lost their names when the database was damaged",

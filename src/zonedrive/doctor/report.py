@@ -31,8 +31,8 @@ from zonedrive.logon.session_bus import session_bus
 
 LINES = 400  # number of lines from the end of the log
 LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
-VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost",
-          "unfetched")  # fmt: skip
+VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts",
+          "damaged", "lost", "unfetched")  # fmt: skip
 DESKTOPS = frozenset({"GNOME", "KDE", "XFCE", "LXDE", "LXQt", "MATE", "X-Cinnamon", "Budgie",
                       "sway", "Hyprland", "Unity", "ubuntu", "Pantheon"})  # fmt: skip
 FLAGS = frozenset({"ro", "rw", "allow_other", "default_permissions", "noexec", "noatime"})

@@ -18,7 +18,7 @@ import trio
 from zonedrive import causes
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.service import Service
-from zonedrive.state import local_operations
+from zonedrive.state import local_operations, repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -152,7 +152,8 @@ class StatusReport:
             "held": sum(intent.held for intent in intents),
             "tries": max((intent.attempts for intent in intents), default=0),
             "conflicts": len(self.conflicts()),
-            "lost": bool(self._damage()),
+            "damaged": repair.has_fault(self._state.database.path),
+            "lost": bool(self.lost()),
             "paused": self.pause is not None,
             "unfetched": len(self._fetch_failures.recent()),
         }

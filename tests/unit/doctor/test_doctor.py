@@ -400,6 +400,26 @@ def test_conflict_copies_are_counted(home: Any) -> None:
     assert (found.detail[:17], found.remedy) == ("2 conflict copies", "see 'zonedrive conflicts'")
 
 
+@pytest.mark.parametrize(
+    ("damaged", "lost", "said", "remedy"),
+    [
+        (False, False, "nothing is lost", ""),
+        (False, True, "files lost their names", "copy what you need from lost+found"),
+        (True, False, "the database of names is damaged", "run 'zonedrive unmount DIR'"),
+        (True, True, "the database of names is damaged", "run 'zonedrive unmount DIR'"),
+        (None, True, "files lost their names", "copy what you need from lost+found"),
+    ],
+)
+def test_damage_is_repaired_before_lost_files_are_copied(
+    home: Any, damaged: bool | None, lost: bool, said: str, remedy: str
+) -> None:
+    """A daemon of an older version reports `lost` only."""
+    home.vitals = {"lost": lost} | ({} if damaged is None else {"damaged": damaged})
+    found = mount.lost_found(home)
+    assert found is not None and found.ok == (not (damaged or lost))
+    assert found.detail.startswith(said) and found.remedy.startswith(remedy)
+
+
 def test_a_daemon_that_does_not_answer(home: Any) -> None:
     """The remedy ends the daemon, because a new mount would be refused."""
     home.vitals, home.holder = None, Holder(4711, Path("/home/me/My Zones"))

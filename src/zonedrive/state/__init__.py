@@ -1,5 +1,8 @@
 """Local state: inodes, intents, pending requests, open files, and recovery.
 
+An intent is a local change that the service does not have yet. A pending request is a request with
+an unknown outcome.
+
 This package does not use the network, and none of its functions is `async`.
 
 Crash protocol: a daemon may be killed between any two statements. `failpoint.Place` lists every

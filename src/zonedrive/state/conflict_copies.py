@@ -25,7 +25,7 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
 
 
 def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
-    """End the conflict of a copy if a coworker has renamed its entry. `name` is the entry's name.
+    """End the conflict of the copy `inode` if a coworker has renamed the copy's entry to `name`.
 
     A temporary name, or another name of a conflict copy, does not end the conflict. Call within a
     transaction.

@@ -134,7 +134,7 @@ class Dirents:
     def finish(self, parent: int) -> Names:
         """End the load of a folder; cache and return the inode numbers by name.
 
-        While more names than the limit are cached, the least recently used folder is evicted.
+        If more names than the limit are then cached, drop those of the least recently used folders.
         """
         names = self._maps[parent] = self._loading.pop(parent).names
         self._marked[parent] = {name: None for name in names if "~" in name}

@@ -151,9 +151,10 @@ def name_mark(box: Box, parent: int, name: str) -> int:
 
 
 def check_row(row: Mapping[str, Any], box: Box) -> None:
-    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors.
+    """Decode a row (values by column name) with `box`; raise an error if the row is damaged.
 
-    An entry with a damaged mark would be listed, but no lookup would find it.
+    The error is one of those that `schema.whole` handles. A wrong value in the column `mark` is an
+    error, because the entry would be listed, but no lookup would find it.
     """
     sealed = _decode_sealed(box.open(row["sealed"], b"inode %d" % row["ino"]))
     plain = msgspec.convert(row, _Plain)
@@ -368,7 +369,7 @@ class InodeTable:
     def has_unreachable(self) -> bool:
         """Return True if the parent folder of any inode has no row.
 
-        This is faster than `unreachable`, but does not detect folders that contain each other.
+        The check is faster than `unreachable`, but does not detect folders that contain each other.
         """
         found = self._database.execute(
             "WITH RECURSIVE folders (ino) AS (SELECT min(parent) FROM inodes WHERE parent > 0"

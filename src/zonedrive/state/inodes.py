@@ -6,7 +6,8 @@ the tree by calling its methods.
 INVARIANT: every change is made inside `transaction()`. If the transaction fails (a full disk, an
 exception), memory and table are restored.
 
-INVARIANT: the names in a folder are unique, and every inode but the root has at most one name.
+INVARIANT: the names in a folder are unique. The root has no name, and every other inode has at most
+one.
 """
 
 import time

@@ -97,7 +97,10 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def concerns_name(self) -> bool:
-        """Return True for a new or changed name, a deletion, and a parked file (see `park`)."""
+        """Return True for a new or changed name, a deletion or a parked file.
+
+        See `IntentTable.park` for parked files.
+        """
         return self.place or self.gone or self.parked
 
     @property
@@ -259,7 +262,7 @@ def keep_moved(connection: sqlite3.Connection) -> None:
 def check_conflict(row: Mapping[str, object], box: Box) -> None:
     """Decode the row of a conflict (values by column name) with `box`.
 
-    See `schema.whole` for the errors.
+    Raises one of the errors that `schema.whole` handles if the row is damaged.
     """
     msgspec.convert({**row, "by": opened(box, row.get("by"), _BY)}, Conflict, strict=False)
 
@@ -331,7 +334,7 @@ class DueQueue:
 
 
 def provisional_id(ino: int) -> str:
-    """Return the id under which a conflict copy is suspended during the upload that creates it."""
+    """Return the id for `ConflictLog.suspend` of a conflict copy that has no remote id yet."""
     return f"/{ino}"
 
 
@@ -355,7 +358,7 @@ class ConflictLog:
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
     def exist(self) -> bool:
-        """Return True if there are records, also of copies that have no inode now."""
+        """Return True if any conflict is recorded; copies that have no inode count, too."""
         return self._database.execute("SELECT 1 FROM conflicts LIMIT 1").fetchone() is not None
 
     def times(self) -> set[int]:
@@ -409,7 +412,7 @@ class ConflictLog:
         A copy is missing if it has neither an inode nor a row in `moved_conflicts`. A repaired
         database may contain such rows.
         """
-        self._database.execute(  # of copies that were removed, and whose upload failed
+        self._database.execute(  # provisional ids of copies without an inode
             "DELETE FROM moved_conflicts WHERE remote_id GLOB '/*'"
             " AND CAST(substr(remote_id, 2) AS INTEGER) NOT IN (SELECT ino FROM inodes)"
         )
@@ -446,21 +449,27 @@ class ConflictLog:
         )
 
     def resume(self, ino: int, zone: str, remote_id: str) -> None:
-        """List a copy again, because its removal or rename was undone; `ino` is its inode."""
+        """List a conflict copy again, as inode `ino`; see `suspend`.
+
+        Called when the removal or rename of the copy was undone.
+        """
         self._database.execute(
             f"UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = {_OF_ENTRY}",  # noqa: S608
             (ino, zone, remote_id),
         )
 
     def identify(self, zone: str, former_id: str, remote_id: str) -> None:
-        """Replace the id under which a copy was suspended."""
+        """Replace `former_id`, the id under which a conflict copy was suspended, by `remote_id`.
+
+        See `suspend` and `provisional_id`.
+        """
         self._database.execute(
             "UPDATE OR IGNORE moved_conflicts SET remote_id = ? WHERE (zone, remote_id) = (?, ?)",
             (remote_id, zone, former_id),
         )
 
     def end(self, zone: str, remote_id: str) -> None:
-        """Delete the record of a copy whose removal or rename was sent."""
+        """Delete the record of a suspended copy whose removal or rename was sent; see `suspend`."""
         self._database.execute(
             f"DELETE FROM conflicts WHERE ino = {_OF_ENTRY}",  # noqa: S608
             (zone, remote_id),
@@ -540,7 +549,7 @@ class IntentTable:
         return {each.ino for each in every if each.failed and not each.parked}
 
     def names(self) -> list[Intent]:
-        """Return the intents that concern a name, a deletion or a parked file, oldest first."""
+        """Return the intents for names, deletions and parked files (see `park`), oldest first."""
         found = [self._intents[ino] for ino in self.agenda.names]
         return sorted(found, key=lambda intent: intent.seq)
 
@@ -597,8 +606,9 @@ class IntentTable:
     def let_go(self, ino: int, due_ns: int) -> None:
         """End the hold on the inode's intent, if any, and set its due time to `due_ns`.
 
-        No program has the file open any more. The row is not changed, see `hold`. Do nothing if the
-        inode is in `kept_back`, unless it was removed.
+        Call this method after the last close, or to send the saved bytes of a file that a program
+        still has open. The row is not changed, see `hold`. Do nothing if the inode is in
+        `kept_back`, unless the inode was removed.
         """
         old = self._intents.get(ino)
         if old is not None and (old.gone or ino not in self.kept_back):
@@ -712,8 +722,8 @@ class IntentTable:
     def expedite(self, ino: int, now_ns: int) -> None:
         """Make the intent of an inode due at once, because a caller is waiting for its delivery.
 
-        This also ends the delay after a failure. Only memory changes, not the row, so that a full
-        disk does not block the caller; after a restart the new time is not needed.
+        A delay after a failure also ends. Only memory changes, not the row, so that a full disk
+        does not block the caller; after a restart the new time is not needed.
         """
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:

@@ -17,7 +17,7 @@ class InodeChanged(msgspec.Struct, frozen=True):
 
 
 class EntryChanged(msgspec.Struct, frozen=True):
-    """Change of a name in the folder `parent`: the name is new or refers to another inode now."""
+    """Change of a name in the folder `parent`; the kernel then looks the name up again."""
 
     parent: int
     name: bytes
@@ -53,7 +53,11 @@ class Invalidations:
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
 
     def put(self, item: Invalidation) -> None:
-        """Queue an invalidation without waiting, with the kernel inode number of its inode."""
+        """Queue an invalidation without waiting.
+
+        If the invalidation contains an inode number of the tree, replace this number with the
+        kernel inode number.
+        """
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)

@@ -26,7 +26,7 @@ class LeavingEntries:
         inodes.relocated.add(self._relocated)
 
     def at(self, folder: Inode, name: str) -> list[Inode]:
-        """Return the inodes whose last known place on the service is `name` in `folder`.
+        """Return the indexed inodes whose last known place on the service is `name` in `folder`.
 
         The inode with the oldest local change comes first.
         """
@@ -39,7 +39,7 @@ class LeavingEntries:
         return [inode for each in intents if (inode := self._inodes.find(each.ino)) is not None]
 
     def aside(self) -> set[int]:
-        """Return the numbers of the inodes whose remote name is temporary (see `aside_name`)."""
+        """Return the numbers of the indexed inodes whose remote name is made by `aside_name`."""
         self._update()
         return self._aside
 

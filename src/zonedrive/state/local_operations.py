@@ -11,9 +11,9 @@ the entry (`sync.planner`).
 
 A temporary file may already have been uploaded before its program renames it. The temporary file
 then becomes a new file again: its own entry is deleted, and its bytes become the next version of
-the other file's entry. This is done only if the other file was removed, replaced, or renamed to a
-local-only name such as that of a backup. If the other file got an ordinary name, both files keep
-their entries.
+the other file's entry. The entry is transferred only if the other file was removed, replaced, or
+renamed to a local-only name such as that of a backup. If the other file got an ordinary name, both
+files keep their entries.
 """
 
 import errno
@@ -37,7 +37,10 @@ from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pend
 
 
 def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
-    """Create and return an empty file, which is lost if the daemon ends before its first close."""
+    """Create and return an empty file.
+
+    The file is lost if the daemon ends before the file's first close or fsync.
+    """
     with state.transaction():
         inode = state.inodes.draft(
             folder.ino,
@@ -312,7 +315,7 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
 
 
 def _is_leaving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a local-only file is about to lose its entry (see WITHDRAW in `planner`)."""
+    """Return True if a local-only file is about to lose its entry (WITHDRAW in `sync.planner`)."""
     intent = state.intents.get(inode.ino)
     return inode.local and intent is not None and intent.place and not intent.parked
 
@@ -341,7 +344,7 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 
 
 def leave_request(state: LocalState, inode: Inode) -> None:
-    """End the link of a new entry to its pending request; see `orphan_pending_request`."""
+    """Call `orphan_pending_request` for the inode, in a transaction of its own."""
     with state.transaction():
         orphan_pending_request(state, inode)
 
@@ -351,12 +354,12 @@ def becomes_local(
 ) -> bool:
     """Return True if an inode becomes local-only when it gets the name `name` in `folder`.
 
-    `inode` is None for a new file, and `target` is the inode that has the name. A file whose name
-    matches the setting `local_only` is not local-only if the service has a file with this name,
-    because it continues the history of that file. A file that was removed, renamed or parked here
-    counts as long as the service still has it under this name. If a policy forbids uploads under
-    `name`, a file that is already on the service becomes local-only (it is parked), unless `name`
-    is its name on the service.
+    `inode` is None for a new file. `target` is the inode that already has the name, or None. A file
+    whose name matches the setting `local_only` is not local-only if the service has a file with
+    this name, because its content becomes the next version of the service's file. The service's
+    file may have been removed, renamed or parked (see `IntentTable.park`) locally. If a policy
+    forbids uploads under `name`, a file that is already on the service becomes local-only (it is
+    parked), unless `name` is its name on the service.
     """
     if not state.stays_local(folder, name):
         return False
@@ -578,8 +581,9 @@ def withdraw_local_only(state: LocalState) -> int:
 
     The setting may have changed since the last mount. Return the number of changed files and
     folders. Leave unchanged: entries that the service may have, conflict copies, temporary files of
-    programs (a logoff would delete them), and folders that contain one of these. Also leave names
-    unchanged that a policy forbids: their uploads fail until the policy is corrected.
+    programs (a logoff would delete them), and folders that contain one of these. Entries whose
+    names a policy forbids are also left unchanged: their uploads fail until the policy is
+    corrected.
     """
     copies = state.intents.conflicts.copies()
 
@@ -632,7 +636,10 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
 
 
 def _publish(state: LocalState, inode: Inode) -> None:
-    """Schedule the uploads of a local-only inode and of what is below it under ordinary names."""
+    """Make an inode and the inodes below it no longer local-only, and schedule their uploads.
+
+    An inode below it stays local-only if its name or its folder is still local-only.
+    """
     for child in state.inodes.below(inode.ino):
         if child is not inode and state.stays_local(state.inodes.get(child.parent), child.name):
             continue

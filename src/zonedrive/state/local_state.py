@@ -138,8 +138,9 @@ class LocalState(Stores):
     def is_never_uploaded(self, name: str) -> bool:
         """Return True if the organization's policy forbids uploading files with this name.
 
-        A conflict copy is treated like its original. If the original name was shortened, every
-        policy forbids the upload, except a policy about the end of names, which a copy keeps.
+        A conflict copy is treated like its original. If the original name was shortened and is
+        therefore unknown, the upload is permitted only if all patterns of the policy are extensions
+        such as `*.key`, and none matches: a conflict copy keeps the extension.
         """
         original = name_of_original(name)
         if original is None and not all(map(_END.fullmatch, self.settings.never_uploaded)):
@@ -170,7 +171,8 @@ class LocalState(Stores):
     def is_unsaved(self, inode: Inode) -> bool:
         """Return True for a new file, not local-only, that has no bytes and is not open.
 
-        Its first bytes could not be stored, and the disk was too full to remove the file.
+        Such a file exists if its first bytes could not be stored, and the disk was too full to
+        remove the file.
         """
         return (
             inode.is_new
@@ -349,7 +351,7 @@ class LocalState(Stores):
         """Return the stat fields of an inode, which the kernel may cache for `timeout` seconds.
 
         Size and times include bytes that are being written. `number` is the kernel inode number
-        for which the caller reports them, by default the current one.
+        for which the caller reports these fields, by default that of the current content.
         """
         if inode.ino in self.opened:
             self.supersede(inode)
@@ -485,7 +487,7 @@ class LocalState(Stores):
             self.supersede_bytes(inode.ino, generation)
 
     def drop_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation of an inode's bytes, unless a pending request has sent these bytes.
+        """Delete a generation (saved state) of a file's bytes unless a pending request sent them.
 
         In a transaction, the bytes are deleted after the commit, because until then rows refer to
         them.
@@ -499,7 +501,7 @@ class LocalState(Stores):
         self.database.after_commit(drop)
 
     def supersede_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation of an inode's bytes that a newer record has replaced or removed.
+        """Delete a generation (saved state) of a file's bytes, which no current row refers to.
 
         Until the newer record is durable, a power cut may restore the older record. Bytes that a
         program has or may have synced are therefore deleted later, by `delete_superseded`. In a

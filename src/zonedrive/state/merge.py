@@ -246,11 +246,11 @@ class Merge:
                 inodes.update(folder, listed=True)
 
     def _note_times(self, *, appeared: bool) -> None:
-        """Set the times of the folders whose names have changed, as for a change by a program.
+        """Set the times of the folders in which names have changed, as for a change by a program.
 
-        Programs that keep the names of a folder read them again only if its times change. The first
-        listing of a folder changes no times. `appeared` tells whether the listed folder has new
-        names.
+        Programs that remember the names in a folder read them again only if the folder's times
+        change. The first listing of a folder changes no times. `appeared` tells whether the listed
+        folder has new names.
         """
         inodes, result, now = self._inodes, self.result, time.time_ns()
         folders = {parent for parent, _, _ in result.gone} | {parent for parent, _ in result.moved}
@@ -265,7 +265,10 @@ class Merge:
     def _look(
         self, answer: RawListing, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
-        """Return the entries to merge into an existing inode, and the entries without an inode."""
+        """Return the entries to merge into an existing inode, and the entries without an inode.
+
+        Entries that cannot be merged now are not returned.
+        """
         inodes, folder = self._inodes, self._folder
         met: list[_Met] = []
         fresh: list[tuple[int, Entry]] = []
@@ -363,7 +366,10 @@ class Merge:
                 yield number, inode, entry
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
-        """Move inodes into the folder under temporary names; return their former places."""
+        """Move inodes into the folder under temporary names; return their former places.
+
+        For `renames`, see `_give_names`.
+        """
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
             self._inodes.move(inode, self._folder.ino, f"/{inode.ino}")  # not a possible name
@@ -414,7 +420,7 @@ class Merge:
         self._give_names(alone, self._take_names(alone))
 
     def _take_back(self, name: str, *, to_folder: bool) -> None:
-        """If a folder that is kept for local changes has the display name `name`, free the name.
+        """Free the display name `name` if a folder that is kept for local changes has this name.
 
         An entry on the service needs the name; `to_folder` tells whether this entry is a folder. If
         it is a file, rename the kept folder to a conflict-copy name. Otherwise schedule the
@@ -511,8 +517,8 @@ class Merge:
         """Return True if an inode that the listing lacks is no longer in this folder.
 
         Return False if its creation or its move to this folder was not sent yet, or if this client
-        has changed the entry since the request. For a kept folder or an unsaved file (see
-        `LocalState`), only the parent is checked.
+        has changed the entry since the listing was requested. For a kept folder or an unsaved file
+        (see `LocalState`), return True if its local parent is this folder.
         """
         if self._state.is_kept(child) or self._state.is_unsaved(child):
             return child.parent == self._folder.ino

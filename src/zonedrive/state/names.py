@@ -117,7 +117,7 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
     """Return the current display name of an entry that version 0.1.0 showed as `name`.
 
     The result may be equal to `name`. The caller checks that no other entry of the folder has the
-    resulting name, and that it is short enough. `zone` tells whether the entry is a zone.
+    resulting name, and that the name is short enough. `zone` tells whether the entry is a zone.
     """
     show = zone_name if zone else safe
     if remote_name is not None and name == remote_name.translate(_FORMER):
@@ -167,7 +167,7 @@ def may_show(name: str) -> Callable[[str], bool]:
 def local_name(
     name: str, entry_id: str, taken: Container[str], *, show: Callable[[str], str] = safe
 ) -> str:
-    """Return the name that a folder shows for an entry with the service's `name`.
+    """Return the name that a folder shows for an entry that the service calls `name`.
 
     The folder's other entries have the names `taken`. `show` returns the display name for a name;
     `zone_name` is for zones in the root folder.
@@ -189,7 +189,8 @@ def _digest(entry_id: str) -> str:
 def _marks(entry_id: str) -> Iterator[str]:
     """Yield infinitely many hash suffixes of an entry, the shortest first.
 
-    Coworkers can give the display names with the first three suffixes to other entries.
+    More than three suffixes are needed, because coworkers can give other entries the names with the
+    first three suffixes.
     """
     digest = _digest(entry_id)
     yield from (f"~{digest[:digits]}" for digits in (8, 16, 64))

@@ -87,9 +87,9 @@ class Session:
 
     @contextmanager
     def storing(self) -> Iterator[None]:
-        """Record an error that occurs while the `with` block writes a change; re-raise the error.
+        """Record and re-raise an OSError or StoreError of the `with` block, which writes a change.
 
-        After an OSError or StoreError, the incomplete content is not saved.
+        `require_complete` then raises OSError, so that the incomplete content is not saved.
         """
         try:
             yield
@@ -103,7 +103,7 @@ class Session:
             raise OSError(self.refused, os.strerror(self.refused))
 
     def changed(self, offset: int) -> None:
-        """Record a program's change of the bytes that begin at `offset`; update the times."""
+        """Record that a program has changed bytes from `offset` on, and update the times."""
         self.dirty = True
         self.rewritten = self.rewritten or offset < self._floor
         self.mtime_ns = self.ctime_ns = time.time_ns()
@@ -166,8 +166,8 @@ class OpenFile:
     def close_local(self) -> None:
         """Close the local generation, if it is open for reading.
 
-        Raises OSError or StoreError, after it is closed, if the disk fails: the bytes may be those
-        of a write session.
+        Raises OSError or StoreError, after the file is closed, if buffered bytes cannot be stored.
+        Such bytes exist if a write session shares the file.
         """
         if self.local is not None:
             (_, file), self.local = self.local, None
@@ -190,7 +190,9 @@ class Handle(msgspec.Struct, eq=False):
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Store the error of the change in the `with` block, for later close(2) and fsync(2) calls.
+        """Store an error of the `with` block for later close(2) and fsync(2) calls; re-raise it.
+
+        The `with` block writes a change. A cancellation is stored as a timeout (ETIMEDOUT).
 
         The kernel writes the pages of a mapping through any handle that was mapped. After an error
         of a handle that can be mapped, the other handles that can be mapped also get the error.
@@ -215,7 +217,7 @@ class Handle(msgspec.Struct, eq=False):
                 handle.failure = None
 
     def require_succeeded(self) -> None:
-        """Raise the error of the last change through the handle."""
+        """Raise the error of the last change through the handle, if the change has failed."""
         if self.failure is not None:
             raise copy.copy(self.failure)
 

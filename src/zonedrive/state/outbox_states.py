@@ -50,7 +50,7 @@ class Event(StrEnum):
 
 
 class Request(StrEnum):
-    """State of an inode's request."""
+    """Kind of an inode's pending request; NONE if there is no pending request."""
 
     NONE = "no request"
     UPLOAD = "upload"
@@ -211,7 +211,10 @@ REQUESTS: dict[Request, set[Request]] = {
     Request.NEW_FOLDER: {Request.NONE},
     Request.RELOCATION: {Request.NONE},
 }
-"""Next states of each state; a request ends when it is resolved or passed on to another inode."""
+"""Permitted next states of each state.
+
+The next state is NONE when the request is resolved or passed on to another inode.
+"""
 
 
 def check(before: Change, event: Event, after: Change) -> None:

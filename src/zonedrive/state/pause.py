@@ -5,8 +5,9 @@ write the file while no daemon is running.
 
 INVARIANT: a file that cannot be read counts as an indefinite pause: the user has asked for a pause,
 and a delayed upload loses no data.
-INVARIANT: if the clock is set back, a running daemon's pause with an end does not become longer. A
-daemon that starts later counts the length of the pause from the daemon's start.
+INVARIANT: if the clock is set back, a running daemon does not extend a pause that has an end. A
+daemon that starts after that ends the pause at the latest when the pause's original length has
+passed since the start of the daemon.
 """
 
 import time
@@ -97,7 +98,7 @@ class PauseSwitch:
 
     @property
     def _is_over(self) -> bool:
-        """True if there is no pause, or if its end or its length has passed."""
+        """True if there is no pause, or if the end or the full length of the pause has passed."""
         has_passed = self._ends_at is not None and self._ends_at <= since_boot_ns()
         return self._pause is None or has_passed or self._pause.is_over
 

@@ -75,7 +75,10 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def check_row(row: Mapping[str, Any], box: Box) -> None:
-    """Decode a row (values by column name) with `box`; see `schema.whole` for the errors."""
+    """Decode a row (values by column name) with `box`; raise an error if the row is damaged.
+
+    The error is one of those that `schema.whole` handles.
+    """
     context = _context(row["bytes_ino"], row["generation"])
     msgspec.msgpack.decode(box.open(row["sealed"], context), type=_Sealed)
 
@@ -179,7 +182,7 @@ class PendingRequests:
     def drop(self, ino: int) -> None:
         """Delete the pending request of an inode, if there is one.
 
-        The outcome of the request is known, or does not matter any more.
+        Call this method when the outcome of the request is known or no longer matters.
         """
         if ino in self._requests:
             self._delete(ino)

@@ -32,7 +32,7 @@ _BY_USER = f"{_LOCAL} AND local = {BY_USER}"
 
 
 class StateReader:
-    """Read-only view of an account's state; most methods need no key.
+    """Read-only view of an account's state; most methods need no encryption key.
 
     Methods raise StoreError if the database cannot be read.
     """
@@ -117,7 +117,7 @@ class StateReader:
         return self._count(_LOCAL)
 
     def files_by_user(self) -> int:
-        """Return the number of files in `local_files` that a user has made, not a program.
+        """Return the number of the user's own files among the files that `local_files` counts.
 
         Temporary files of programs, which match a default pattern of `local_only`, do not count.
         """

@@ -120,8 +120,9 @@ def recover(state: LocalState) -> None:
 def _show_remote_versions(state: LocalState, stored: set[tuple[int, int]]) -> None:
     """Show the service's version of files whose local bytes are not to be uploaded, or are missing.
 
-    Such bytes are a copy of the service's version. A power cut may have damaged them, or may have
-    undone the commit after which they were deleted: then the known revision may be wrong as well.
+    Bytes that are not to be uploaded are a copy of the service's version. A power cut may have
+    damaged them, or may have undone the commit after which they were deleted. The recorded revision
+    may then be wrong, too, and is reset.
     """
     for ino in state.inodes.rows.with_bytes():
         inode, intent = state.inodes.get(ino), state.intents.get(ino)
@@ -150,10 +151,11 @@ def _trim_unsaved_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:
-    """If the machine was restarted, mark all local bytes, which are then checked before upload.
+    """Mark all local bytes as unverified if the machine was restarted.
 
-    A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes were
-    marked, so bytes that have not been uploaded are marked again at the next start.
+    A power cut may have damaged the bytes. Unverified bytes are checked before they are uploaded.
+    The stored boot id is renewed only if no bytes were marked, so bytes that have not been uploaded
+    are marked again at the next start.
     """
     note, boot = state.database.path.with_name("boot"), _BOOT.read_text("ascii").strip().encode()
     if note.exists() and note.read_bytes() == boot:
@@ -289,7 +291,8 @@ def _move_to_lost_found(
 ) -> None:
     """Move a spool file to a new inode in lost+found.
 
-    The pending request of the inode `of`, which names the file, is dropped in the same transaction.
+    If `of` is given, the pending request of the inode `of`, which refers to the file, is deleted in
+    the same transaction.
     """
     path = state.spool.path(ino, generation)
     try:

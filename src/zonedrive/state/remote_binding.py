@@ -202,7 +202,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
 
 
 def _can_merge(state: LocalState, folder: Inode) -> bool:
-    """Return True if the folder has no local change, except that it is to be created."""
+    """Return True if the folder has no local change except an unsent creation."""
     is_sent = folder.ino in state.in_flight or state.requests.get(folder.ino) is not None
     return not state.in_use(folder) or (folder.is_new and not is_sent)
 
@@ -229,10 +229,10 @@ def _move_beside(state: LocalState, child: Inode, folder: Inode, twin: Inode) ->
 
 
 def _local_only_name(state: LocalState, child: Inode, folder: Inode) -> str | None:
-    """Return a free local-only name in `folder`, made from that of `child` and a number, or None.
+    """Return a free local-only name in `folder`, or None if there is none.
 
-    The number is as close to the end of the name as possible: the setting `local_only` must still
-    match the name.
+    The name consists of the name of `child` and a number. The number is as close to the end of the
+    name as possible: the setting `local_only` must still match the name.
     """
     name, taken = child.name, state.inodes.children(folder.ino)
     numbered = (
@@ -251,7 +251,7 @@ def _local_only_name(state: LocalState, child: Inode, folder: Inode) -> str | No
 
 
 def _drop(state: LocalState, inode: Inode) -> None:
-    """Unlink an inode without local changes and all inodes below it."""
+    """Unlink an inode and all inodes below it, none of which has local changes."""
     below = state.inodes.innermost_first(inode) if inode.is_folder else ()
     for each in (*below, inode):
         state.invalidations.put(EntryGone(each.parent, each.name.encode(), each.ino))

@@ -133,7 +133,7 @@ def entry_has_other_name(state: LocalState, request: PendingRequest, entry: Entr
     """Return True if the new file or folder of `request` may have an entry of another name.
 
     The service may treat names as equal, for example names that differ only in case. The other name
-    is the name in `entry`, the response, or the name that an earlier upload to this entry had.
+    is the name in the response `entry`, or the name in an earlier upload to this entry.
     """
     if request.remote_id is not None:
         return False
@@ -340,8 +340,8 @@ def _follow_revision(
 ) -> None:
     """Record the revision of an entry after a move, which may count as a modification.
 
-    `before` is the revision with the same bytes before the move, or None. Call within a
-    transaction.
+    `before` is the entry's revision before the move if the entry still has the same bytes, else
+    None. Call within a transaction.
     """
     intent = state.intents.get(inode.ino)
     if intent is not None and intent.generation:
@@ -357,7 +357,7 @@ def _follow_revision(
 
 
 def record_revision(state: LocalState, inode: Inode, intent: Intent, revision: Revision) -> None:
-    """Set an edit's base to `revision`, the same version with a more or less precise time."""
+    """Set an edit's base to `revision`, the same version with another precision of the time."""
     with state.transaction():
         if inode.revision == intent.base:
             state.inodes.update(inode, revision=revision)

@@ -120,7 +120,8 @@ def open_sound(
 def loss(path: Path, *, is_used: bool) -> str:
     """Return the reason why the database at `path` must have lost rows, or "".
 
-    `is_used` is True if the spool has files. A damaged file is not examined. Changes no file.
+    `is_used` is True if the spool has files. A damaged database is not examined. The function
+    changes no file.
     """
     if not path.exists():
         return marked("it is missing") if is_used else ""
@@ -217,7 +218,8 @@ def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> 
     """Return a description of the database's fault, or "".
 
     If `only_here` is given, check only the rows that match its conditions, and not the structure.
-    Raises StoreError, including WrongKey.
+    Raises WrongKey as `open_sound` does, and StoreError or sqlite3.DatabaseError if the database
+    cannot be read.
     """
     if only_here is None and (said := structure(database.execute)):
         return said
@@ -239,8 +241,9 @@ def _fault(database: Database, accept: Accept, only_here: Conditions | None) -> 
 def _damaged_schema(database: Database, migrations: Sequence[Migration]) -> str:
     """Return the first part of the schema that is missing or cannot be used, or "".
 
-    Changes of each table are compiled, but not run, because SQLite reads the text of a trigger only
-    then. Raises sqlite3.DatabaseError and StoreError for a text that cannot be compiled.
+    Statements that change each table are compiled, but not run: SQLite reads the text of a trigger
+    only when it compiles such a statement. Raises sqlite3.DatabaseError or StoreError if the schema
+    cannot be read or a statement cannot be compiled.
     """
     parts = "SELECT type, name FROM sqlite_schema"
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:

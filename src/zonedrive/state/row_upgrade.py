@@ -27,7 +27,7 @@ def mark_names(connection: sqlite3.Connection) -> None:
 def names(inodes: Inodes) -> None:
     """Rename entries according to the current rules of `state.names`, once after an upgrade.
 
-    This takes a few seconds for a million entries.
+    The function takes a few seconds for a million entries.
     """
     if inodes.rows.has_mark(ROOT):
         return

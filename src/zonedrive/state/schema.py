@@ -44,7 +44,7 @@ ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Return a function that returns False for a row that `box` cannot decrypt.
+    """Return a function that returns False for a row that is damaged or that `box` cannot decrypt.
 
     The function takes the name of the table and the row (values by column name).
     """

@@ -59,8 +59,8 @@ class Work:
 
     `running` returns the numbers of the inodes with an outbox step in progress. For the upload of
     an inode, `failure` returns the last error or None, and `sent` the number of bytes sent so far.
-    `blocking` returns the errors of changes that must come before those of the inodes, by inode.
-    `is_online` returns True if the service can be reached.
+    `blocking` returns, by inode number, the error of a failed change that must be sent before the
+    change of this inode. `is_online` returns True if the service can be reached.
     """
 
     running: Callable[[], Collection[int]] = frozenset
@@ -207,8 +207,9 @@ class Status:
     def _is_over(self, intent: Intent) -> bool:
         """Return True if the last error of an upload no longer delays the upload.
 
-        This is the case after a temporary failure of the service, if the service is online and the
-        pause after the failure has passed. An overload also delays later attempts.
+        A temporary failure of the service delays the upload until the service is online and the
+        pause after the failure has passed. An overload of the service also delays later attempts.
+        For an error with another cause, return False.
         """
         if intent.cause is not Cause.SERVICE or intent.due_ns > time.time_ns():
             return False
@@ -225,10 +226,10 @@ class Status:
         return None if failure is None else causes.line_of(failure)
 
     def _local_failure(self, intent: Intent) -> Exception | None:
-        """Return the last error of an upload if it is local and the intent is not held, or None.
+        """Return the last error of an upload if its cause is `Cause.LOCAL`, else None.
 
-        The intent may not contain this error, because a full disk may have prevented writing its
-        row.
+        Return None for a held intent, too. The intent may lack the error, because a full disk may
+        have prevented writing the intent's row.
         """
         failure = self._work.failure(intent.ino)
         if failure is None or intent.held or causes.cause_of(failure) is not Cause.LOCAL:

@@ -1,7 +1,7 @@
 """Client for Python programs, with access by path and calls that transfer a whole file.
 
-This module knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`;
-this module is a thin layer over `service` that is more convenient for scripts.
+This module does not depend on mounts, caches or stored logons. The daemon uses `service`; this
+module is a thin layer over `service` that is more convenient for scripts.
 """
 
 import os
@@ -95,7 +95,7 @@ class Client:
         return self._service.directory
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile defines `operation`, for example "move" or "restore"."""
+        """Return True if the profile supports `operation`, for example "move" or "restore"."""
         return self._service.can(operation)
 
     # ---- zones and folders ----
@@ -141,7 +141,10 @@ class Client:
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of the version with this `Version.version`."""
+        """Return the whole content of a file.
+
+        If `version` is a `Version.version`, return the content of this version.
+        """
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
@@ -209,8 +212,8 @@ class Client:
         `target`, and `name` must be omitted or be the name of `target`. Raises Rejected for a
         missing or wrong name.
 
-        The request is sent once. After ReplyLost or a cancellation, the upload may have succeeded;
-        call `listing` to find out.
+        The request is repeated only after a renewal of the logon. After ReplyLost or a
+        cancellation, the upload may have succeeded; call `listing` to find out.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -326,7 +329,7 @@ class _FileBody:
     """Iterable over the content of a local file; each iteration starts at the beginning."""
 
     def __init__(self, path: Path) -> None:
-        """Store the path and the current size of the file. Raises OSError."""
+        """Store the path and the current size of the file. Raises OSError if `stat` fails."""
         self.path = path
         self.size = path.stat().st_size
 

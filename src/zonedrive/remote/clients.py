@@ -1,8 +1,8 @@
 """HTTP clients for the trio loop and for worker threads, with limits on the size of responses.
 
-This module knows nothing about endpoints. httpx's own clients are not used, because their
-additional features (cookies, redirects, decoding) are unwanted and took a fifth of the time of a
-small request.
+This module contains no endpoints. httpx's own clients are not used, because their additional
+features (cookies, redirects, decoding) are unwanted and took a fifth of the time of a small
+request.
 
 INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
 stored.
@@ -39,7 +39,10 @@ class _Client(Generic[TransportT]):
     """Base class of the HTTP clients; builds requests to one deployment."""
 
     def __init__(self, base_url: str, transport: TransportT, auth: httpx.Auth) -> None:
-        """Prepare a client for the deployment at `base_url`, which is normalized."""
+        """Prepare a client for the deployment at `base_url`.
+
+        `base_url` must have been normalized by `service_address.base_url`.
+        """
         self.base_url = base_url
         self.transport = transport
         self.auth = auth
@@ -170,7 +173,10 @@ async def read_body(response: httpx.Response, most: int) -> bytes:
 
 
 def read_body_blocking(response: httpx.Response) -> bytes:
-    """Read the body of a response in a worker thread, like `read_body` with the limit SMALL."""
+    """Read and return the body of a response in a worker thread.
+
+    The result and the errors are those of `read_body` with the limit SMALL.
+    """
     assert isinstance(response.stream, httpx.SyncByteStream)
     body = _Body(response, SMALL)
     if not body.is_over:

@@ -1,6 +1,6 @@
 """Limit on concurrent requests, adapted to the number that the service handles without queueing.
 
-This module knows nothing about requests; it only does arithmetic on their durations.
+This module sends no requests; it computes the limit from reported durations and overloads.
 
 The shortest duration so far is taken as the duration without queueing. If many requests run at once
 and each takes longer, the difference gives the number of requests that wait for the service or for

@@ -1,7 +1,7 @@
 """Reachability of the service (online, offline or logon-required), with methods to await changes.
 
-This module knows nothing about requests; their results are reported to this module, also from
-worker threads.
+This module sends no requests. Other modules report the results of their requests to `Connectivity`,
+also from worker threads.
 
 Each failure has a weight; when the sum of the weights reaches 1, the state becomes `offline`. Any
 response from the service resets the sum. One failure to connect, one untrusted certificate, or two
@@ -199,7 +199,7 @@ class Connectivity:
                 self._waiting.remove(waiting)
 
     def recheck(self) -> None:
-        """Make `run` probe at once, unless the state is `online`; wake `wait_change`.
+        """Make `run` probe at once unless the state is `online`, and make `wait_change` return.
 
         Call this after a change of network, a suspend or a logon.
         """
@@ -211,7 +211,8 @@ class Connectivity:
 
         `probe` sends one harmless request and reports its result to this object; it raises no
         error. The pause between two probes is random, and its upper bound grows from 1 s to 10 s.
-        A request that `check` refuses shortens the pause to ASKED_SECONDS.
+        A request that `check` refuses ends the pause, unless the last probe was less than
+        ASKED_SECONDS seconds ago.
         """
         self._probing = True
         try:

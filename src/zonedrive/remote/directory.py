@@ -1,14 +1,15 @@
 """Users, groups and tokens of the organization, as typed methods.
 
-This module knows nothing about zones or files. No endpoint lists or shows groups, so the caller
-must store the id that the creation of a group returns.
+This module contains no operations on zones or files. No endpoint lists or shows groups, so the
+caller must store the id that the creation of a group returns.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
 accepts an array, or an object that contains exactly one array, and returns the items with all
 fields except secrets. The parser interprets only those fields of a token that the documentation of
 token creation describes.
 
-INVARIANT: each change is one request, sent once. A password occurs only in the body of a request.
+INVARIANT: each change is one request, sent once except after a response with status 401.
+INVARIANT: a password occurs only in the body of a request.
 INVARIANT: only `new_token` returns the secret of a token.
 """
 
@@ -189,10 +190,10 @@ def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) ->
 
 
 def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
-    """Return the items of the list in `body`, which is an array or the only array in an object.
+    """Return the items of the JSON array in `body`, without their members `token` and `password`.
 
-    The members `token` and `password` of an item are left out. Raises BadAnswer if there is no
-    list.
+    The array may be a member of an object, if no other member is an array. An item that is not an
+    object is returned as {"value": item}. Raises BadAnswer if there is no such array.
     """
     found = parse(body, doing)
     if isinstance(found, dict):

@@ -179,7 +179,7 @@ class HttpService(Service):
         return wire.deletions(found, path, doing, zone_id)
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
-        """Return the messages of a zone's log with all fields, as no field names are published."""
+        """Return the messages of a zone's log, each with all fields that the service sent."""
         return [plain_value(item, LOG) for item in await self._log(zone_id, 0) if item]
 
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
@@ -310,7 +310,7 @@ class HttpService(Service):
 
 @contextlib.contextmanager
 def _after_effect() -> Iterator[None]:
-    """Mark errors of the `with` block: an earlier request of the same operation had an effect."""
+    """Set `is_partial` on errors of the `with` block, because an earlier request had an effect."""
     try:
         yield
     except RemoteError as wrong:
@@ -330,8 +330,8 @@ async def move_entry(
 
     If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
     and moving are separate requests. `change` runs the operation `move` or `rename`, and returns
-    the changed entry. `present` requests and returns the entry; its `parent_id` is "" if the
-    service does not state the parent and the entry is not in the folder `parent_id`. After a
+    the changed entry. `present` requests and returns the entry; the `parent_id` of its result is ""
+    if the service does not state the parent and the entry is not in the folder `parent_id`. After a
     failure between the two requests, the entry has its old name in the new folder, or its new name
     in the old folder.
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not

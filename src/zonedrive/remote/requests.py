@@ -1,7 +1,8 @@
 """Metadata requests: deadline, retries, typed errors, and reports to `Connectivity`.
 
-This module knows nothing about endpoints or JSON members. The requests run on the trio loop. The
-content of large files is transferred by the module `transfer`.
+The callers choose the endpoints and parse the responses; only the check of the logon uses a fixed
+endpoint, ZONES. The requests run on the trio loop. The content of large files is transferred by the
+module `transfer`.
 
 INVARIANT: every call ends. A call raises an error unless the response headers arrive before the
 call's deadline, and the end of the response within BODY_SECONDS after the headers.
@@ -77,7 +78,7 @@ class _Attempt:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the request in the statistics."""
+        """Kind of request under which `RequestTimes` counts the attempt."""
         return "upload" if self.is_upload else "change" if self.has_effect else "metadata"
 
 
@@ -223,7 +224,8 @@ class Requests:
     async def _check_logon(self, doing: str) -> None:
         """Raise NotLoggedOn if the logon has ended and cannot be renewed.
 
-        Concurrent callers share one check, which begins after their calls, and its error.
+        Concurrent callers share one check and its error. A caller does not use the result of a
+        check that began before the call.
         """
         needed = self._checks + 1
         async with self._check_turn:
@@ -241,7 +243,7 @@ class Requests:
                 raise copy.copy(self._check_error)
 
     async def change_with_password(self, request: Request) -> bytes:
-        """Send a request like `change`; its body contains the password of the logged-on user.
+        """Send a change whose body has the logged-on user's password; return the response body.
 
         Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
 

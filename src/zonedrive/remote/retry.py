@@ -1,7 +1,7 @@
 """Retry delays: capped exponential backoff with full jitter, within a deadline.
 
-This module does only arithmetic, and knows nothing about clocks, requests or `Connectivity`. Use
-the delays only for requests that are safe to repeat.
+This module only computes delays; it reads no clock and sends no requests. Use the delays only for
+requests that are safe to repeat.
 """
 
 from dataclasses import dataclass

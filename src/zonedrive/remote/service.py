@@ -1,8 +1,8 @@
 """Interface to the service as typed methods.
 
-This module knows nothing about HTTP, inodes, the kernel, caches or the upload queue. `http_service`
-implements the interface. No error message contains the name of an entry, because errors are stored
-and logged in places where such names are not allowed.
+The interface hides the HTTP requests, and does not depend on inodes, the kernel, caches or the
+upload queue. `http_service` implements the interface. No error message contains the name of an
+entry, because errors are stored and logged in places where such names are not allowed.
 """
 
 from collections.abc import Callable, Iterable
@@ -89,14 +89,14 @@ class Service(Protocol):
         """Close all connections, and abort transfers in progress as `Transfers.hang_up` does."""
 
     async def reconnect(self, *, dead: bool) -> None:
-        """Use new connections for all further requests; unless online, probe the service at once.
+        """Close the idle connections; if the state is not `online`, probe the service at once.
 
         Call this after a suspend or a change of network. If `dead`, also abort the transfers in
         progress, because no more data can arrive on their connections.
         """
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Return True if the profile defines `operation`, one of operations.OPERATIONS.
+        """Return True if the profile supports `operation`, one of operations.OPERATIONS.
 
         `folder` selects the variant for folders or for files; None accepts either.
         """

@@ -1,6 +1,6 @@
-"""Download and upload of content: streams in worker threads, on separate connections.
+"""Download and upload of file content in worker threads, on connections of their own.
 
-This module knows nothing about caches, the upload queue or local storage. All methods block.
+This module does not depend on caches, the upload queue or local storage. All methods block.
 
 INVARIANT: a download ends after its last byte or with an exception. A download that stalls ends
 with an exception; the time that the consumer spends between two chunks does not count.
@@ -88,14 +88,17 @@ class TokenBucket:
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def open(self) -> None:
-        """End the limit, and the waits in progress; call this when no more bytes are to pass."""
+        """Make all current and later calls to `take` return without further delay.
+
+        Call this when all transfers are to end; `take` then no longer limits the rate.
+        """
         self._is_open = True
 
     def take(self, amount: int, is_over: Callable[[], bool] = lambda: False) -> None:
         """Block until `amount` bytes may pass at the configured rate.
 
-        Return earlier if `is_over()`, which is called several times per second, returns True: the
-        transfer has ended, and the bytes do not pass.
+        While the method blocks, `is_over` is called several times per second. If it returns True,
+        the transfer has ended; the method then returns early, and does not count the bytes.
         """
         if not self.rate:
             return
@@ -290,9 +293,9 @@ class Transfer(Transfers):
     ) -> tuple[httpx.Response, bytes]:
         """Send `made`, the httpx form of `request`; return the response and its body.
 
-        For a download, the returned body is b"", and the response stays open, even with status 416
-        (no bytes in the range). Raises RemoteError for any other unsuccessful response, or if the
-        request fails.
+        `form` is the body of an upload. Without `form`, the response stays open, even with status
+        416 (no bytes in the range), and the returned body is b"". Raises RemoteError for any other
+        unsuccessful response, or if the request fails.
         """
         client, doing = self._client, request.doing
         if self._ending:
@@ -326,7 +329,7 @@ class Download:
 
     offset: position of the first byte; 0 if the service ignored the range.
     total: size of the whole content in bytes, None if the service does not state it.
-    validator: the ETag, else Last-Modified, else None; another value means another content.
+    validator: the ETag, else Last-Modified, else None; a different value means different content.
     """
 
     def __init__(
@@ -375,7 +378,7 @@ class Download:
     def abort(self) -> None:
         """Make the iteration in another thread end soon, with an error if bytes are missing.
 
-        This has no effect after `close`, or if all bytes have arrived. In the latter case, the
+        A call has no effect after `close`, or if all bytes have arrived. In the latter case, the
         connection is back in the pool and may already carry an upload, which must not be aborted.
         """
         self._is_aborted = True

@@ -1,6 +1,7 @@
 """Requests to a deployment, and request paths with safely inserted names and ids.
 
-This module knows nothing about the meaning of endpoints.
+Endpoints are defined in the modules that use them, except ZONES and REQUIREMENTS, which several
+modules use.
 
 INVARIANT: a value put into a path stays inside its own segment: all reserved characters, including
 `/`, are percent-encoded, and `.` and `..` are rejected.
@@ -44,7 +45,7 @@ class Request:
 
 
 class Deployment(Protocol):
-    """Base URL and trusted CA file of a service, for example a `logon.account.Account`."""
+    """Base URL and trusted CA file of a service, as in `logon.account.Account`."""
 
     @property
     def base_url(self) -> str:
@@ -52,7 +53,7 @@ class Deployment(Protocol):
 
     @property
     def ca_file(self) -> str | None:
-        """PEM file to trust instead of the system's authorities."""
+        """PEM file to trust instead of the system's authorities; None to trust the system's."""
 
 
 def fill_path(template: str, values: Mapping[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""Profiles: TOML files with the operations of a deployment that the published API lacks."""
+"""Profiles: TOML files that define operations of a deployment beyond the published API."""

@@ -117,7 +117,8 @@ def hidden_file(name_or_path: str) -> Path | None:
 def _installed(name: str) -> Path | None:
     """Return the file of a profile that the administrator installed, or None.
 
-    A file to which this user has no access counts: reading the file raises the error.
+    A file to which this user has no access is returned too; a later attempt to read the file
+    raises the error.
     """
     file = SYSTEM_FOLDER / "profiles" / f"{name}.toml"
     try:

@@ -26,7 +26,7 @@ KINDS: Final = ("file", "folder")
 
 
 class Kind:
-    """Rules for the table of one operation: its placeholders, and properties of the operation."""
+    """Flags of one operation, and the placeholders that its TOML table must or may contain."""
 
     def __init__(
         self,
@@ -37,11 +37,13 @@ class Kind:
         hidden: str = "",
         shown: bool = False,
     ) -> None:
-        """Set the rules.
+        """Define an operation.
 
         Each string in `must` is one required placeholder, or several alternatives separated by `|`.
         `may` lists further allowed placeholders, and `hidden` lists placeholders that are allowed
-        in the body only; both are separated by spaces.
+        in the body only; both are separated by spaces. `reads`: the operation changes nothing, so
+        its request may be repeated. `split`: files and folders may have separate tables. `shown`:
+        the operation is a URL for users, which zonedrive never requests.
         """
         # Without at least one placeholder of each set, a request would affect the wrong object.
         self.must = tuple(frozenset(each.split("|")) for each in must)
@@ -213,9 +215,10 @@ class Profile:
     wrong: ProfileError | None = None  # error of the profile file that this profile replaces
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Return True if the profile defines `operation`, one of OPERATIONS.
+        """Return True if the profile supports `operation`, one of OPERATIONS.
 
-        If `folder` is None, an operation for files only or folders only is enough.
+        "rename" is also supported if the operation "move" can set a new name. If `folder` is None,
+        support for only files or only folders is enough.
         """
         if operation == "rename":
             return any(self.can_place(each, renamed=True) for each in _kinds(folder))

@@ -1,4 +1,4 @@
 """HTTP requests through libcurl: connections, proxies, TLS, timeouts.
 
-This package knows nothing about endpoints.
+This package contains no endpoints.
 """

@@ -1,6 +1,6 @@
 """Connections to one origin through libcurl; each carries one request at a time.
 
-This module knows nothing about endpoints. Each connection has its own multi handle, so that this
+This module contains no endpoints. Each connection has its own multi handle, so that this
 module alone decides which request uses which connection.
 
 INVARIANT: libcurl never sends a request twice, and opens no second connection for a request.
@@ -208,7 +208,7 @@ class Connection(Engine):
     def abort(self, exchange: Exchange | None = None) -> None:
         """Make the next `step` raise httpx.ReadError. Thread-safe.
 
-        If `exchange` is given, this has no effect unless the connection still carries `exchange`.
+        If `exchange` is given, do nothing unless the connection still carries `exchange`.
         """
         with self._lock:
             if not self._is_closed and exchange in (None, self._exchange):

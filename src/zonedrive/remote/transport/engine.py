@@ -1,7 +1,7 @@
 """Common base for all requests through libcurl: options, sockets, timers and errors.
 
-This module knows nothing about how the caller waits: the engine provides the sockets (`epoll`) and
-the time (`alarm`) to wait for, and continues when the caller calls `act` or `act_on_timers`.
+The caller chooses how to wait: the engine provides the sockets (`epoll`) and the time (`alarm`) to
+wait for, and continues when the caller calls `act` or `act_on_timers`.
 
 INVARIANT: `failure` returns httpx.ConnectError or ProxyFailure only if no part of the request was
 sent to the service.
@@ -104,7 +104,7 @@ class Engine:
             self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def remove(self, easy: pycurl.Curl) -> None:
-        """Remove a handle, and end its request if that is in progress."""
+        """Remove `easy` from the multi handle; if its request is in progress, abort the request."""
         is_reused = was_sent(easy) and not easy.getinfo(pycurl.NUM_CONNECTS)
         # libcurl may have connected to an IPv4 address before it knew the IPv6 addresses.
         if not (is_reused or easy.getinfo(pycurl.NAMELOOKUP_TIME)):

@@ -1,6 +1,6 @@
 """One request and the received part of its response, with the callbacks for libcurl.
 
-This module knows nothing about connections.
+This module does not open or select connections.
 
 INVARIANT: the buffer for the consumer holds at most `room` bytes and one chunk of a successful
 response, or ROOM bytes and one chunk of an error response.

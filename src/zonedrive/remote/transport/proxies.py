@@ -1,6 +1,6 @@
 """Selection of the proxy for a host from the environment variables.
 
-This module knows nothing about requests.
+This module sends no requests.
 
 INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """

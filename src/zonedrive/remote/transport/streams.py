@@ -1,7 +1,7 @@
 """Concurrent requests on one or two shared connections, if the service supports HTTP/2.
 
-This module knows nothing about endpoints. It runs on the trio loop: libcurl runs in the tasks that
-wait for responses.
+This module contains no endpoints. It runs on the trio loop: libcurl runs in the tasks that wait for
+responses.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
 service refuses a stream, or closes a reused connection without a response.
@@ -80,7 +80,10 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Stop receiving a response; after `retire`, the last call closes the connections."""
+        """Stop receiving a response.
+
+        If `retire` was called, and no other request is in progress, also close the connections.
+        """
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:

@@ -1,6 +1,6 @@
 """Trusted certificate authorities for all connections of a process to a service, and TLS errors.
 
-This module knows nothing about addresses or requests.
+This module opens no connections and sends no requests.
 """
 
 import os

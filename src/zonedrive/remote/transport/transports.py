@@ -1,6 +1,6 @@
 """httpx transports: one for worker threads, one for the trio loop.
 
-This module knows nothing about endpoints.
+This module contains no endpoints.
 
 INVARIANT: while a thread waits for a response that has begun, at least STALL_BYTES arrive in
 `stall_seconds` of waiting, or the wait ends with a timeout. The time between two reads (a pause of
@@ -104,8 +104,9 @@ class LoopTransport(httpx.AsyncBaseTransport):
     async def _on_stream(self, request: httpx.Request) -> httpx.Response | None:
         """Send the request on a shared connection, and return the response.
 
-        Return None if the service does not support HTTP/2; the caller must then send the request on
-        a connection of its own.
+        Return None if the service does not support HTTP/2, unless the response is already complete
+        and came on a new connection. If the result is None, the caller must send the request again,
+        on a connection of its own.
         """
         body = await self._begun(request)
         # The server had closed the connection, or was about to close it.
@@ -137,7 +138,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         return body
 
     def drop_idle(self) -> None:
-        """Close idle connections, and send no new requests on the busy connections."""
+        """Close idle connections, and send no new requests on shared connections in use."""
         self.connections.drop_idle()
         if self._streams is not None:
             self._streams.retire()

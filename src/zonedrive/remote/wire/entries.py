@@ -1,12 +1,12 @@
 """Tolerant conversion of the service's JSON into zones, entries and versions.
 
-Only this module knows the JSON member names of these objects. Unknown members are ignored. A
-missing, null or malformed member gets a harmless default. If no default is harmless (name, kind,
-size of a file), the entry is marked `unsure`, and the local state keeps its earlier values. An item
-that cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning,
-and the other items are kept. The listing is then not `complete`: entries that the listing lacks may
-exist on the service, and the names of dropped entries count as taken. A non-empty array that
-contains no object is an error.
+In `remote`, only this module contains the JSON member names of zones and entries. Unknown members
+are ignored. A missing, null or malformed member gets a harmless default. If no default is harmless
+(name, kind, size of a file), the entry is marked `unsure`, and the local state keeps its earlier
+values. An item that cannot be addressed (an entry without id, a zone without id or name) is dropped
+with a warning, and the other items are kept. The listing is then not `complete`: entries that the
+listing lacks may exist on the service, and the names of dropped entries count as taken. A non-empty
+array that contains no object is an error.
 """
 
 import itertools
@@ -246,7 +246,7 @@ class Listed:
         return None if found is None or found.deleted else found
 
     def unsure(self, number: int) -> bool:
-        """Return True if the entry with index `number` lacks essential members."""
+        """Return True if the entry with index `number` is incomplete; see `is_whole`."""
         return not is_whole(self._wire(number))
 
     def entries(self) -> list[Entry]:
@@ -304,12 +304,12 @@ def versions(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str)
         found.append(version if version.id else None)
     kept = _kept(found, "id", doing)
     if kept and _rank(kept[0]) < _rank(kept[-1]):
-        kept.reverse()  # the oldest comes first; the sort keeps the order of versions with one time
+        kept.reverse()  # the oldest comes first; the sort keeps the order of equal times
     return sorted(kept, key=lambda version: version.modified_ns, reverse=True)
 
 
 def _rank(version: Version) -> tuple[int, int]:
-    """Return a key that is greater for a newer version; versions may have one time."""
+    """Return a sort key: the time, then the version number (0 if the version has no number)."""
     return version.modified_ns, known(version.version) or 0
 
 
@@ -366,7 +366,7 @@ def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list
         when, entry_id, path = moment(told["time"]), identifier(told["entry"]), told["path"]
         found.append(LogMessage(when, user, event, entry_id, called(path), message))
     if found and found[0].time_ns < found[-1].time_ns:
-        found.reverse()  # several messages may have one time, so a sort by time is not enough
+        found.reverse()  # several messages may have the same time, so a sort by time is not enough
     return found
 
 

@@ -1,9 +1,10 @@
 """Mapping from HTTP status and APIError code to exceptions, in one table.
 
-This module knows nothing about the operation that was requested, and retries nothing.
+The mapping does not depend on the operation, except for the `Origin` of the endpoint. This module
+repeats no requests.
 
-INVARIANT: decisions depend on status, code and exception type only. The service's own text is used
-only in messages to users, without control characters.
+INVARIANT: no decision depends on the wording of the service's messages. Their text is used only in
+messages to users, without control characters.
 """
 
 import codecs
@@ -230,7 +231,7 @@ BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
 @contextmanager
 def checked_password(doing: str) -> Iterator[None]:
-    """Raise CredentialsRefused instead of an error of the `with` block about the password.
+    """Replace an error about the password, raised in the `with` block, by CredentialsRefused.
 
     The caller must have checked that the logon is valid.
     """

@@ -1,6 +1,6 @@
 """Tolerant parsing of JSON and of single JSON values: strings, ids, names, counts, times.
 
-This module knows nothing about the objects that contain the values.
+This module does not depend on the objects that contain the values.
 
 INVARIANT: every returned integer fits SQLite (64 bits, signed), and every returned text can be
 encoded as UTF-8.
@@ -99,9 +99,10 @@ def text(value: object) -> str:
 
 
 def identifier(value: object) -> str:
-    """Return `value` as an id, or "" if it contains a character that `plain` would replace.
+    """Return a string or an integer as an id, or "" for any other type.
 
-    Ids are sent back to the service unchanged, so an id is never altered.
+    Ids are sent back to the service unchanged. Therefore the result is also "" for a string with a
+    character that `plain` would replace.
     """
     found = text(value)
     return found if found == value or not isinstance(value, str) else ""

@@ -1,7 +1,7 @@
 """Body of an upload: streamed multipart/form-data with a length known beforehand.
 
-This module knows nothing about connections. The part `fileName` goes first, so that a service that
-reads in order knows the name before the content arrives.
+This module sends nothing itself. The part `fileName` comes first, so that a service that reads the
+body in order has the name before the content arrives.
 
 INVARIANT: the body yields exactly `len()` bytes, or raises an exception.
 """
@@ -34,9 +34,9 @@ class MultipartBody(httpx.SyncByteStream):
         """Prepare the upload of a file `name` whose content is `body`.
 
         `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes.
-        `passing(n)` is called before n bytes of content are sent, and may block. `cancelled` is
-        called after that for each chunk, and at the end. Raises Rejected for a name that cannot be
-        encoded as UTF-8.
+        Before each chunk of n bytes, `passing(n)` is called, which may block, and then `cancelled`.
+        After the last chunk, `cancelled` is called once more. Raises Rejected for a name that
+        cannot be encoded as UTF-8.
         """
         try:
             raw = name.encode()

@@ -1,8 +1,8 @@
 """Complete listings from a service whose pagination is not documented.
 
-This module knows nothing about URLs, and nothing about the items but their ids. The published
-facts: `page` counts from 1, and `pageSize` defaults to 100. Which listings support these parameters
-is not published.
+This module contains no URLs, and interprets only the ids of the items. The published facts: `page`
+counts from 1, and `pageSize` defaults to 100. Which listings support these parameters is not
+published.
 
 The first request of a listing therefore has no parameters. Exactly 100 items may be a full page;
 any other number of items is the complete listing. After 100 items, page 2 is requested: the same

@@ -1,6 +1,6 @@
 """Construction of the daemon's components.
 
-This module knows nothing about the kernel interface, the control socket or the command line. It
+This module does not depend on the kernel interface, the control socket or the command line, and
 sends no request to the service, so that a mount can also start offline.
 """
 
@@ -68,8 +68,8 @@ def build(
 ) -> Parts:
     """Create the components of the account's daemon.
 
-    Call `before_recovery` when the user has answered all prompts; the recovery of the local state
-    can then take long.
+    `before_recovery` is called after the user has answered all prompts, and before the recovery of
+    the local state, which can take long.
 
     Raises KeyringLocked if the keyring has to be unlocked, StoreError if local data cannot be read,
     and ConfigError if the profile or a setting is invalid.

@@ -1,6 +1,6 @@
 """Server of the control socket.
 
-This module knows nothing about the commands (see `handlers`). The format of the lines is in
+This module does not depend on the commands, which are in `handlers`. The format of the lines is in
 `protocol`.
 
 INVARIANT: only processes of this user and of root get answers.

@@ -1,8 +1,8 @@
 """Start of a daemon in the background, with a report of success or failure to its parent process.
 
 The report is one line on a pipe: `{"ok": true}` or the result of `protocol.refusal`. A pipe that
-closes without a report means that the daemon died. Before the report, a line `{"seconds": 5}` lets
-the parent process wait five seconds from then on.
+closes without a report means that the daemon died. Before the report, a line such as
+`{"seconds": 5}` sets the timeout of the parent process to five seconds from that line.
 """
 
 import gc
@@ -107,7 +107,10 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
 
 
 def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
-    """Run `serve` in the forked process without the parent's open files, then exit."""
+    """Run `serve` in the forked process without the parent's open files, then exit.
+
+    `writing` is the descriptor of the pipe to the parent process, and `log` that of the log file.
+    """
     code = 1
     try:
         os.setsid()

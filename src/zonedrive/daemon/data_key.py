@@ -3,7 +3,8 @@
 The daemon has the key in memory. If the keyring is emptied or the file with the secrets is removed,
 the pending changes would be unreadable after the end of the daemon.
 
-INVARIANT: another key is never replaced, and the user is never asked to unlock a keyring.
+INVARIANT: a different key in the store is never replaced, and the user is never asked to unlock a
+keyring.
 INVARIANT: the key is stored only for the database that the daemon has opened, never after a logoff
 has deleted this database.
 """
@@ -61,9 +62,9 @@ class DataKey:
     async def keep(self) -> None:
         """Store the key if the store does not have it; update `problem`.
 
-        A check that takes longer than SECONDS continues in its thread. Such a check does not change
-        `problem`. Neither does a check that cannot read a locked keyring or an insecure file,
-        because both still contain the key.
+        A check that takes longer than SECONDS continues in its thread, and does not change
+        `problem`. A locked keyring, or a secrets file with unsafe permissions, does not change
+        `problem` either, because both still contain the key.
         """
         with trio.move_on_after(SECONDS):
             problem = await trio.to_thread.run_sync(

@@ -1,8 +1,8 @@
 """Handlers of the commands on the control socket.
 
-This module knows nothing about sockets or JSON lines. A handler gets the request and a callback
-that sends progress lines, returns the object of the last line, and raises an error if the command
-fails.
+This module does not depend on sockets or JSON lines. A handler gets the request, and a callback to
+send progress lines. The handler returns the object of the last line, or raises an error if the
+command fails.
 """
 
 import logging
@@ -252,7 +252,7 @@ class Commands:
         is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
         of the zone at the beginning of the path. `waits` is True if the file's latest change has
         not been uploaded yet, and `stays` if the entry is never uploaded. `only_here` is True for a
-        file in `lost+found`, or whose content is only on this machine until it is uploaded.
+        file in `lost+found`, and for a file whose content is only on this machine until the upload.
         `written` is True if a program has the file open for writing. `virtual` is True if the path
         is in `.versions`, and therefore not the entry's own path.
         """
@@ -328,10 +328,10 @@ class Commands:
         return {"paths": paths}
 
     async def _trash(self, request: Request, say: Say) -> Message:
-        """Run the commands `trash`, `restore` and `purge`; see `Trash.do`.
+        """Run the command `trash`, `restore` or `purge`; see `Trash.do`.
 
-        Progress lines have the number of entries to change (`total`), and of changed ones
-        (`finished`).
+        Progress lines have the number of entries to restore or delete (`total`), and the number of
+        these entries that are done (`finished`).
         """
         parts = self._parts
         trash = Trash(parts.service, parts.paths.option, request.zone, parts.files.trash)
@@ -428,9 +428,12 @@ class Commands:
     def _why_left(
         self, waiting: list[Message], pause: Pause | None, *, is_silent: bool
     ) -> tuple[int, str, str]:
-        """Return the exit code of a `sync` that leaves changes, the reason, and a remedy or "".
+        """Return exit code, reason and remedy for a `sync` that did not send all changes.
 
-        `waiting` are the remaining changes that have not failed. The first reason counts.
+        The remedy may be "". `waiting` are the remaining changes that have not failed, and `pause`
+        is a pause that stops them. `is_silent` is True if the service sent no response during the
+        `sync`. Of several reasons, return the first in this order: a pause, a service that is not
+        online, a silent service, an error of an upload.
         """
         link = self._parts.service.link
         is_uploading = any(one["state"] == "uploading" for one in waiting)
@@ -552,7 +555,10 @@ class Commands:
         }
 
     async def _require_readable(self) -> None:
-        """Raise StoreError if an unmount would make data unreadable that only this machine has."""
+        """Raise StoreError if an unmount would make local data unreadable.
+
+        Data that the service also has does not count.
+        """
         if (problem := self._parts.data_key.problem) is None:
             return
         here = await trio.to_thread.run_sync(only_here, self._parts.paths)
@@ -561,7 +567,7 @@ class Commands:
             raise StoreError(f"{kept}; {problem.message}", remedy=problem.remedy)
 
     async def _until_unused(self, say: Say) -> None:
-        """Detach the mount when no program uses it any more; until then, report the programs."""
+        """Detach the mount when no program uses it; until then, send lines with the programs."""
         while not await trio.to_thread.run_sync(self._session.detach):
             users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
             await say({"users": users})
@@ -646,9 +652,10 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins, each with its numbers of files, bytes and folders never listed.
+        """Return the pins, each with counts of its files, its bytes, and folders never listed.
 
-        If the request has `most`, also return up to `most` missing files of each pin.
+        If the request has `most`, also return up to `most` files of each pin that cannot be read
+        offline.
         """
         found = []
         for inode in self._parts.files.pins.roots():

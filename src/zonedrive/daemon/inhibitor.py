@@ -1,6 +1,6 @@
 """Inhibitor locks for pending uploads, and handling of logind's suspend and shutdown signals.
 
-This module knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
+This module contains no code for uploads. See org.freedesktop.login1(5) and systemd-inhibit(1).
 
 Two kinds of locks postpone a shutdown. The reason text of a lock says how much is pending.
 
@@ -204,9 +204,9 @@ class Inhibitor:
     async def _take(self, mode: Mode, why: str) -> None:
         """Take the lock with this mode, or replace a held lock if its reason has changed.
 
-        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is not
-        requested again before a time in which it is not needed. After that, logind may allow the
-        lock, for example because the user has logged in to the desktop meanwhile.
+        A lock is replaced at most every REWORD_SECONDS. A lock that logind has refused is requested
+        again only after it has become unnecessary and then necessary again. By then, logind may
+        allow the lock, for example because the user has logged in to the desktop.
         """
         held = self._locks.get(mode)
         if mode in self._refused or (

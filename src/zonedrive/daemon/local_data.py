@@ -302,7 +302,7 @@ def pause(paths: AccountPaths) -> Pause | None:
 
 @contextmanager
 def pause_switch(paths: AccountPaths) -> Iterator[PauseSwitch]:
-    """Yield the switch that changes the pause of an unmounted account.
+    """Yield the switch that pauses or resumes the uploads of an unmounted account.
 
     Raises AlreadyRunning if a daemon is running.
     """
@@ -378,10 +378,10 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """Return the status object of an unmounted account; its connection state is "offline".
 
     `most` limits the number of uploads in the object. If `most` is not None, `local` in the object
-    describes the local-only files. Invalid settings are a notice; the limit of the cache is then
-    the default. Raises NotLoggedOn if there is no logon, ConfigError if the account file is not
-    usable, StoreError if the state cannot be read, and AlreadyRunning if a daemon is running,
-    starting or ending.
+    describes the local-only files. If the settings are invalid, the object has a notice, and the
+    limit of the cache is the default. Raises NotLoggedOn if there is no logon, ConfigError if the
+    account file is not usable, StoreError if the state cannot be read, and AlreadyRunning if a
+    daemon is running, starting or ending.
     """
     account = Account.load(paths)
     try:

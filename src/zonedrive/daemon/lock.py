@@ -129,9 +129,9 @@ class Lock:
         """Write the path of this daemon's control socket and the `Mount.identity` of its mount.
 
         The lock must be held. Commands find the mount by `identity`, because a folder above the
-        mount point may be renamed; "" means that it is unmounted. Other processes may then send the
-        signal LISTEN. The daemon must already handle this signal, because the default action would
-        terminate the daemon.
+        mount point may be renamed. After the unmount, `identity` is "". From this call on, other
+        processes may send the signal LISTEN. The daemon must already handle this signal, because
+        the default action would terminate the daemon.
         """
         who = json.loads(self._said)
         self._write({**who, "control": os.fspath(control), "identity": identity})
@@ -258,7 +258,8 @@ def reading(path: Path) -> Iterator[bool]:
     """Prevent the account's daemon from starting while the `with` block runs.
 
     Yield False if a daemon is already running, else True. Writes nothing, because the disk may be
-    read-only.
+    read-only. If the lock file is missing, or locks are not supported, the block runs without the
+    lock.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,11 +1,11 @@
 """Monitor of a mount's logon, which renews the logon or notifies the user.
 
-This module knows nothing about how a logon is renewed or how a notification is shown.
+This module contains no code that renews a logon or shows a notification.
 
 INVARIANT: each notification has a button for the logon, or shows the complete logon command.
 INVARIANT: a notification about an ended logon is shown at most every RESAY_SECONDS, unless the user
-has logged on since. A reminder is shown once for each bearer token, and once more if a notification
-about an ended logon has replaced the reminder.
+has logged on since. A reminder that the logon ends soon is shown once for each bearer token, and
+once more if a notification about an ended logon has replaced the reminder.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the us
 
 
 class LogonMonitor:
-    """Logon monitor of one mount."""
+    """Monitor that renews the logon of one mount before it ends, or notifies the user."""
 
     def __init__(self, parts: Parts, actions: ClickActions, notification: Notification) -> None:
         self._parts, self._actions, self._notification = parts, actions, notification
@@ -83,8 +83,10 @@ class LogonMonitor:
     async def _notify_logged_out(self) -> float:
         """Show the notification, if it is due; return the seconds until the next attempt.
 
-        The next attempt is necessary if no desktop shows the notification, as before a login, or if
-        the last notification was withdrawn less than RESAY_SECONDS after it was shown.
+        Return infinity if no further attempt is needed. An attempt is needed if no desktop has
+        shown the notification, for example because the user has not logged in yet. An attempt is
+        also needed if the last notification was withdrawn less than RESAY_SECONDS after it was
+        shown.
         """
         wait = self._told_at + RESAY_SECONDS - trio.current_time()
         if wait > 0:
@@ -106,8 +108,8 @@ class LogonMonitor:
     async def watch_clock(self) -> None:
         """Renew the logon before it ends, or remind the user; run until cancelled.
 
-        At its expiry, ask the service whether the logon has ended. Also store the data key again if
-        the store has lost the key.
+        When the logon expires, ask the service whether the logon has ended. Also store the data key
+        again if the secret store has lost the key.
         """
         while True:
             self._woken = trio.Event()
@@ -167,9 +169,9 @@ class LogonMonitor:
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
         """Notify the user, once per bearer token, that the logon ends soon.
 
-        If no desktop shows the notification, as before a login, the next call tries again.
-        `refused` is the error of a rejected renewal. If the bearer token is a session id, which is
-        short-lived, notify the user only if `refused` is given.
+        If no desktop shows the notification, for example because the user has not logged in yet,
+        the next call tries again. `refused` is the error of a rejected renewal. If the bearer token
+        is a session id, which is short-lived, notify the user only if `refused` is given.
         """
         if bearer.kind == "session" and refused is None:
             return

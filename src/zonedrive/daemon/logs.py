@@ -165,7 +165,7 @@ class MainFile(PrivateFile):
 
 
 class AnonymousFile(PrivateFile):
-    """Anonymized log file; its own errors, as on a full disk, do not appear in the other log."""
+    """Anonymized log file; errors while writing it do not appear in the other log."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of the library
         pass
@@ -194,7 +194,7 @@ class Terminal(logging.StreamHandler[TextIO]):
 def _without_waiting(descriptor: int) -> int | None:
     """Return a non-blocking descriptor of the same pipe or terminal, or None.
 
-    The flag of `descriptor` itself would also concern other programs that share it.
+    O_NONBLOCK is not set on `descriptor` itself, because other programs may share it.
     """
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):

@@ -1,6 +1,6 @@
 """Client of the desktop's notification service, and of other services on the session bus.
 
-This module knows nothing about the texts of notifications. See the Desktop Notifications
+This module does not depend on the texts of notifications. See the Desktop Notifications
 Specification.
 
 The connection is opened for the first call and stays open, because GNOME removes the notifications

@@ -1,6 +1,6 @@
 """Line format of the control socket, used by the daemon and its clients.
 
-This module knows nothing about the commands. Each line is one JSON object. A request has a
+This module defines no command except PULSE. Each line is one JSON object. A request has a
 "command". An answer is any number of progress lines and one last line with `"done": true`. If the
 command failed, the last line also has "error", "remedy" and "kind".
 
@@ -155,7 +155,8 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
     `seconds` is the timeout for sending and receiving on the connection. Raises OSError if no
     process is listening at `path`, BlockingIOError if the listen queue is full, ForeignSocketError
-    if the listening process belongs to another user, and ConfigError like the function `address`.
+    if the listening process belongs to another user, and ConfigError if the socket's name is too
+    long (see `address`).
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

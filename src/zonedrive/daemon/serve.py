@@ -290,11 +290,11 @@ class Daemon:
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
-        """Unmount on a termination signal; exit at once on the second SIGTERM or SIGINT.
+        """Unmount on a termination signal; exit at once if SIGTERM or SIGINT is repeated.
 
-        Only a repeated signal counts as the second one: at the end of a login session, systemd
-        sends SIGTERM together with SIGHUP. SIGHUP never counts: when a terminal closes, its shell
-        and the kernel send one each.
+        Two different signals do not end the daemon at once, because systemd sends SIGTERM together
+        with SIGHUP at the end of a login session. Neither does a repeated SIGHUP, because the shell
+        and the kernel send one each when a terminal closes.
 
         On the signal LISTEN, recreate the control socket if it is missing.
         """

@@ -248,8 +248,9 @@ def zone_names(inodes: Inodes) -> dict[str, str]:
 def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the JSON objects of `zones`, sorted by name.
 
-    `path` is the name of the zone's folder in the mount, or the name that the folder will get. It
-    is None if the zone is not accessible. `known` has the names of the existing folders by zone id.
+    `path` is the name of the zone's folder in the mount, or the name that the folder will get.
+    `path` is None if the zone is not accessible. `known` has the names of the existing folders by
+    zone id.
     """
     names, found = dict(known), []
     for zone in sorted(zones, key=lambda each: each.id):

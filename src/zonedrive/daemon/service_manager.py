@@ -55,8 +55,8 @@ class Notifier:
     async def ready(self, status: str) -> None:
         """Report that the mount is ready.
 
-        While the manager's queue is full, try again for READY_SECONDS: without this message, the
-        manager ends the daemon after the start timeout.
+        While the manager's queue is full, try again for READY_SECONDS, because without this message
+        the manager ends the daemon after the start timeout.
         """
         with trio.move_on_after(READY_SECONDS):
             while not self._send("READY=1", f"STATUS={status}"):  # noqa: ASYNC110

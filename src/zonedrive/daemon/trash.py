@@ -82,8 +82,9 @@ class Trash:
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
         """Run the command `trash`, `restore` or `purge`, and return the answer.
 
-        `entries` are ids, names or paths. For `trash` with `entries`, the answer has only `inside`,
-        the number of other trash entries that are, or may be, inside these entries.
+        `entries` are ids, names or paths. Without entries, `trash` lists the trash. With entries,
+        `trash` only counts the other trash entries that are, or may be, inside them, and returns
+        the count as `inside`.
         """
         if command == "restore":
             return {"restored": await self._restore(entries)}
@@ -279,7 +280,7 @@ class Trash:
         self._folders |= {one.key: one.entry for one in self._deleted}  # need no request
 
     def _may_miss(self, wrong: ZonedriveError) -> bool:
-        """Return True if the answer may lack the trash of the zone with this error."""
+        """Return True if the answer may lack a zone whose trash cannot be listed due to `wrong`."""
         return self._zone is None and isinstance(wrong, Forbidden | NotFound)
 
     async def _chosen(self, name: str) -> Deletion:
@@ -337,7 +338,7 @@ class Trash:
     async def _folder(self, one: Deletion, show: Callable[[str], str] = str) -> str | None:
         """Return the path of the entry's original folder in its zone, or None if it is unknown.
 
-        `show` is called for each name.
+        `show` converts each name in the path, for example to the name in the mount.
         """
         parts: list[str] = []
         above = one.entry.parent_id

@@ -171,7 +171,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
-        """Return True if `base_url` is the organization's service, or if no service is set.
+        """Return True if `base_url` is the organization's service, or the organization sets none.
 
         Raises ConfigError if `base_url` is not valid.
         """
@@ -311,10 +311,9 @@ ADMINISTRATOR = "ask the administrator of this computer to correct it"
 
 
 def unless_policy(name: str, remedy: str) -> str:
-    """Return `remedy`, which changes the setting `name`, unless the organization's policy sets it.
+    """Return `remedy`, or the remedy to ask the administrator if a policy sets `name`.
 
-    For a policy, return the remedy to ask the administrator. The result is the same for all
-    accounts.
+    `remedy` tells the user to change the setting `name`. Policies are the same for all accounts.
     """
     if name in organization(DEFAULT_ACCOUNT).policy:
         return marked(f"ask the administrator of this computer to correct the policy {name}")
@@ -338,10 +337,11 @@ def on_this_machine() -> str:
 def _of_organization(
     name: str, value: object, where: str, folder: Path, table: tuple[str, ...]
 ) -> object:
-    """Validate a value of the administrator's file and return it; make relative paths absolute.
+    """Return the validated value of the setting or policy `name` from the administrator's file.
 
-    `where` is the file and line of the value, for messages, and `table` the path of its table.
-    Raises ConfigError if the value is not valid.
+    A relative path is relative to `folder`, and is made absolute. `where` is the file and line of
+    the value, for messages. `table` has the keys of the table that contains the value; () means the
+    top level. Raises ConfigError if the value is not valid.
     """
     if name == "save_password" and table == ("policy",):
         if isinstance(value, bool):
@@ -518,7 +518,8 @@ def as_text(value: object) -> str:
 def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
     """Return the text of a settings file and its parsed tables.
 
-    Raises ConfigError if the file cannot be read, or cannot be parsed (this error has `remedy`).
+    Raises ConfigError if the file cannot be read. If the file cannot be parsed, the ConfigError has
+    the remedy `remedy`.
     """
     text = _text(path)
     try:
@@ -531,8 +532,9 @@ def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
 def _text(path: Path) -> str:
     """Return the text of a settings file, or "" if the file does not exist.
 
-    Raises ConfigError if the file cannot be read, is too long or is not UTF-8, or if a link in its
-    path is broken: the file may be on a disk that is not mounted yet.
+    Raises ConfigError if the file cannot be read, is too long or is not UTF-8. Also raises
+    ConfigError if a link in the path is broken, because the file may be on a disk that is not
+    mounted yet.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
@@ -569,7 +571,7 @@ def profile_at(name_or_path: str, folder: Path) -> str:
 
 
 def _checked(name: str, value: object, where: str, folder: Path) -> object:
-    """Return a value converted as by `_converted`; also reject list items without an effect."""
+    """Return the result of `_converted`, after the check of `_require_effect`."""
     found = _converted(name, value, where, folder)
     _require_effect(name, found, where)
     return found

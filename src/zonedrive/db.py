@@ -139,8 +139,8 @@ class Database:
 
         The write-ahead log of a killed daemon is read as well. A file with an older schema is
         copied to memory and upgraded there. A missing file and a file of 0 bytes count as a new
-        database; SQLite would delete the log of a file of 0 bytes. Raises StoreError as `open`
-        does, and OSError if the disk has no room for a temporary copy.
+        database. A file of 0 bytes is not opened, because SQLite would delete its log. Raises
+        StoreError as `open` does, and OSError if the disk has no room for a temporary copy.
         """
         with ExitStack() as stack, _explained(path, "read"):
             has_pages = path.exists() and path.stat().st_size
@@ -355,8 +355,8 @@ class Database:
     def close(self) -> None:
         """Copy the write-ahead log into the file and close the file.
 
-        The marker is deleted first: a kill between the deletions of the log and of the marker would
-        look like a loss of the log.
+        The marker file (see `open`) is deleted before the log. Otherwise, a kill between the two
+        deletions would look like a loss of the log.
         """
         self._unmark_log()
         self._resources.close()
@@ -456,9 +456,10 @@ def _new_identity() -> str:
 
 
 def is_empty(path: Path) -> bool:
-    """Return True if the existing file at `path` has no schema, without changing any of its files.
+    """Return True if the existing database at `path` has no schema.
 
-    Raises StoreError if SQLite cannot read the file, and OSError as `Database.read` does.
+    Changes neither the database nor its `-wal` and `-shm` files. Raises StoreError if SQLite cannot
+    read the database, and OSError as `Database.read` does.
     """
     if not path.stat().st_size:
         return True
@@ -532,8 +533,9 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
 def _log_pages(folder: Path) -> int:
     """Return the length of the log, in pages, at which a commit runs a checkpoint.
 
-    The spool leaves an eighth of a small disk to the records, for the log and the file. Some file
-    systems do not tell their size.
+    The result is LOG_PAGES, but on a small disk at most 1/LOG_PART of the disk, because the
+    database and its log share the disk space that the spool leaves free. The size of the disk is
+    ignored if the file system does not report a size.
     """
     disk = os.statvfs(folder)
     pages = disk.f_blocks * disk.f_frsize // LOG_PART // PAGE
@@ -573,7 +575,8 @@ def _copy_folders() -> Iterator[Path]:
 def _remove_leftovers(place: Path) -> None:
     """Delete the temporary copies that this user's killed processes left in the folder `place`.
 
-    Other users may also write in the folder, and could keep this process busy forever.
+    Copies of other users are ignored. Otherwise, a user who keeps adding files to such a copy could
+    keep this process busy forever.
     """
     for each in place.glob(f"{_COPY}*"):
         process = each.name.removeprefix(_COPY).partition("-")[0]

@@ -96,7 +96,7 @@ class MountError(ZonedriveError):
 
 
 class MountEnded(MountError):
-    """Error for a control request during which the mount ended."""
+    """Error for a control request that was not completed because the mount has ended."""
 
 
 class RemoteError(ZonedriveError):
@@ -158,7 +158,7 @@ class ReplyLost(Unreachable):
 
 
 class UnusableReply(ReplyLost):
-    """Error for a success response to an upload that does not describe the uploaded file."""
+    """Error for an upload whose success response does not describe the uploaded file."""
 
 
 class ProxyFailed(Unreachable):
@@ -256,8 +256,8 @@ class Rejected(RemoteError):
 def first_of(wrong: Exception) -> Exception:
     """Return the first exception in an exception group, at any depth, or else `wrong` itself.
 
-    If that is Python's RuntimeError for a thread that cannot be started, return an error that names
-    the limit.
+    If this exception is Python's RuntimeError for a thread that cannot be started, return a
+    ZonedriveError that names the limit instead.
     """
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]

@@ -1,6 +1,6 @@
 """Failpoints: named places in the code at which tests kill the daemon.
 
-This module knows nothing about the code at a place. A daemon that is started with
+This module does not depend on the code at a place. A daemon that is started with
 ZONEDRIVE_KILL_AT=NAME in its environment kills itself with SIGKILL at the place NAME. With NAME:3,
 the daemon kills itself when it reaches the place for the third time. Unlike a power cut, SIGKILL
 does not affect data that the kernel has received. Tests kill the daemon to show that no data is

@@ -1,6 +1,6 @@
 """Data types of the service, such as zones, entries and tokens, independent of the wire format.
 
-This module knows nothing about HTTP, SQL, inodes or the kernel. Every other package may import this
+This module does not depend on HTTP, SQL, inodes or the kernel. Every other package may import this
 module. Times are nanoseconds since the epoch, sizes are bytes.
 """
 
@@ -22,12 +22,11 @@ UNITS_NS = (10**9, 10**6, 10**3)
 
 
 def differ_in_precision(one: Revision, other: Revision) -> bool:
-    """Return True if the revisions differ only in the precision of the time.
+    """Return True if the revisions differ only in the precision of the time or a missing author.
 
-    Also return True if they have the same time and size, and one of them lacks the author.
-
-    They are then probably two forms of one revision. But another machine of the author may have
-    saved a version of the same size within the coarser unit.
+    Such revisions are probably two forms of one revision. However, another machine of the author
+    may have saved a version of the same size within the coarser unit of time. If the author is
+    missing, any user may have saved that version.
     """
     (time, *rest), (other_time, *others) = one.split("|", 2), other.split("|", 2)
     if not (time.isdecimal() and other_time.isdecimal()):

@@ -56,7 +56,8 @@ def state_dir() -> Path:
 def has_accounts() -> bool:
     """Return True if the state folder has the data of an account, or cannot be read.
 
-    With another state folder, this data and its pending changes would be out of reach.
+    If the user then chose another state folder, zonedrive would not find the data, and would not
+    send its pending changes.
     """
     try:
         folder = state_dir()
@@ -134,9 +135,10 @@ POLICY_FOLDERS = ("state_dir", "cache_dir")
 
 @functools.cache  # the folders of a running daemon do not move
 def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
-    """Return the values of the policies POLICY_FOLDERS that are absolute paths, by name.
+    """Return the folders that the policies POLICY_FOLDERS set, by name of the policy.
 
-    Errors in the file are ignored here; `config` reports them.
+    A value that is not an absolute path is left out. Errors in the file are ignored here, and
+    reported by `config`.
     """
     policy = _policy(file) or {}
     given = {name: policy.get(name) for name in POLICY_FOLDERS}
@@ -144,7 +146,10 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
 
 def _policy(file: Path) -> dict[str, object] | None:
-    """Return the table `policy` of the administrator's file, or None if it cannot be read."""
+    """Return the table `policy` of the administrator's file, or None if the file cannot be read.
+
+    Return {} if the file or the table is missing.
+    """
     try:
         file.lstat()
     except FileNotFoundError:
@@ -179,8 +184,9 @@ def _by_policy(name: str) -> Path | None:
 def own_subfolder(folder: Path) -> Path:
     """Return this user's subfolder of `folder`, a folder in which all users may create files.
 
-    The subfolder need not exist. Raises ForeignFolder if it is a link, or belongs to another user
-    (except root). That user could store an account there that uploads to a different service.
+    The subfolder need not exist. Raises ForeignFolder if it is a link or a file, or belongs to
+    another user (except root), who could store an account there that uploads to a different
+    service.
     """
     own = folder / str(os.geteuid())
     with contextlib.suppress(OSError):
@@ -194,10 +200,11 @@ def own_subfolder(folder: Path) -> Path:
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError if users cannot have private subfolders in a folder.
+    """Raise ConfigError for a folder in which this user cannot have a private subfolder.
 
-    The folder may be missing, users may be able to replace each other's subfolders, or this user
-    may be unable to create a subfolder. `folders` maps the names of policies to folders.
+    The error is raised if the folder is missing, if users can replace each other's subfolders, or
+    if this user has no subfolder and cannot create one. `folders` maps the names of policies to
+    folders.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -424,9 +431,10 @@ def require_own_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> ForeignFolder:
     """Return the error for `folder`, which belongs to another user.
 
-    The remedy depends on the likely reason. A folder in this user's home folder has the owner of
-    an earlier user id or of a restored backup. Any other folder comes from the environment of
-    another user's shell; HOME may come from that shell, too.
+    The remedy depends on the likely reason. A folder in this user's home folder probably has the
+    owner from an earlier user id or a restored backup. The path of any other folder probably comes
+    from the environment of another user's shell. HOME may come from that shell, too, so the home
+    folder is read from the user database.
     """
     way = _way_around(folder).removeprefix("move it away, or ")
     with contextlib.suppress(KeyError):  # a user id without an entry
@@ -495,7 +503,8 @@ _NOTED = ".state-dirs"  # no account has this name
 def former_state_dirs() -> list[Path]:
     """Return the values that `state_dir` may have had before the policy was set or changed.
 
-    The first one is the folder without a policy. The result is empty without a home folder.
+    The first one is the folder that is used if no policy is set. The result is empty if there is no
+    home folder.
     """
     found: list[Path] = []
     with contextlib.suppress(NoHomeDirectory):
@@ -513,9 +522,9 @@ def _is_policy_readable() -> bool:
 
 
 def _daemons_state(account: str) -> Path | None:
-    """Return the state folder of the account's daemon if the policy has changed since its start.
+    """Return the state folder of a daemon that started before the policy `state_dir` changed.
 
-    Return None if the daemon uses the current folder, or is not running.
+    Return None if the account's daemon uses the current folder, or is not running.
     """
     today = state_dir() / account
     if _may_exist(today / "account.json"):
@@ -580,7 +589,7 @@ def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 
 
 def require_moved(paths: AccountPaths) -> None:
-    """Raise NotLoggedOn if the account must be moved before a logon, see `not_moved`."""
+    """Raise NotLoggedOn if the account's folder must be moved before a logon; see `not_moved`."""
     with contextlib.suppress(NoHomeDirectory):
         if moved := not_moved(paths):
             raise moved

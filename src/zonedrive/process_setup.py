@@ -9,8 +9,9 @@ INVARIANT: after `ensure_utf8`, Python decodes paths as UTF-8, with invalid byte
 surrogates.
 INVARIANT: after `open_closed_streams`, the descriptors 0, 1 and 2 are in use, so that no pipe,
 socket or store of zonedrive gets one of these numbers.
-INVARIANT: after `replace_output`, no print ends a command or changes its result, because the reader
-of a pipe may go away and a disk may be full in the middle of the command's work.
+INVARIANT: after `replace_output`, a failed print neither ends a command nor changes its result. A
+print can fail in the middle of the command's work if the reader of a pipe has exited or a disk is
+full.
 """
 
 import codecs
@@ -26,7 +27,10 @@ from collections.abc import Callable
 FORM = ("encoding", "errors", "line_buffering", "write_through")  # of a stream
 
 failures: list[OSError] = []
-"""Error of the first failed write to standard output, or nothing; later output is discarded."""
+"""List with the error of the first failed write to standard output; else empty.
+
+After such an error, all later output is discarded.
+"""
 
 closed_streams: set[int] = set()
 """Descriptors of the standard streams that were closed at the start; their output is discarded."""
@@ -109,8 +113,8 @@ def receive_signals() -> None:
     """Unblock all signals, and do not ignore SIGCHLD.
 
     A child process inherits both from its parent. A blocked SIGTERM would not end the daemon. While
-    SIGCHLD is ignored, the kernel keeps no exit status, and Python returns 0, also for a
-    fusermount3 that refused to unmount.
+    SIGCHLD is ignored, the kernel keeps no exit status, and Python reports 0 for every child
+    process, also for a fusermount3 that refused to unmount.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

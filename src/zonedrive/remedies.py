@@ -91,17 +91,23 @@ def replaced(clause: str) -> tuple[str, str] | None:
 
 
 def _command(names: str) -> str:
-    """Return the pattern of a command, in quotes or after a word such as "run"."""
+    """Return a pattern for the commands `names`, in quotes or after a word such as "run".
+
+    `names` are alternatives, separated by "|".
+    """
     return rf"(^|'|(run:?|see|with) )zonedrive ({names}){_END}"
 
 
 def _option(names: str) -> str:
-    """Return the pattern of an option that is a separate word."""
+    """Return a pattern for the options `names`, separated by "|"; each must be a separate word."""
     return rf"(?<!\S)--({names}){_END}"
 
 
 def _rows() -> list[tuple[str, str, str]]:
-    """Return rows of a pattern, a sentence and a button; the first match replaces the clause."""
+    """Return the rows (pattern, sentence, button or "").
+
+    The sentence of the first row whose pattern matches a clause of a remedy replaces the clause.
+    """
     discard = _option("discard")
     or_discard = " " + _("Or delete what is only on this computer.")
     log_on = _("Log on again.")

@@ -1,6 +1,6 @@
 """Supervision of a daemon's background tasks, which restarts tasks and records their exceptions.
 
-This module knows nothing about the work of a task.
+This module does not depend on the work of a task.
 
 `keep` restarts a task after each exception until the task returns. `job` runs a task once; only its
 caller may try again. `call` runs a function once, from within an event-loop callback. In each case

@@ -1,7 +1,7 @@
 """Parsing of TOML written by users, with limits, and line numbers for error messages.
 
-INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run;
-`line_of` takes about as long for the first key of a text.
+INVARIANT: `parse` takes about as long as one run of the TOML parser, even for a text that is
+rejected. `line_of` takes about as long for the first key of a text.
 The nesting of a parsed document is limited, so recursive functions can process the document.
 """
 
@@ -63,7 +63,10 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return `words`, without the middle if too long; the end may contain a line number."""
+    """Return `words`, without the middle part if longer than LONGEST_WORDS characters.
+
+    The end is kept, because it may contain a line number.
+    """
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2

@@ -29,7 +29,7 @@ _JOINED = (
     (re.compile(r"(?P<one>\d.*?), (?P<two>\d.+)"), "{one}, {two}"),
     (re.compile(r"(?P<one>\d+|\S*[/:]\S*) (?P<two>.+)"), "{one} {two}"),
 )
-"""Pattern of each kind of line that joins two texts, and the line with translated texts."""
+"""Pairs of a pattern for a line that joins two texts, and the format of the translated line."""
 
 
 def marked(text: str) -> str:
@@ -94,8 +94,8 @@ class _Catalogue(gettext.GNUTranslations):
 def _pattern(text: str) -> re.Pattern[str]:
     """Return a pattern that matches the text with any values in its placeholders.
 
-    A value in single quotes contains none but those of whole words, so that it is not a text
-    between two commands.
+    A value between single quotes may itself contain single quotes only around whole words.
+    Otherwise, the value could extend from one quoted command to the next.
     """
     parts = _PLACEHOLDER.split(text)
     found = re.escape(parts[0])

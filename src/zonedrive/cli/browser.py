@@ -1,6 +1,6 @@
 """Terminal dialog that guides the user through a sign-on in the browser.
 
-This module knows nothing about the content of a URL.
+This module does not parse URLs.
 
 INVARIANT: the browser's command line, which all users of the machine can read, contains the path of
 a private file, never the sign-on URL.
@@ -132,8 +132,8 @@ def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
     """Return the commands that can open a URL, best first, each as a list of words.
 
     The commands come from $BROWSER, where `%s` in a command stands for the URL. If $BROWSER is not
-    set, return the desktop's commands, or [] without a display. Text browsers are left out, because
-    they would take over the terminal.
+    set, return the desktop's commands. Without a display, return [] instead, because the desktop's
+    commands could start a text browser.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []
@@ -162,7 +162,10 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Call `opened_by` in a worker thread, so that the browser's requests are served meanwhile."""
+    """Call `opened_by` in a worker thread, and return its result.
+
+    Meanwhile, this thread can answer the browser's requests.
+    """
     return await trio.to_thread.run_sync(opened_by, commands, address, own_environment())
 
 
@@ -268,9 +271,9 @@ def _without_echo(descriptor: int) -> Iterator[None]:
 def leading_to(address: str) -> Iterator[Path | None]:
     """Yield the path of a page that redirects to `address` and that only this user can read.
 
-    Yield None if no private folder has room for the page. The page is deleted at the end of the
-    `with` block. Confined browsers (snap) cannot read hidden folders, /tmp or the runtime folder.
-    If possible, the page is therefore in the home folder, in a folder that is not hidden.
+    Yield None if the page cannot be created in a private folder. The page is deleted at the end of
+    the `with` block. Confined browsers (snap) cannot read hidden folders, /tmp or the runtime
+    folder. If possible, the page is therefore in the home folder, in a folder that is not hidden.
     """
     with contextlib.ExitStack() as folders:
         pages = (_private_page(place, address, folders) for place in (home, runtime_dir))
@@ -280,9 +283,10 @@ def leading_to(address: str) -> Iterator[Path | None]:
 def _private_page(
     place: Callable[[], Path], address: str, folders: contextlib.ExitStack
 ) -> Path | None:
-    """Create a page in a new folder that no other user can enter or replace; None on failure.
+    """Create a page that redirects to `address`; return its path, or None on failure.
 
-    `folders` deletes the folder later.
+    The page is in a new folder that no other user can enter or replace. `place` returns the parent
+    of the new folder. `folders` deletes the new folder later.
     """
     with contextlib.suppress(OSError, NoHomeDirectory):
         above = place()

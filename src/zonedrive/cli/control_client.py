@@ -272,7 +272,7 @@ def accounts() -> list[AccountPaths]:
 
 
 def unmoved_accounts() -> list[AccountPaths]:
-    """Return the accounts whose state folder must be moved, see `not_moved`, sorted by name."""
+    """Return the accounts whose state folder must be moved (see `not_moved`), sorted by name."""
     return [paths for paths in _named() if not_moved(paths)]
 
 
@@ -313,11 +313,12 @@ def serving(folder: Path) -> AccountPaths | None:
 
 
 def located(path: Path) -> tuple[Mount | None, AccountPaths | None, Path]:
-    """Return the mount that contains `path`, the account that serves it, and the path in its mount.
+    """Return the mount that contains `path`, the account of its daemon, and the path of the entry.
 
-    A bind mount shows all zones, or a folder in a zone, at another place. The returned path is then
-    the one in the daemon's mount. `path` is absolute and without symbolic links. Mount and account
-    are None if they are unknown.
+    The returned path is in the daemon's own mount. It differs from `path` if `path` is in a bind
+    mount of the daemon's mount or of a folder in that mount. `path` is absolute and without
+    symbolic links. The mount is None if `path` is in no mount of zonedrive. The account is None if
+    no running daemon is known for the mount; then the returned path is `path`.
     """
     mount = mountpoint.holding(path)
     if mount is None:

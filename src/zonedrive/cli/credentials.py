@@ -1,7 +1,7 @@
 """Commands `password` and `new-credentials`: change the password, or request new credentials.
 
-This module knows nothing about requests to the service, or about how the service handles
-`new-credentials`.
+The requests to the service are in `remote.client` and `logon.api`. This module does not depend on
+how the service handles a request for new credentials.
 
 INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
 to the service.
@@ -58,7 +58,7 @@ def password(account: str, password_stdin: bool) -> None:
         """
         await service.change_password(user, old.reveal(), new.reveal())
         text_output.line(f"changed the password of {user}")
-        with locked(paths):  # a logon may save another one
+        with locked(paths):  # meanwhile, a logon cannot save another password
             store = open_store(paths)
             is_saved = store.get(PASSWORD) is not None
             if is_saved:  # the old password must not be used any more

@@ -1,6 +1,7 @@
 """Commands for zones, file versions, the trash, conflicts and pinned files.
 
-A command fails with NotSupported if the account's deployment profile lacks its operation.
+A command fails with NotSupported if the account's deployment profile does not define an operation
+that the command needs.
 """
 
 import os
@@ -127,7 +128,10 @@ def versions(
 
 
 def _write(piece: bytes | bytearray | memoryview) -> None:
-    """Write a part of a version to standard output; end the command if that fails."""
+    """Write a part of a file version to standard output.
+
+    If the write fails, raise click's Exit, which ends the command. `cli.main` reports the failure.
+    """
     try:
         click.echo(bytes(piece), nl=False)
     except OSError as wrong:
@@ -138,9 +142,10 @@ def _write(piece: bytes | bytearray | memoryview) -> None:
 def require_replaceable(path: str, *, is_copied: bool = False) -> None:
     """Raise ZonedriveError if replacing the file at `path` would lose content.
 
-    This is the case for a file in `lost+found`, and for a file in a mount that a program has open
-    for writing. Unless `is_copied` is true, it is also the case for a file in a mount whose content
-    is only on this machine until it is uploaded. Any other path is accepted.
+    The function rejects a file in a mount that a program has open for writing. Unless `is_copied`
+    is true, the function also rejects a file in `lost+found`, and a file whose content is only on
+    this machine until the upload. `is_copied` means that the caller has copied the content, or may
+    discard the content. Any other path is accepted.
     """
     target = mountpoint.absolute(path)
     _, paths, there = control_client.located(target)

@@ -1,7 +1,7 @@
 """Command `logoff`: end the logon, and delete the account's data from this machine.
 
-Data that exists only on this machine is never deleted without a message. This module knows nothing
-about how a logon is ended at the service, or where local data is stored.
+Data that exists only on this machine is never deleted without a message. The requests that end the
+logon are in `logon.flow`. The deletion of local data is in `logon.account_data`.
 """
 
 import importlib
@@ -121,9 +121,10 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     """Return a string, such as "; dropped 1 file in lost+found", that names the data to be deleted.
 
-    Returns "" if logoff deletes only copies of data on the service. If data would be lost and
-    `discard` is false, raises ZonedriveError: a daemon may have saved data since the first check.
-    The caller prevents daemons from starting, so that no more data is added.
+    Returns "" if logoff deletes only copies of data on the service. Raises ZonedriveError if data
+    would be lost and `discard` is false. There may be such data even after the earlier checks,
+    because a daemon may have saved data meanwhile. The caller prevents daemons from starting, so
+    that no more data is added.
     """
     try:
         here = local_data.only_here(paths)
@@ -144,9 +145,9 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
 def _wait(paths: AccountPaths, timeout: float, *, gives_up: bool) -> tuple[Backlog, str, str]:
     """Wait up to `timeout` seconds for uploads; return the pending changes, a reason and a remedy.
 
-    With `gives_up`, does not wait for a logon that only the user can do. The reason says why
-    changes are pending. Reason and remedy are "" unless the uploads are paused or the logon has
-    ended. If no daemon is running, returns at once, because nothing is uploaded.
+    With `gives_up`, the wait ends early if the user must log on first. The reason says why changes
+    are pending. Reason and remedy are "" unless the uploads are paused or the logon has ended. If
+    no daemon is running, returns at once, because nothing is uploaded.
     """
     request = {"command": "sync", "paths": [], "timeout": timeout, "give_up": gives_up}
     try:

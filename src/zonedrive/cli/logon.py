@@ -1,6 +1,6 @@
 """Command `logon`: read credentials from the terminal, log on, and print the result.
 
-This module knows nothing about the logon protocol.
+The logon protocol is in the package `zonedrive.logon`.
 
 INVARIANT: a password comes from the terminal (without echo) or from standard input, and a token
 from standard input. Neither comes from an argument or the environment.
@@ -322,8 +322,8 @@ class Terminal(CredentialPrompt):
     def new_password(self) -> Secret:
         """Return the new password from standard input, or from two prompts without echo.
 
-        Raises CredentialsRefused if the two inputs differ, BadOption or UsageError if there is no
-        password.
+        Raises CredentialsRefused if the two inputs differ, and BadOption or UsageError if there is
+        no password.
         """
         if self._password_stdin:
             missing = "the new password is missing; give it as the last line of standard input"
@@ -334,16 +334,16 @@ class Terminal(CredentialPrompt):
         return Secret(first)
 
     def required_password(self) -> Secret:
-        """Print that the service requires a new password, and return `new_password`."""
+        """Print that the service requires a new password, and return `new_password()`."""
         text_output.complain("the service wants the password to be changed first")
         return self.new_password()
 
     def code(self, kind: str) -> Secret:
         """Return the one-time code of type `kind`, from standard input or from a prompt.
 
-        With --password-stdin, or without a terminal, there is no prompt: the code is read from
-        standard input. Then raises CredentialsRefused unless `--code -` was given, and BadOption if
-        standard input has no code.
+        With --password-stdin, or without a terminal, there is no prompt, and the code is read from
+        standard input. Without a prompt, raises CredentialsRefused unless `--code -` was given, and
+        BadOption if standard input has no code.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
@@ -360,9 +360,9 @@ class Terminal(CredentialPrompt):
     def given_code(self, kind: str) -> Secret | None:
         """Return a one-time code that the user has given before the service asks for one, or None.
 
-        The code is the value of --code. With `--code -`, the code is read from standard input if
-        `kind` is ServiceMail and more input follows the password: the user may have a code from an
-        earlier mail.
+        The code is the value of --code. With --password-stdin and `--code -`, the code is read from
+        standard input if the service sends codes by mail (`kind` is ServiceMail) and more input
+        follows the password. The user may have such a code from an earlier mail.
         """
         if self._code:
             return Secret(self._code.strip())

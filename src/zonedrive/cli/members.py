@@ -22,7 +22,10 @@ class ZoneGroup(click.Group):
 
 
 class Level(Text):
-    """Parameter type for the access level of a member; the case of known levels is ignored."""
+    """Parameter type for the access level of a member.
+
+    The known levels, see `LEVELS`, are matched case-insensitively.
+    """
 
     name = "level"
     forbidden = ("", "None", "none")

@@ -44,7 +44,10 @@ class Metrics:
         self._daemon(found)
 
     def collect_unmoved(self, paths: AccountPaths) -> None:
-        """Add the state of an account whose state folder must be moved before its next use."""
+        """Add the metrics of an account whose state folder must be moved before its next use.
+
+        The metric `up` is 0, and the account's state is "unknown".
+        """
         self._labels = {"uid": str(os.getuid()), "account": paths.account}
         self._state("unknown", is_up=False)
 

@@ -38,7 +38,7 @@ from zonedrive.translation import marked
 UNMOUNT_SECONDS = 60.0
 
 NOW_SECONDS = 25.0  # longest silence in seconds of a daemon told to end at once; closing takes less
-# Longest silence in seconds of a daemon that waits for uploads: only closing is silent.
+# Longest silence in seconds of a daemon that waits for uploads; it is silent only while it closes.
 SILENT_SECONDS = 45.0
 # Time in seconds for a hung daemon to end normally; saved data is already on the disk.
 HUNG_SECONDS = 5.0
@@ -88,7 +88,7 @@ def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]
 def _mount(
     find: Callable[[], AccountPaths], folder: str, texts: tuple[str, ...], foreground: bool
 ) -> None:
-    """Mount the account that `find` returns; the other parameters are those of the command."""
+    """Mount the account that `find` returns; the other parameters are those of `mount`."""
     from zonedrive.logon.account import Account
     from zonedrive.logon.account_profile import account_profile
 
@@ -129,7 +129,7 @@ def _mount(
 
 
 def _require_profile(settings: config.Settings, given: options.Options) -> None:
-    """Raise BadOption if there is no profile of the option `-o profile`.
+    """Raise BadOption if the profile in the option `-o profile` does not exist or cannot be read.
 
     Does nothing if a policy overrides the option in `settings`.
     """
@@ -156,8 +156,8 @@ def _base_urls() -> dict[str, str]:
 def _chosen(account: str | None, given: options.Options) -> AccountPaths:
     """Return the account that `--account` or `-o account=` names, or else the default account.
 
-    `account` is the value of `--account`. Raises BadOption if both name different accounts, or for
-    an option that only the mount helper accepts.
+    `account` is the value of `--account`, and `given` contains the values of `-o`. Raises BadOption
+    if the two options name different accounts, or if `-o` has an option for mount(8) only.
     """
     if given.setuid:
         raise BadOption(
@@ -176,7 +176,7 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
     """Return the account that is logged on at `url` and has the name `account` (None: any name).
 
     Raises ConfigError if no account matches, if several accounts match, or if the folders for the
-    accounts cannot be used, and NotLoggedOn if the account must be moved.
+    accounts cannot be used. Raises NotLoggedOn if the account's state folder must be moved.
     """
     require_folders(named := AccountPaths(account or DEFAULT_ACCOUNT))
     wanted = url.rstrip("/").lower()
@@ -304,8 +304,8 @@ def _waiting(message: Message) -> str:
 def _end(paths: AccountPaths, mount: Mount | None, seconds: float) -> None:
     """End the daemon, detach its mount, and remove the record of the daemon's run.
 
-    Kill the daemon if it has not ended after `seconds`. The mount is detached last, because the
-    connection of a detached mount cannot be found and aborted.
+    Kill the daemon if it has not ended after `seconds`, and abort the mount's connection. The mount
+    is detached only afterwards, because the connection of a detached mount cannot be found.
     """
     try:
         lock.end_holder(paths.lock, seconds)
@@ -315,16 +315,17 @@ def _end(paths: AccountPaths, mount: Mount | None, seconds: float) -> None:
 
 
 def _detach(mount: Mount | None) -> None:
-    """Detach the mount, unless it does not exist any more."""
+    """Detach the mount if it still exists."""
     if mount is not None and (now := mountpoint.at(mount.path)) and now.device == mount.device:
         mountpoint.detach(mount.path, lazy=True)
 
 
 def _without_daemon(mount: Mount, now: bool) -> None:
-    """Detach a mount whose daemon has died; with `now`, also detach a mount with a daemon.
+    """Detach a mount whose daemon has died; if `now` is true, detach it even if a daemon serves it.
 
     If a daemon of this user died while it served the mount, print and log one line about its death,
-    and remove the record of its run. Raises MountError for a mount with a daemon if `now` is false.
+    and remove the record of its run. Raises MountError if `now` is false and a daemon serves the
+    mount.
     """
     path = mount.path
     if not now and not mountpoint.dead(path):

@@ -133,7 +133,7 @@ account_option = click.option(
 def account_option_or(other: str) -> Callable[[Decorated], Decorated]:
     """Return a decorator that adds the option `--account`, whose default is None.
 
-    `other` describes an account that the command prefers to the default account.
+    `other` describes, in the help text, the account that takes precedence over the default account.
     """
     return click.option(
         "--account",

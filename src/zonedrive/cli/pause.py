@@ -75,8 +75,8 @@ def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
 def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
     """Begin or end the pause of an unmounted account; return a response in the daemon's format.
 
-    `left` is None if the waiting changes cannot be counted. Raises ZonedriveError if the pause
-    cannot be stored.
+    The response's `left` is None if the waiting changes cannot be counted. Raises ZonedriveError if
+    the pause cannot be stored.
     """
     from zonedrive.daemon import local_data
 

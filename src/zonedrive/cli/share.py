@@ -1,4 +1,4 @@
-"""Commands `share` and `unshare`, for links to files and folders for people outside the zone."""
+"""Commands `share` and `unshare`, which create and remove links for people outside the zone."""
 
 from typing import Any
 

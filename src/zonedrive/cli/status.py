@@ -190,8 +190,9 @@ def _watch(query: StatusQuery, *, as_json: bool) -> None:
 
     The view continues if the mount ends, and shows the next mount.
 
-    On a terminal, each view replaces the previous one. Otherwise each changed status is printed, as
-    JSON with one object per line.
+    On a terminal, each view replaces the previous one. Without a terminal, each changed status is
+    printed below the previous one. With `as_json`, each changed status is printed as a JSON object
+    in one line.
     """
     from rich.console import Group
 
@@ -378,7 +379,7 @@ def _uploads(found: Status, rows: int) -> list["RenderableType"]:
     failed = [one for one in every if one["state"] == "failed"]
     others = [one for one in every if one["state"] != "failed"]
     shown: list[RenderableType] = []
-    if len(every) < waiting:  # above them: a live view is cut off at the end of the terminal
+    if len(every) < waiting:  # first, because the terminal cuts off the end of a live view
         all_of_them = _command("status --json", found)
         shown += [words(""), words(f"{len(every)} of {waiting} are shown; all: {all_of_them}")]
     if failed:

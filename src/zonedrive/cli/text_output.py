@@ -1,7 +1,7 @@
 """Output of lines, tables, lists and sizes for users, fitted to the width of the terminal.
 
-INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
-of output. The commands print such text only through this module, or as JSON in ASCII.
+INVARIANT: text from other sources, such as a file name, can neither control the terminal nor begin
+another line of output. The commands print such text only through this module, or as JSON in ASCII.
 """
 
 import contextlib
@@ -51,7 +51,11 @@ def show(
     empty: str,
     right: Sequence[str] = (),
 ) -> None:
-    """Print a list: `items` as JSON, or `rows` as a table; print `empty` if there are no items."""
+    """Print a list as JSON or as a table.
+
+    If `in_json` is true, print `items` as JSON. Otherwise print `rows` as a table (see `grid` for
+    `right`), or the line `empty` if there are no items.
+    """
     if in_json:
         as_json(items)
     elif items:
@@ -198,7 +202,8 @@ def is_confirmed(question: str) -> bool:
 def asking() -> Iterator[None]:
     """Print a line break if Ctrl-C ends the prompt in the `with` block.
 
-    For prompts with echo only: after a hidden prompt, click prints the line break.
+    The function is for prompts with echo. After a hidden prompt, click itself prints the line
+    break.
     """
     try:
         yield
@@ -232,7 +237,7 @@ class Progress:
             from rich.cells import set_cell_size  # some characters take two columns
 
             fitting = set_cell_size(clean(text), self._columns() - 1).rstrip()
-            self._last = text  # first: Ctrl-C may come between both
+            self._last = text  # before the output, because Ctrl-C may come between both
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
 
     def bar(self, done: float, text: str) -> None:

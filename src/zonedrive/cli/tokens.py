@@ -1,7 +1,7 @@
 """Commands `tokens list`, `create` and `revoke`, and the options that limit a token.
 
-This module knows nothing about requests to the service, or about what a scope permits. The service
-documents scopes only for SCIM.
+The requests to the service are in the package `remote`. This module does not check what a scope
+permits, because the service documents scopes only for SCIM.
 
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
@@ -204,7 +204,7 @@ def _revoke(account: str, token_id: str) -> None:
 
 
 def _own_id(account: str) -> str | None:
-    """Return the id of the account's token, or None for a session or if the id is unknown."""
+    """Return the id of the logon's token; None if unknown, or if the logon has no token."""
     from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.secrets import open_store
 

@@ -77,7 +77,7 @@ class ZoneLog:
 
         Each message is an object as `log --json` prints it, and is not older than `since_ns` (ns
         since the epoch). Raises the errors of the daemon and the service, and NotSupported if the
-        profile cannot read zone logs.
+        profile does not define how to read zone logs.
         """
         from zonedrive.daemon import service_commands
 
@@ -230,10 +230,9 @@ def log(
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     """Yield the latest messages, oldest first, then wait for new messages and yield them.
 
-    End when nothing reads the output any more.
-
-    The latest messages are those since `since` (ns since the epoch). If `since` is None, they are
-    at most FIRST messages of the last FIRST_NS ns.
+    The latest messages are those that are not older than `since` (ns since the epoch). If `since`
+    is None, they are at most FIRST messages of the last FIRST_NS ns. The iteration ends when
+    nothing reads the output any more.
     """
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since

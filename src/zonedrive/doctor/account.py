@@ -158,7 +158,11 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
 
 
 def profile(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the account's deployment profile can be loaded, and is not hidden by a file."""
+    """Check that the account's deployment profile can be loaded.
+
+    The check also fails if a packaged profile hides a file of the same name that the administrator
+    installed.
+    """
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile
@@ -181,7 +185,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
 
 
 def encryption(facts: DoctorFacts) -> CheckResult | None:
-    """Report whether the local data is encrypted; check that this matches the setting `encrypt`."""
+    """Check that the setting `encrypt` matches the local data; report whether data is encrypted."""
     if facts.account is None:
         return None
     on = bool(facts.vitals["encrypt"]) if facts.vitals else facts.settings.encrypt
@@ -306,7 +310,7 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     except NotLoggedOn:
         return bad("the service does not accept it", AGAIN)
     except Forbidden as refused:
-        # Without the service's message, which may name the user.
+        # Omit the service's message, because it may name the user.
         answer = f"HTTP {refused.status}{' ' if refused.code else ''}{refused.code}"
         detail = f"accepted, but the service refuses to list the zones ({answer})"
         return bad(detail, refused.remedy, here=refused.line())

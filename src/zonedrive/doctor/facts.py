@@ -38,7 +38,7 @@ class DoctorFacts:
 
     @cached_property
     def account(self) -> Account | None:
-        """Stored account; None if there is no logon. Raises ConfigError if the file is damaged."""
+        """Stored account; None if there is no logon. Raises ConfigError if it cannot be loaded."""
         try:
             return Account.load(self.paths)
         except NotLoggedOn:
@@ -186,8 +186,8 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     """Return the remedy for the local user, with the paths, account and commands of this machine.
 
     The result is `found.here` if that is set. Otherwise, the result is `found.remedy` with
-    placeholders and folder names replaced, and with the account's options added to commands. The
-    result is "" if there is no remedy.
+    placeholders and folder names replaced, and with the option `--account` added to commands if the
+    account is not the default account. The result is "" if there is no remedy.
     """
     if found.here or not found.remedy:
         return found.here

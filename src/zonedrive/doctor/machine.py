@@ -1,4 +1,4 @@
-"""Checks of the FUSE device, the mount helper, the user and AppArmor on this machine.
+"""Checks of the FUSE device, fusermount3, the user and AppArmor on this machine.
 
 The checks send no request to the service.
 """

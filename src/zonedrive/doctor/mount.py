@@ -35,7 +35,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the user's mounts of the service respond; report if the account is mounted."""
+    """Check that the user's mounts of the service respond; report whether the account has one."""
     account = facts.account
     if account is None:
         return None
@@ -185,9 +185,10 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:
-    """Return a failed result for pending changes if account.json and its copy are not usable.
+    """Return a failed result if an account that cannot be loaded has pending changes.
 
-    Return None if no change is pending, and a failed result if the changes cannot be counted.
+    Return a failed result also if the changes cannot be counted. Return None if no change is
+    pending.
     """
     try:
         left = local_data.backlog(facts.paths)
@@ -230,7 +231,10 @@ def _uncounted(wrong: StoreError) -> CheckResult:
 
 
 def _oldest(facts: DoctorFacts) -> float:
-    """Return the age in seconds of the oldest content that waits for upload; 0 if there is none."""
+    """Return the age in seconds of the oldest content that waits for upload.
+
+    Return 0 if no content waits, or if the database cannot be read.
+    """
     try:
         saved_s = local_data.outbox(facts.paths)["oldest"]
     except StoreError:

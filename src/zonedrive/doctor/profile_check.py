@@ -1,8 +1,8 @@
 """Checks of a deployment profile against the account's service.
 
-The checks change nothing on the service. They run each read operation. For each other operation,
-they only test whether the endpoint exists (see `remote.probe`). Operations that only define a link
-for users are not tested.
+The checks change nothing on the service. They run each read operation that is safe to run (see
+`_is_read`). For each other operation, they only test whether the endpoint exists (see
+`remote.probe`). Operations that only define a link for users are not tested.
 
 INVARIANT: except in `here`, a result names only tables and endpoints of the profile, and never a
 zone, a file or a host.
@@ -128,7 +128,10 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    """Return True if the checks run the operation itself instead of only testing its endpoint."""
+    """Return True if the checks run the operation itself instead of only testing its endpoint.
+
+    The operation must be a read operation, with a GET request that `is_harmless` accepts.
+    """
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and is_harmless(operation)
 

@@ -1,6 +1,6 @@
 """ASGI application of the sandbox, built from tables of endpoints and required permissions.
 
-This module knows nothing about what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
+This module does not depend on what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
 for an authenticated caller whose scope allows the endpoint's action. For a caller who must change
 their password, only the endpoint of the resource `password` runs.
 """
@@ -129,9 +129,9 @@ def build(deployment: Deployment) -> Starlette:
 
 
 class _Route(Route):
-    """Route that compares its path up to the first parameter before its regular expression.
+    """Route that checks the constant beginning of the path before its regular expression.
 
-    Each request is compared with most of the routes.
+    The check saves time, because each request is compared with most of the routes.
     """
 
     def __init__(self, path: str, endpoint: Open, *, methods: list[str]) -> None:
@@ -139,7 +139,7 @@ class _Route(Route):
         self._beginning = path.partition("{")[0]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return if the route fits a request, and what it adds to the scope."""
+        """Return the kind of match with the request, and the additions to the scope."""
         if not scope["path"].startswith(self._beginning):
             return Match.NONE, {}
         return super().matches(scope)

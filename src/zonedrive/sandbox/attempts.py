@@ -1,7 +1,7 @@
 """Recent logon attempts, which tests can read, and temporary blocks after too many failures.
 
-This module knows nothing about passwords. INVARIANT: unknown user names are blocked like known
-names, so that a block does not reveal which users exist. A restart deletes all attempts and blocks.
+This module does not check passwords. INVARIANT: unknown user names are blocked like known names, so
+that a block does not reveal which users exist. A restart deletes all attempts and blocks.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Store for the content of file versions, with one file per version in the data folder (--data).
 
-This module knows nothing about names, zones or users. Content is written to a file in `incoming/`,
+This module does not depend on names, zones or users. Content is written to a file in `incoming/`,
 which is then moved to `content/`. INVARIANT: a file in `content/` is complete and never changes.
 The next start removes the files that a crash left behind: all files in `incoming/`, and content
 files that no version refers to.

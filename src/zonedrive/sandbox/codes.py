@@ -1,6 +1,6 @@
 """Verification of one-time codes (TOTP, HOTP and codes sent by mail), each of which is valid once.
 
-This module knows nothing about the logon flow. Codes have 6 digits. TOTP and HOTP use SHA-1. TOTP
+This module does not depend on the logon flow. Codes have 6 digits. TOTP and HOTP use SHA-1. TOTP
 has steps of 30 s, HOTP starts at counter 0. The codes are computed here according to RFC 4226,
 because pyotp rejects secrets shorter than 112 bits. World files may contain shorter secrets (many
 authenticators still use 80 bits).
@@ -106,8 +106,8 @@ def _equal(expected: str, given: str) -> bool:
 def hotp(secret: str, counter: int) -> str:
     """Return the 6-digit HOTP code of a base32 secret for a counter (RFC 4226 with SHA-1).
 
-    The secret may have any length, with or without spaces and padding. Raises ValueError if it is
-    empty or not base32.
+    The secret may have any length, with or without spaces and padding. Raises ValueError if the
+    secret is empty or not base32.
     """
     bare = secret.replace(" ", "").rstrip("=").upper()
     key = base64.b32decode(bare + "=" * (-len(bare) % 8))

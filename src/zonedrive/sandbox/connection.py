@@ -1,6 +1,6 @@
 """HTTP connections that can be reset, and that respond to invalid HTTP input with a JSON error.
 
-This module knows nothing about fault injection.
+This module does not depend on fault injection.
 """
 
 import asyncio

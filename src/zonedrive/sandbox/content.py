@@ -1,6 +1,6 @@
 """Response that streams a range of a file without loading the whole range into memory.
 
-This module knows nothing about the file's name or entry.
+This module does not depend on the file's name or entry.
 """
 
 import asyncio

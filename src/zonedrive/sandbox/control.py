@@ -1,7 +1,7 @@
 """Control socket, whose clients inject faults, query the sandbox and change its content.
 
-Each command and each answer is one line with one JSON object. This module knows nothing about HTTP.
-Every process that can open the socket (mode 0600) may use all commands.
+Each command and each answer is one line with one JSON object. This module does not use HTTP. Every
+process that can open the socket (mode 0600) may use all commands.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ class Control:
         stats: Stats,
         set_down: Callable[[bool], Awaitable[None]],
     ) -> None:
-        """Prepare the server; raise SandboxError if the socket's path is too long."""
+        """Prepare the server; raise SandboxError if the socket's path is too long.
+
+        `set_down` is `Server.set_down` of the HTTP server.
+        """
         if len(os.fsencode(path)) > LONGEST_PATH:
             raise SandboxError(
                 f"the path of the control socket, {path}, has more than {LONGEST_PATH} bytes:"

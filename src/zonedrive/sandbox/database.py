@@ -1,7 +1,7 @@
 """SQLite database in the data folder (--data), with one connection for the event loop's thread.
 
-This module knows the tables only through `schema`. INVARIANT: no `await` inside a transaction, so
-that other requests never see an incomplete transaction.
+The tables are defined in `schema`. INVARIANT: no `await` inside a transaction, so that other
+requests never see an incomplete transaction.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Files and folders in the tree of each zone, and the versions of each file.
 
-This module knows nothing about permissions. INVARIANT: a version row never changes; a file's
-current version is its newest version; `modified_us` of a file strictly increases with each version.
-This module accepts any text as a name.
+This module checks no permissions. INVARIANT: a version row never changes; a file's current version
+is its newest version; `modified_us` of a file strictly increases with each version. This module
+accepts any text as a name.
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def wire(row: Row) -> dict[str, Any]:
 
 
 class Entries:
-    """Tables of entries and versions, and their content files."""
+    """Tables of entries and versions, and the content files of the versions."""
 
     def __init__(self, database: Database, blobs: Blobs, log: ZoneLog) -> None:
         self._database = database
@@ -275,7 +275,7 @@ class Entries:
         A file keeps its `lastModified`, which is the time of its newest version. A new name with a
         leading dot hides the entry; a new name without the leading dot shows it again. Raises
         ApiError 409 if another entry of that folder has the name, 400 if a folder would move into
-        itself.
+        itself or into a folder below itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
@@ -393,7 +393,8 @@ class Entries:
     def _path(self, parent_id: str | None, name: str) -> str:
         """Return the path of the entry `name` in a folder, relative to the zone's root folder.
 
-        `parent_id` is the id of the folder. It is None for the root folder, whose path is "".
+        `parent_id` is the id of the folder. If `parent_id` is None, the entry is the root folder,
+        whose path is "".
         """
         names = [] if parent_id is None else [name]
         while parent_id is not None:

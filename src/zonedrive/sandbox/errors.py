@@ -1,7 +1,7 @@
 """Errors that prevent the sandbox from starting, and error responses of the API.
 
-This module knows nothing about endpoints. INVARIANT: the body of every HTTP error response
-has the same structure, also if the framework raised the error.
+This module does not depend on the endpoints. INVARIANT: the body of every HTTP error response has
+the same structure, even if the framework raised the error.
 """
 
 import errno
@@ -143,7 +143,10 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def answer_database_error(_request: Request, error: Exception) -> Response:
-    """Return the response for an error of the database's disk (Starlette exception handler)."""
+    """Return the response for a failed database operation (Starlette exception handler).
+
+    A full disk is a possible cause.
+    """
     return error_response(500, "IO_EXCEPTION", f"It cannot be kept: {error}")
 
 

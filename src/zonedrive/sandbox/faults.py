@@ -1,7 +1,7 @@
 """Fault injection, with the active faults, the requests they match, and their remaining uses.
 
-This module knows nothing about how a fault is applied to a request. Each effect in a `fault`
-command becomes a fault with its own use count. Faults accumulate until they are cleared.
+The modules `traffic` and `server` apply the faults. Each effect in a `fault` command becomes a
+fault with its own use count. Faults accumulate until they are cleared.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """JSON object of a `fault` command."""
+    """JSON object of a `fault` command; see README.md in this folder."""
 
     latency_ms: float | None = None
     status: int | None = None

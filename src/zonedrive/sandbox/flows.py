@@ -1,7 +1,7 @@
 """Unfinished logon flows, in which a user sends the credentials in several requests.
 
-This module knows nothing about passwords. INVARIANT: a flow that has ended, successfully or not,
-cannot continue. A restart ends all flows.
+This module neither stores nor checks passwords. INVARIANT: a flow that has ended, successfully or
+not, cannot continue. A restart ends all flows.
 """
 
 import secrets
@@ -76,7 +76,7 @@ class Flows:
         return flow_id in self._done
 
     def end(self, flow_id: str) -> None:
-        """End the flow; it counts as failed unless `succeed` is called afterwards."""
+        """End the flow; the flow counts as failed unless `succeed` is called afterwards."""
         self._flows.pop(flow_id, None)
 
     def succeed(self, flow_id: str) -> None:

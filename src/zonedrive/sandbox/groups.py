@@ -1,7 +1,7 @@
 """Groups of users, with their direct and indirect members and their managers.
 
-This module knows nothing about zones. INVARIANT: no group contains itself, neither directly nor
-through other groups.
+The module `zones` sets the levels of groups in zones. INVARIANT: no group contains itself, neither
+directly nor through other groups.
 """
 
 import uuid
@@ -62,9 +62,9 @@ class Groups:
     ) -> str:
         """Create a group and return its id.
 
-        If no member manages the group, the creator becomes its manager, unless `scim` is true or
-        `creator_manages` is false. Raises ApiError 409 if the name is taken, 400 for an unknown
-        member.
+        `scim` is true if the request used the scope SCIM. If no member manages the group, the
+        creator becomes its manager, unless `scim` is true or `creator_manages` is false. Raises
+        ApiError 409 if the name is taken, 400 for an unknown member.
         """
         group_id = f"group.{uuid.uuid4()}@{self._domain}"
         with self._database.transaction():
@@ -150,9 +150,10 @@ class Groups:
         }
 
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
-        """Return the group as the API's JSON object, which says whether `viewer` may manage it.
+        """Return the group as the API's JSON object.
 
-        Raises ApiError 404 if the group does not exist.
+        The field `assignAccessRights` is True if `viewer` may manage the group. Raises ApiError 404
+        if the group does not exist.
         """
         row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
         if row is None:

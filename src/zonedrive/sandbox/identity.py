@@ -1,7 +1,7 @@
 """Authentication of a request by its Authorization header or its session cookie.
 
-This module knows nothing about the request's purpose. The cookie is used only if the request has no
-Authorization header.
+This module does not depend on the purpose of the request. The cookie is used only if the request
+has no Authorization header.
 """
 
 import base64

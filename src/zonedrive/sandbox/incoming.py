@@ -1,6 +1,6 @@
 """Received content, which a thread writes in large blocks to a file below `incoming/`.
 
-This module knows nothing about the source of the bytes. INVARIANT: at most a few MiB are in memory;
+This module does not depend on the source of the bytes. INVARIANT: at most a few MiB are in memory;
 after `finish` the bytes are on the disk, after `discard` the file is gone.
 """
 

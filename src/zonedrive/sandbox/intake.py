@@ -1,6 +1,6 @@
 """Parsing of JSON bodies, query parameters and names in requests; invalid input raises ApiError.
 
-This module knows nothing about how the values are used.
+This module does not depend on how the values are used.
 """
 
 import re
@@ -22,10 +22,11 @@ T = TypeVar("T")
 
 
 async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_ARGUMENT") -> T:
-    """Return the request's JSON body as a `shape` object; ignore unknown fields, except of a scope.
+    """Return the request's JSON body as an instance of `shape`.
 
-    Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape, and
-    for a Content-Type other than application/json.
+    Ignores unknown fields, except in a scope (see `sessions.Scope`). Raises ApiError 400 with
+    `code` for a body that is too large, malformed or of another shape, and for a Content-Type other
+    than application/json.
     """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
@@ -42,7 +43,10 @@ async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_AR
 
 
 def fitting(fields: dict[str, Any], shape: type[T], *, code: str) -> T:
-    """Return a parsed JSON object as a `shape` object; raise ApiError 400 with `code` otherwise."""
+    """Return a parsed JSON object as an instance of `shape`.
+
+    Raises ApiError 400 with `code` if the object does not have this shape.
+    """
     try:
         return msgspec.convert(fields, shape)
     except (msgspec.ValidationError, RecursionError) as wrong:
@@ -62,7 +66,8 @@ async def no_body(request: Request) -> None:
 def text(request: Request, name: str) -> str:
     """Return a required query parameter; raise ApiError 400 if it is missing, empty or not UTF-8.
 
-    `request.query_params` replaces bytes that are not UTF-8, and different names become equal.
+    `request.query_params` cannot be used here, because it replaces bytes that are not UTF-8, so
+    that different names become equal.
     """
     try:
         given = dict(parse_qsl(request.url.query, errors="strict"))
@@ -126,7 +131,7 @@ def _positive(request: Request, name: str, default: int) -> int:
 
 
 def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
-    """Return the value of the parameter `name`; raise ApiError 400 if it is not in `allowed`."""
+    """Return `value` of the parameter `name`; raise ApiError 400 if it is not in `allowed`."""
     if value is None or value not in allowed:
         raise bad_argument(f"{name} must be one of {', '.join(allowed)}")
     return value

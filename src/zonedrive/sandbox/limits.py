@@ -1,8 +1,8 @@
 """Checks of a scope, which restricts a session or token by permissions and limitations.
 
-This module knows nothing about the caller. The names and meanings of limitations are specific to
-the sandbox. `zones` allows access only to the listed zones. `entries` allows only two things: to
-read the listed entries and everything below them, and to list the zones.
+The checks do not depend on the user. The names and meanings of limitations are specific to the
+sandbox. `zones` allows access only to the listed zones. `entries` allows only two things: to read
+the listed entries and everything below them, and to list the zones.
 """
 
 from collections.abc import Mapping

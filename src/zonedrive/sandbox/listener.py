@@ -1,6 +1,6 @@
 """Listening socket that reuses its port after a restart if possible and can refuse connections.
 
-This module knows nothing about HTTP. INVARIANT: while connections are refused, this process keeps
+This module does not depend on HTTP. INVARIANT: while connections are refused, this process keeps
 the port bound, so that only a process that binds this port with SO_REUSEADDR can get it.
 """
 

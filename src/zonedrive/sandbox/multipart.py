@@ -1,7 +1,7 @@
 """Incremental parser for the multipart form of an upload.
 
-This module knows nothing about the storage of the file's bytes. The parts `file` and `fileName` may
-come in any order; other parts are ignored.
+This module does not store the file's bytes. The parts `file` and `fileName` may come in any order;
+other parts are ignored.
 """
 
 from python_multipart.exceptions import FormParserError

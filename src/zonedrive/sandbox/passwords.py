@@ -1,7 +1,7 @@
 """Password storage as salted scrypt digests, and comparison in constant time.
 
-This module knows nothing about users. The cost (about 5 ms) is deliberately low compared to a real
-service, because tests log on hundreds of times.
+This module does not depend on users. The cost (about 5 ms) is deliberately lower than that of a
+real service, because tests log on hundreds of times.
 """
 
 import hashlib

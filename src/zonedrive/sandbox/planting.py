@@ -1,6 +1,6 @@
 """Creation of entries and changes of attributes without the checks of the API, for tests.
 
-This module knows nothing about the control socket. Any name is accepted, even if it is taken.
+This module does not depend on the control socket. Any name is accepted, even if it is taken.
 """
 
 from typing import Any
@@ -30,7 +30,10 @@ class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
 class Protection(
     msgspec.Struct, eq=False, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """Attributes to set on the entry at `path`; None leaves an attribute unchanged."""
+    """Attributes to set on the entry at `path` in the zone named `zone`.
+
+    `path` starts at the zone's root folder. None leaves an attribute unchanged.
+    """
 
     zone: str
     path: str

@@ -1,7 +1,7 @@
 """Initial users, groups, zones and content of a sandbox, created from its world file.
 
-This module knows nothing about TOML. INVARIANT: the database contains all of this data or none.
-If the first start was killed, the next start loads the data again.
+This module does not parse TOML; see `world`. INVARIANT: the database contains all of this data or
+none. If the first start was killed, the next start loads the data again.
 """
 
 import os
@@ -140,8 +140,8 @@ class _Copy:
     def folder(self, source: Path, folder_id: str) -> None:
         """Copy the content of the local folder `source` into a folder of the zone, in name order.
 
-        Raises WorldError for a symlink to a folder, a special file, or a name that is not UTF-8.
-        Raises OSError if a file cannot be copied.
+        Raises WorldError for a symlink to a folder or to a missing file, a special file, or a name
+        that is not UTF-8. Raises OSError if a file cannot be copied.
         """
         for item in sorted(os.scandir(source), key=lambda item: item.name):
             path = Path(item.path)

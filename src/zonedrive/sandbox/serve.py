@@ -1,6 +1,6 @@
 """Sandbox process, which creates the deployment, runs the server and writes the ready file.
 
-This is the only module that knows all the others. The ready file contains the URL, the CA file, the
+This module connects all parts of the sandbox. The ready file contains the URL, the CA file, the
 control socket and the process id. INVARIANT: the ready file appears only after the service accepts
 connections, and is always complete.
 """
@@ -120,7 +120,7 @@ def _replace(file: Path, content: bytes) -> None:
 
 @contextmanager
 def _writing(file: Path) -> Iterator[None]:
-    """Raise SandboxError, which names the ready file, for an OSError of the `with` block."""
+    """Convert an OSError of the `with` block to a SandboxError that names the ready file."""
     try:
         yield
     except OSError as wrong:

@@ -1,6 +1,6 @@
 """uvicorn server with its own listener and signal handling, which reports when it is ready.
 
-This module knows nothing about the application. SIGTERM and SIGINT end `serve` without an error.
+This module does not depend on the application. SIGTERM and SIGINT end `serve` without an error.
 Running requests then get STOP_SECONDS to finish.
 """
 
@@ -78,10 +78,7 @@ class Server(uvicorn.Server):
             await asyncio.wait(self.server_state.tasks, timeout=seconds)
 
     async def set_down(self, down: bool) -> None:
-        """Refuse new connections and reset open ones if `down` is true.
-
-        Otherwise, accept connections again.
-        """
+        """If `down` is true, refuse and reset connections; otherwise, accept connections again."""
         if not down:
             await self._listener.resume()
             return

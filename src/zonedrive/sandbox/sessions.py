@@ -1,7 +1,7 @@
 """Sessions and tokens, with the secrets that callers send, and the scopes that limit callers.
 
-This module knows nothing about logging on. Only the SHA-256 hash of a secret is stored. Sessions
-and tokens survive a restart.
+This module does not depend on how users log on. Only the SHA-256 hash of a secret is stored.
+Sessions and tokens survive a restart.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Settings of the organization, read from the world file and then stored in the database.
 
-This module knows nothing about TOML.
+This module does not parse TOML; see `world`.
 """
 
 import msgspec

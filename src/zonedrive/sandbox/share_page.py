@@ -1,7 +1,6 @@
 """HTML page of a file, or of a folder with its entries, for share links and for members.
 
-This module knows nothing about permissions. INVARIANT: like the sign-on pages, a page loads no
-external resource and runs no script.
+This module checks no permissions. INVARIANT: a page loads no external resource and runs no script.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Shares, whose keys let an external party read one file or folder.
 
-This module knows nothing about HTTP. Only the SHA-256 hash of a key is stored. INVARIANT: the
-holder of a key has at most the current permissions of the user who created the share; a key gives
-no access while the shared entry is deleted.
+This module does not depend on HTTP. Only the SHA-256 hash of a key is stored. INVARIANT: the holder
+of a key has at most the current permissions of the user who created the share; a key gives no
+access while the shared entry is deleted.
 """
 
 import hashlib

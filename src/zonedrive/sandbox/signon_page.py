@@ -1,7 +1,7 @@
 """Web pages of the simulated sign-on provider: form, redirect to the client, final message.
 
-This module knows nothing about users' permissions. INVARIANT: a page loads no external resource,
-and runs no script except SUBMIT, which the content security policy allows by its digest.
+This module checks no permissions. INVARIANT: a page loads no external resource, and runs no script
+except SUBMIT, which the content security policy allows by its digest.
 """
 
 import base64
@@ -45,7 +45,8 @@ def form(
 ) -> HTMLResponse:
     """Return the page with the sign-on form.
 
-    `wrong` explains the last failure; "" means that there was none. `back` is the client's origin.
+    `wrong` explains the last failure; "" means that there was none. `back` is the client's origin,
+    or "" if the client's URL is unknown.
     """
     complaint = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     focus = ("", " autofocus") if username else (" autofocus", "")

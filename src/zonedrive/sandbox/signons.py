@@ -1,6 +1,6 @@
 """Sign-ons in a browser at a simulated provider (called visits), and the tokens they produce.
 
-This module knows nothing about pages or passwords. A visit has its own URL, and allows one sign-on.
+This module does not depend on pages or passwords. A visit has its own URL, and allows one sign-on.
 The visit lasts up to ten minutes, and ends with the sign-on, a cancellation, or too many wrong
 passwords. A token is valid for one logon within two minutes. A restart ends all visits and tokens.
 

@@ -1,6 +1,6 @@
 """ASGI middleware that counts requests and applies the active faults.
 
-This module knows nothing about endpoints. Faults apply in this order:
+This module does not depend on the endpoints. Faults apply in this order:
 
 1. A `latency` fault delays the request before it is handled.
 2. A `status` fault sends an error response; the request is not handled.

@@ -1,6 +1,6 @@
 """User records with passwords, and their JSON form in API responses.
 
-This module knows nothing about sessions, groups or zones.
+This module does not depend on sessions, groups or zones.
 """
 
 from dataclasses import dataclass

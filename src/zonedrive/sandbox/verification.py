@@ -1,6 +1,6 @@
 """Verification of passwords and one-time codes, with temporary blocks after failures.
 
-This module knows nothing about the use of the credentials. INVARIANT: while a user name is
+This module does not depend on the purpose of the credentials. INVARIANT: while a user name is
 blocked, no credential is accepted for this name, even a credential whose check began earlier.
 """
 

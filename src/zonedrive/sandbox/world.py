@@ -1,7 +1,7 @@
 """Reader of world files, which describe the initial users, groups, zones and content of a sandbox.
 
-This module knows nothing about the database. Every mistake in a world file raises a WorldError with
-a message of one line, which names the file and the place of the mistake.
+This module does not use the database. Every mistake in a world file raises a WorldError with a
+message of one line, which names the file and the place of the mistake.
 """
 
 import re
@@ -163,9 +163,9 @@ def _plain(sentence: str) -> str:
 def _line(text: str, place: str, key: str = "") -> str:
     """Return a string such as ', line 12, users[1].id' for the place 'users[1].id'.
 
-    If `place` is a table, the line is that of its key `key`. The line is that of the table if no
-    line of the table begins with the key, and omitted if it cannot be determined. Returns "" for
-    the place "".
+    The line is the one that sets the last key of `place`. If `place` is only a table, the line is
+    the one that sets `key` in this table. If there is no such line, the line is the header of the
+    table. If the header is not found either, the line is omitted. Returns "" for the place "".
     """
     found = re.match(r"(\w*)(?:\[(\d+)\])?(?:\.(\w+))?", place)
     table, number, inner = found.groups()  # type: ignore[union-attr]

@@ -1,8 +1,8 @@
 """Zone logs, with a message for every event in a zone.
 
-This module knows nothing about readers' permissions. INVARIANT: a message is written in the
-transaction of the change that it describes, so that neither exists without the other. The event
-kinds and message fields are specific to the sandbox.
+This module checks no permissions. INVARIANT: a message is written in the transaction of the change
+that it describes, so that neither exists without the other. The event kinds and message fields are
+specific to the sandbox.
 """
 
 import uuid

@@ -1,8 +1,8 @@
 """Zones, and the permissions of their members.
 
-This module knows nothing about entries' names or content. Levels: None < Add < Modify < Manage. A
-user's own level takes precedence; otherwise, the highest level among the user's groups counts. A
-group cannot have the level Manage.
+This module does not depend on the names and content of entries. Levels: None < Add < Modify <
+Manage. A user's own level takes precedence; otherwise, the highest level among the user's groups
+counts. A group cannot have the level Manage.
 """
 
 import uuid

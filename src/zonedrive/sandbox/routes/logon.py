@@ -81,7 +81,7 @@ async def logon(request: Request) -> Response:
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
-    """Return a response with a provider's URL if the user must sign on there, otherwise None."""
+    """Return a response with a provider's URL, or None if the user logs on without a provider."""
     organization = deployment(request).organization
     username = body.username or ""
     if not organization.signs_on_elsewhere(username):

@@ -1,4 +1,4 @@
-"""Endpoints that create and revoke shares, and that give external parties access to them.
+"""Endpoints that create and revoke shares, and that let external parties read shared entries.
 
 The API documentation gives the path of the `token` endpoint, but neither the method nor the body.
 GET and POST therefore get the same response here. The fields of this response and all other paths

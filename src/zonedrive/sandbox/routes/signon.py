@@ -26,8 +26,8 @@ WRONG = "Unknown user or wrong password."
 async def page(request: Request) -> Response:
     """Handle GET /api/sandbox/signon: return the sign-on form.
 
-    If the URL comes from a logon response (`idpURI`), the URL to return to is not known yet. The
-    query parameter `redirect` sets it once.
+    If the page's URL is the `idpURI` of a logon response, the client's URL is not known yet. The
+    query parameter `redirect` then sets the client's URL; later requests cannot change it.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:

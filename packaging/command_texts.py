@@ -1,11 +1,11 @@
-"""Extraction of the texts of commands for the catalogues, a method of Babel.
+"""Babel extraction method for the texts of commands, which the message catalogues contain.
 
 The window and the notifications show texts that commands print in English: the results of checks,
-and the messages and remedies of errors. This module finds them in the calls of CALLS and in the
-arguments of KEYWORDS. A variable stands for every text that its module assigns to it. A value of an
-f-string becomes a placeholder with the name of the value, and `count` becomes a text with a number.
-Clauses are separate texts, because the window replaces some of them. Modules whose texts only a
-terminal shows are in TERMINAL.
+and the messages and remedies of errors. This module finds them in calls of the functions in CALLS
+and in the keyword arguments in KEYWORDS. A variable stands for every text that its module assigns
+to it. A value of an f-string becomes a placeholder with the name of the value, and `count` becomes
+a text with a number. Clauses are separate texts, because the window replaces some of them. Modules
+whose texts only a terminal shows are in TERMINAL.
 """
 
 import ast
@@ -41,7 +41,7 @@ def extract(
 
 
 def texts(source: bytes, calls: Collection[str] = CALLS) -> Iterator[str]:
-    """Yield the texts of commands in a source, or only those in `calls`."""
+    """Yield the texts of commands in a module; if `calls` is given, only texts in those calls."""
     tree = ast.parse(source)
     assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
@@ -143,9 +143,10 @@ def _constant(node: ast.AST) -> str:
 
 
 def _is_text(clause: str, *, single: bool) -> bool:
-    """Return True for words that the window shows; it replaces those that name a command.
+    """Return True if a clause is a text that the window shows.
 
-    `single` allows a single word.
+    `single` also accepts a single word. Returns False if the window shows another sentence
+    instead of the clause, because the clause names a command (see `remedies`).
     """
     words = re.sub(r"\{\w+\}", "", clause)
     form = r"[a-z]{2,}" if single else r"[a-z]{2,}.* |.* [a-z]{2,}"

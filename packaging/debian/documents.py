@@ -1,7 +1,7 @@
-"""Copy README.md and what it leads to: documents.py FOLDER.
+"""Copy README.md and the files that it links to, directly or indirectly: documents.py FOLDER.
 
-The files keep their places, so that a link from one to another leads there in the package as well.
-Only what lies in the checkout, and only pages, pictures and units; all else stays there.
+The files keep their relative paths, so that links between them also work in the package. Only files
+of the checkout with a suffix in SHIPPED are copied.
 """
 
 import re
@@ -16,7 +16,7 @@ LINK = re.compile(r"""(?:\]\(|\bsrc=["'])([^)\s"'#:]+)""")
 
 
 def reachable() -> list[Path]:
-    """All of them, the first one first."""
+    """Return the paths of the files to copy, README.md first."""
     found = [FIRST]
     for page in found:
         if page.suffix != ".md":
@@ -29,7 +29,7 @@ def reachable() -> list[Path]:
 
 
 def main() -> None:
-    """Copy them."""
+    """Copy the files to the folder in the first argument."""
     for path in reachable():
         target = Path(sys.argv[1]) / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)

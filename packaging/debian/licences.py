@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def paragraph(folder: Path, one: Distribution) -> str:
-    """Return the paragraph of a library: its authors and licence, as its metadata name them.
+    """Return the paragraph of a library, with the authors and the licence from its metadata.
 
-    `folder` is the folder of the metadata.
+    `folder` is the library's .dist-info folder.
     """
     about = one.metadata
     who = about.get("Author") or about.get("Author-email") or f"the authors of {one.name}"
@@ -31,7 +31,7 @@ def paragraph(folder: Path, one: Distribution) -> str:
 
 
 def main() -> None:
-    """One after the other, by name."""
+    """Print the paragraphs of all libraries except zonedrive, ordered by name."""
     folders = {path: Distribution.at(path) for path in Path(sys.argv[1]).glob("*.dist-info")}
     for folder, one in sorted(folders.items(), key=lambda item: item[1].name.lower()):
         if one.name != "zonedrive":

@@ -1,7 +1,8 @@
 """Write debian/control and debian/changelog: metadata.py REPOSITORY SOURCES DEBIAN.
 
-Names come from the repository's history and from DEBFULLNAME and DEBEMAIL.  They are data: no shell
-and no sed reads them, a line stays one line, and dpkg replaces nothing in them.
+The maintainer is the author of the last commit, or the person in DEBFULLNAME and DEBEMAIL. Special
+characters in the name or address cannot change the meaning of the files: neither a shell nor sed
+reads them, line breaks are removed, and dpkg replaces no variable in them.
 """
 
 import os
@@ -15,7 +16,7 @@ FORMAT = "%an%x00%ae%x00%h%x00%aD%x00%cd"
 
 
 def main() -> None:
-    """Write both files."""
+    """Write both files, and print the version of the package."""
     repository, sources, debian = sys.argv[1:]
     command = ["git", "-C", repository, "log", "-1", "--no-show-signature", f"--format={FORMAT}"]
     command.append("--date=format-local:%Y%m%d%H%M%S")
@@ -29,7 +30,7 @@ def main() -> None:
         author, email = os.environ.get("DEBFULLNAME") or mine, mine
     maintainer = f"{plain(author) or plain(email)} <{plain(email)}>"
     project = tomllib.loads((Path(sources) / "pyproject.toml").read_text("utf-8"))["project"]
-    # With the time of the commit, as apt keeps what is installed if the version is the same.
+    # With the commit time, because apt does not replace an installed package of the same version.
     version = f"{project['version']}-1+{committed}~deb{debian}"
     if not re.fullmatch(r"[0-9][0-9A-Za-z.+~-]*", version):
         sys.exit(f"metadata.py: {version!r} is no version of a Debian package")
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def plain(text: str) -> str:
-    """Return the text on one line, without what would end a name or an address."""
+    """Return the text on one line, without angle brackets, which would end a name or an address."""
     printable = (c if c.isprintable() else " " for c in text if c not in "<>")
     return " ".join("".join(printable).split())
 

@@ -16,7 +16,13 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Organization(msgspec.Struct, frozen=True):
-    """Settings of the whole deployment."""
+    """Settings of the whole deployment.
+
+    `otp` is the kind of one-time codes (see `codes`); "None" means that no code is required.
+    `session_seconds` limits the lifetime of a session. `page_listings` enables the pagination of
+    zones and folders, `ranges` enables range requests. A user name is blocked for `block_seconds`
+    after `block_after` consecutive failures to log on.
+    """
 
     name: str
     domain: str

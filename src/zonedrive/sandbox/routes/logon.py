@@ -34,7 +34,10 @@ SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
 class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a logon request; fields that the sandbox does not use are only type-checked."""
+    """Body of a logon request; `timeout` is in milliseconds.
+
+    Fields that the sandbox does not use are only type-checked.
+    """
 
     username: Kept | None = None
     password: list[str] | None = None

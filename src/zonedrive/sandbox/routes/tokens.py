@@ -15,7 +15,7 @@ LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
 class TokenRequest(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a request that creates a token."""
+    """Body of a request that creates a token; `validity` is in seconds."""
 
     token_name: str
     validity: int

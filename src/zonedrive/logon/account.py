@@ -1,6 +1,6 @@
 """Account file: the data of a logon that later commands need, such as service, user and CA file.
 
-The account file contains no secrets; for these, see the module `secrets`.
+The account file contains no secrets; these are in a store of `zonedrive.logon.secrets`.
 """
 
 import errno
@@ -48,7 +48,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         The copy is used if the file is missing or damaged. Raises NotLoggedOn if the account was
         never logged on, and ConfigError if the copy cannot be read either or the base URL is
         invalid. Raises ForeignFolder, a ConfigError, if a folder of the account belongs to another
-        user: that user's account could send this user's passwords and files to a different service.
+        user, whose account file could send this user's passwords and files to a different service.
         """
         require_own_folders(paths)
         try:
@@ -154,7 +154,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
             return ""
 
     def known_as(self, username: str) -> str:
-        """Return the service's name for this account's user, or "" if `username` is another user.
+        """Return the service's name for this account's user; "" if `username` names another user.
 
         An empty `username` stands for this account's user.
         """
@@ -164,9 +164,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def same_owner(self, other: "Account") -> bool:
         """Return True if `other`, a later logon, belongs to the same user of the same service.
 
-        Such accounts can use the same local data. User names are case-insensitive. A `user_id` that
-        equals the `username` may not be the service's name for the user, so it does not prove that
-        `other` belongs to another user.
+        Such accounts can use the same local data. User names are case-insensitive. If this
+        account's `user_id` equals the `username`, the service may have given no name. In this case,
+        or if one of the accounts has no `user_id`, equal user names are enough.
         """
         if self.base_url != other.base_url:
             return False

@@ -78,9 +78,9 @@ def require_deletable(paths: AccountPaths) -> None:
 
 
 def _closed(folder: Path) -> Path | None:
-    """Return a folder whose content the user may not delete: `folder`, its parent or one below it.
+    """Return a folder in which the user may not list or delete entries, or None.
 
-    Return None if there is no such folder.
+    Checks the parent of `folder`, `folder`, and all folders below `folder`.
     """
     unlisted: list[OSError] = []
     below = (Path(name) for name, _, _ in os.walk(folder, onerror=unlisted.append))
@@ -95,7 +95,7 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
 
     Raises StoreError if the secrets cannot be deleted, and OSError if the folders cannot be
     deleted. If `lost` is True, delete the folders even if the secrets cannot be deleted, and return
-    the message of that error. Otherwise, return "".
+    the message of the StoreError. Return "" if the secrets were deleted.
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 

@@ -1,7 +1,7 @@
-"""Lock for the stored logon of an account: its account file and its secrets.
+"""Lock for an account's stored logon, which consists of the account file and the secrets.
 
 A logon, a logoff, a renewal and a daemon that creates the data key run in different processes. Each
-of them holds the lock while it compares and changes what is stored.
+of them holds the lock while it checks and changes the stored logon.
 """
 
 import fcntl

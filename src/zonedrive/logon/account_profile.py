@@ -14,9 +14,10 @@ from zonedrive.remote.profiles.operations import Profile
 def account_profile(account: Account, settings: Settings) -> Profile:
     """Return the account's profile.
 
-    If the administrator's profile is not valid, return `published` with the error. The published
-    operations are then possible, and pending changes that need another operation wait. Raises
-    ProfileError if the user has selected a profile that is not valid.
+    If the administrator's profile is not valid, return the packaged profile `published`, with the
+    error in its field `wrong`. The published operations are then possible, and pending changes that
+    need another operation wait. Raises ProfileError if the user has selected a profile that is not
+    valid.
     """
     name = settings.profile or account.profile
     try:
@@ -42,9 +43,10 @@ def published(wrong: ProfileError) -> Profile:
 def last_profile(account: Account) -> Profile:
     """Return the account's profile for the end of its logon.
 
-    The end of a logon needs no profile, except to revoke a token. So no error is raised. If the
-    profile is not valid, return `published` with the error. If the user's settings cannot be read,
-    the administrator's settings and the last logon select the profile.
+    The end of a logon needs a profile only to revoke a token, so no error is raised. If the profile
+    is not valid, return the packaged profile `published`, with the error in its field `wrong`. If
+    the user's settings cannot be read, the administrator's settings and the last logon select the
+    profile.
     """
     shared = config.organization(account.name)
     try:

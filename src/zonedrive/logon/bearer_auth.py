@@ -1,14 +1,14 @@
 """Authentication of httpx clients with a bearer token that is replaced after a rejection.
 
-A bearer token is the token or session id in the Authorization header. This module knows nothing
-about the logon: the creator of a BearerAuth provides a function that renews the bearer token.
+A bearer token is the token or session id in the Authorization header. This module does not log on:
+the creator of a BearerAuth provides a function that renews the bearer token.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with a
 bearer token other than the rejected one (a renewed bearer token, or the bearer token of a later
 logon).
 INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
-request says nothing about the bearer token. The same holds for a request to an endpoint of a
-profile, which may reject a valid bearer token.
+request says nothing about the bearer token. The same holds for a request to an endpoint that only
+the deployment profile defines, because such an endpoint may reject a valid bearer token.
 INVARIANT: a rejected bearer token is sent to the service again only after a wait that grows from
 AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. During the wait, requests
 fail without being sent.
@@ -149,7 +149,10 @@ Found = TypeVar("Found")
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """Last refused bearer token, until the service accepts a bearer token."""
+    """Bearer token that the service rejected last, and the time of the next attempt with it.
+
+    The record is deleted when the service accepts a bearer token.
+    """
 
     bearer: Bearer
     again_at: float  # time of the next attempt with the bearer token, on the monotonic clock
@@ -162,8 +165,10 @@ class BearerAuth(httpx.Auth):
 
     A request raises NotLoggedOn if no acceptable bearer token exists or the store fails. A request
     with a false `extensions["replayable"]` is not repeated, because its body can be read only once.
-    A 401 response to a request with `extensions["password"]` concerns the request's password, and
-    one to a request with `extensions["of_profile"]` may concern only the endpoint.
+    A 401 response does not count as a rejection of the bearer token if the request has
+    `extensions["password"]`, because the response may concern the password in the request. The same
+    holds for a request with `extensions["of_profile"]`, because the response may concern only the
+    endpoint.
     """
 
     def __init__(
@@ -299,7 +304,7 @@ class BearerAuth(httpx.Auth):
         self._known = bearer
 
     def look_again(self) -> None:
-        """Make the next request load the stored bearer token, as the user may have logged on."""
+        """Load the stored bearer token at the next request, because the user may have logged on."""
         self._look_at = 0.0
         self._known = self._why = None
 

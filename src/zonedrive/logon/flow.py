@@ -1,7 +1,7 @@
 """State machine of a logon, followed by the exchange of the session for a token.
 
-This module knows nothing about terminals, files or keyrings: the caller provides credentials
-through `CredentialPrompt`.
+This module uses no terminal and no keyring: the caller provides credentials through a
+`CredentialPrompt`.
 
 A browser sign-on is a step like the other steps: its result is sent to the service instead of user
 name and password.
@@ -11,9 +11,9 @@ name and password.
       │            │  └──202──▶ PENDING (the other state)
       └──else──▶ ENDED ◀──else──┘
 
-The first request sends the credentials that the service announces. The service may ask for the same
-credential again, because it checks each credential in a state of its own. A wrong credential ends
-the flow, so the question does not mean that the credential is wrong.
+The first request sends the credentials that the service's requirements name. The service may ask
+for the same credential again, because it checks each credential in a separate state. A wrong
+credential ends the flow, so a repeated question does not mean that the credential is wrong.
 
 INVARIANT: each pending state is answered once. A flow runs once, and nothing in this module starts
 another flow.
@@ -80,7 +80,7 @@ class CredentialPrompt(Protocol):
         """
 
     def code(self, kind: str) -> Secret:
-        """Return a one-time code of `kind` (TOTP, HOTP, ServiceMail, "").
+        """Return a one-time code of `kind`: TOTP, HOTP, ServiceMail, or "" if the kind is unknown.
 
         Raises CredentialsRefused if no user can be asked.
         """
@@ -92,7 +92,8 @@ class CredentialPrompt(Protocol):
     def require_wanted(self, *, is_last: bool = False) -> None:
         """Raise CredentialsRefused if the user has cancelled the logon.
 
-        `is_last` means that the credentials will be stored, and a later cancellation is too late.
+        `is_last` is True in the last call. The credentials are then stored, and a cancellation is
+        no longer possible.
         """
         return
 
@@ -134,8 +135,9 @@ class Flow:
 
         If `username` is "", the user is asked for the name when the name is needed. `needs` are the
         service's requirements. If `browser` is None, a browser sign-on is not possible; if `change`
-        is None, a password change is not possible. `known_as` returns the service's name for a
-        user name, from the previous logon, or "" for another user.
+        is None, a password change is not possible. `known_as` takes a user name, and returns the
+        service's name for the user, as recorded at the previous logon. It returns "" if there was
+        no previous logon, or if another user made it.
         """
         self._has_begun = False
         self._browser, self._change = browser, change
@@ -316,11 +318,12 @@ class Flow:
         )
 
     async def _changed(self, user: str) -> Secret:
-        """Change the password, and return the new password.
+        """Change the user's password as the service requires, and return the new password.
 
-        The new password is sent once. Another request then checks that the service still accepts
-        the session. If the check fails, the session is ended. Before the change, the service allows
-        no request to end the session.
+        The request with the new password is sent once. Another request then checks that the service
+        still accepts the session. If the check fails, the session is ended. Before the change, the
+        service allows no request to end the session. Raises PasswordChangeRequired if a password
+        change is not possible or the old password is unknown, and RemoteError for a failed request.
         """
         access, change = self._access, self._change
         if change is None or self._password is None:
@@ -473,10 +476,10 @@ async def dismiss(
 ) -> None:
     """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
 
-    If this fails, call `tell` with a message instead of raising an error. `which` describes the
-    bearer token for the user, for example "your previous token". `profile` is the deployment
-    profile, which may revoke tokens. The message is omitted if the service does not accept the
-    bearer token any more.
+    On failure, call `tell` with a message instead of raising an error. Omit the message if the
+    service does not accept the bearer token any more, or the bearer token has expired. `which`
+    describes the bearer token for the user, for example "your previous token". `profile` names the
+    deployment profile, whose operation `revoke_token`, if any, revokes a token.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, NOT_NOW

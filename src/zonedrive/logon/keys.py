@@ -1,6 +1,6 @@
 """The account's data key: created at first use, stored with the secrets, deleted at logoff.
 
-This module knows nothing about the encrypted data.
+This module does not read or write the encrypted data.
 
 INVARIANT: names and content have different keys, both derived from the stored key (HKDF, RFC 5869,
 SHA-256).
@@ -32,8 +32,8 @@ def data_box(
     If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing,
     create the key if `make` is True. `make` must be False if encrypted data exists, because a new
     key could not decrypt the data. `hold` returns a context manager that holds the account's lock,
-    because a logon at the same time would overwrite the new key. Raises StoreError if the key is
-    missing and `make` is False, if the key is damaged, or if the store fails.
+    because a logon at the same time could otherwise overwrite the new key. Raises StoreError if the
+    key is missing and `make` is False, if the key is damaged, or if the store fails.
     """
     if not encrypt:
         return Clear(), None
@@ -67,7 +67,7 @@ def kept_key(store: SecretStore) -> bytes | None:
 
 
 def restore_key(store: SecretStore, master: bytes) -> bool:
-    """Store the data key `master` if no key is stored; return True if it was missing.
+    """Store the data key `master` if no data key is stored; return True in that case.
 
     Raises StoreError if another key is stored, which is not replaced, or if the store fails.
     """

@@ -1,12 +1,12 @@
 """Complete logon: local checks, the exchange with the service (`flow`), a token, and storage.
 
-This module knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages
-for the user go to the callback `tell`.
+This module uses no terminal: credentials come from a `CredentialPrompt`, and messages for the user
+go to the callback `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: pending uploads are never sent as another user or to another service.
 INVARIANT: a bearer token that is not stored, or no longer stored, is invalidated at the service
-(token revoked or session ended). If this fails, the user gets a message.
+(token revoked or session ended). If the invalidation fails, the user gets a message.
 """
 
 import errno
@@ -109,7 +109,7 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Plan:
-    """Results of the checks before the first request."""
+    """Results of the checks that a logon makes before its first request."""
 
     base_url: str
     previous: PreviousAccount
@@ -284,7 +284,7 @@ class Logon:
     async def _keep(
         self, plan: _Plan, access: LogonApi, account: Account, signed_on: LoggedOn
     ) -> Account:
-        """Store the logon, and invalidate the former one; return the account as stored."""
+        """Store the logon, invalidate the former bearer token, and return the account as stored."""
         bearer = signed_on.bearer
         if self._token is None:
             self._unstored = {f"the new {bearer.kind}": bearer}
@@ -468,7 +468,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def read_certificates(path: Path) -> bytes:
-    """Return the certificates in a PEM file without other content such as a key.
+    """Return the certificates in a PEM file; omit other content of the file, such as a key.
 
     Raises ConfigError if the file cannot be read or has no certificate.
     """

@@ -32,7 +32,7 @@ LATER_SECONDS = 15.0  # wait before the next attempt if the service did not resp
 
 
 class RenewalRequest(msgspec.Struct, frozen=True):
-    """Request to the renewal process."""
+    """Request to the separate process that renews the logon."""
 
     instead_of: str  # digest of the current bearer token, "" for none
     ended: bool  # True if the service has rejected the current bearer token

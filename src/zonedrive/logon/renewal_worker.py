@@ -77,7 +77,7 @@ TOKEN_DAYS: Final = 90
 COST: Final = 2**14  # of scrypt: about 50 ms and 16 MiB
 UNAUTHORIZED: Final = 401
 CHECKS: Final = 3  # of a new session
-CHECK_S: Final = 1.0  # seconds between them
+CHECK_S: Final = 1.0  # seconds between two checks
 Open = Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]]
 
 
@@ -97,10 +97,10 @@ class RefusalRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_blocking(self) -> bool:
-        """True until the end of a block.
+        """True if this record has a block that has not ended.
 
-        No block is longer than LONGEST_BLOCK_SECONDS. If its end is further ahead, the clock was
-        set back since then, and the true end is unknown.
+        No block is longer than LONGEST_BLOCK_SECONDS. If the recorded end is further ahead, the
+        clock was set back meanwhile, the true end is unknown, and the result is False.
         """
         return 0 < self.until - time.time() <= LONGEST_BLOCK_SECONDS
 
@@ -176,7 +176,10 @@ class Renewer:
             return Outcome("blocked", unstored.message, unstored.remedy, BLOCK_SECONDS)
 
     async def _attempt(self, start: _Start, seconds: float) -> Outcome:
-        """Renew the logon within `seconds` seconds. Raises StoreError and _Replaced."""
+        """Renew the logon within `seconds` seconds, and return the outcome.
+
+        Raises StoreError and _Replaced.
+        """
         account = start.account
         try:
             if self._store.kind != "keyring":
@@ -217,10 +220,12 @@ class Renewer:
             yield
 
     async def _renew(self, access: LogonApi, start: _Start) -> None:
-        """Store a new token, or a new session if the former is a session or no token is usable.
+        """Obtain and store a new bearer token, and then invalidate the former one.
 
-        If the former token is valid, use it to request the new token; otherwise log on first.
-        Invalidate the former afterwards. Raises RemoteError, StoreError and _Replaced.
+        The new bearer token is a session if the former one is a session. Otherwise, it is a token,
+        which is requested with the former token if that is still valid, or else with the session of
+        a new logon. If the service creates no usable token after a new logon, the session is kept.
+        Raises RemoteError, StoreError and _Replaced.
         """
         account, bearer = start.account, start.bearer
         if bearer is not None and not start.has_ended:
@@ -274,10 +279,10 @@ class Renewer:
         return found.bearer
 
     async def _tested_session(self, access: LogonApi, start: _Start) -> Bearer:
-        """Return a new session; raise BadAnswer if the service rejects it in CHECKS checks.
+        """Return a new session; raise BadAnswer if the service rejects it in all CHECKS checks.
 
-        Without the checks, each rejected request would cause a renewal, which sends the password.
-        Other errors of a check are ignored.
+        Without the checks, each request that the service rejects would cause another renewal, which
+        sends the password. Other errors of a check are ignored.
         """
         session = await self._session(access, start)
         for left in reversed(range(CHECKS)):
@@ -347,9 +352,10 @@ class Renewer:
 
 
 def _is_final(refused: RemoteError, *, sent: bool) -> bool:
-    """Return True if only the user can help: a wrong password, or a required second factor.
+    """Return True if only the user can renew the logon, for example with another password.
 
-    `sent` is True if the password was sent.
+    The service may also require a one-time code or a browser sign-on. `sent` is True if the
+    password was sent.
     """
     if isinstance(refused, CredentialsRefused) and not refused.status:
         return True  # raised by the flow: a code, a browser or another password is required

@@ -1,8 +1,7 @@
 """Stores for secrets: the desktop's keyring, systemd credentials, or files with mode 0600.
 
-This module knows nothing about the purpose of the secrets, and does not talk to the service.
-Secrets in use: `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see
-`renewal_worker`).
+This module does not interpret the secrets, and sends no request to the service. Secrets in use:
+`bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
 
 The store of an account is the first available of these: the file that an earlier logon wrote, a
 keyring that responds, a new file. So an account always finds its secrets where its logon stored
@@ -109,8 +108,9 @@ class Keyring(Protocol):
 class FileStore(SecretStore):
     """Secret store in a JSON file with mode 0600; the password is in a separate file.
 
-    The file is read, changed and replaced. So the caller of `set` and `delete` must hold the
-    account's lock (see `account_lock`), or a change by another process at the same time is lost.
+    Each change reads and replaces the whole file. The caller of `set` and `delete` must hold the
+    account's lock (see `account_lock`), because a change by another process at the same time could
+    otherwise be lost.
 
     INVARIANT: reading a secret other than the password does not load the password into memory.
     """
@@ -190,8 +190,8 @@ class FileStore(SecretStore):
 class CredentialsStore(SecretStore):
     """Secret store with the read-only credentials that systemd passes to a unit as files.
 
-    Secrets that systemd does not provide are in the account's own store, `beside`. For example, the
-    credential `zonedrive.work.bearer` is the secret `bearer` of the account `work`.
+    For example, the credential `zonedrive.work.bearer` is the secret `bearer` of the account
+    `work`. Secrets that systemd does not provide are in another store of the account, `beside`.
     """
 
     kind: Kind = "credentials"
@@ -236,7 +236,7 @@ class KeyringStore(SecretStore):
 
     The names in the keyring contain the random id in the file `mark`, because one keyring may serve
     several state folders: those of several computers with one home folder, or of several values of
-    XDG_STATE_HOME. An empty mark, as earlier versions write it, stands for no id.
+    XDG_STATE_HOME. If the mark is empty, as earlier versions write it, the names contain no id.
 
     INVARIANT: while a call hangs, no other call starts, so that a locked keyring prompts once.
     """
@@ -321,7 +321,10 @@ class KeyringStore(SecretStore):
 
 
 def _call(function: Callable[[], RESULT]) -> Future[RESULT]:
-    """Call `function` in a separate thread, because the keyring may wait for the user."""
+    """Call `function` in a separate thread, and return the future of its result.
+
+    The call may block, because the keyring may wait for the user.
+    """
     call: Future[RESULT] = Future()
 
     def run() -> None:
@@ -371,9 +374,9 @@ def open_store(
 def desktop_keyring(*, may_prompt: bool = True) -> Keyring | None:
     """Return the Secret Service of this session, or None if no Secret Service responds.
 
-    If `may_prompt` is False, a locked keyring raises KeyringLocked instead of prompting the user.
-    Other backends of the keyring library are not used, because they protect secrets no better than
-    zonedrive's own file.
+    If `may_prompt` is False, a call to a locked keyring raises KeyringLocked instead of prompting
+    the user. Other backends of the keyring library are not used, because they protect secrets no
+    better than zonedrive's own file.
     """
     bus = session_bus()
     if bus is None:
@@ -421,7 +424,7 @@ def is_keyring_locked(bus: str) -> bool:
     """Return True if the keyring on the session bus `bus` is locked. Never prompts the user.
 
     Raises an error if there is no keyring, or if it does not answer within ANSWER_SECONDS. The
-    `keyring` library would prompt the user to unlock or to create it.
+    `keyring` library is not used, because it would prompt the user to unlock or create the keyring.
     """
     from jeepney import DBusAddress, Message, Properties, new_method_call
     from jeepney.io.blocking import open_dbus_connection

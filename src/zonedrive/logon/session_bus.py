@@ -1,6 +1,6 @@
 """D-Bus session bus, used only if it belongs to this user.
 
-This module knows nothing about the messages on the bus.
+This module sends and receives no messages on the bus.
 
 `su` and `sudo -E` leave the address of another user's bus in the environment. Messages on that bus
 (secrets, file names) would go to the other user.

@@ -1,7 +1,8 @@
 """Tolerant parsing of the JSON responses to logon requests.
 
-Only this module of the package knows the JSON member names of responses. It knows nothing about
-requests. `doing` names the attempted operation at the beginning of an error message.
+No other module of the package contains the JSON member names of these responses. This module
+builds no requests. The parameter `doing` names the attempted operation at the beginning of an error
+message.
 """
 
 from typing import Literal
@@ -19,7 +20,10 @@ LONGEST_ADDRESS = 16_384  # characters
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """Method of a browser sign-on: an identity provider, or a kind of personal identification."""
+    """Method of a browser sign-on.
+
+    `kind` is "idp" for an identity provider, or "personal-id" for a personal identification.
+    """
 
     kind: Literal["idp", "personal-id"]
     name: str
@@ -90,7 +94,7 @@ def requirements(body: bytes, doing: str) -> Requirements:
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
     """Return the sign-on methods in `items`, without duplicates.
 
-    If `items` has none, return only the method `alone`, or an empty list if `alone` is "".
+    If `items` has none, return one method with the name `alone`, or [] if `alone` is "".
     """
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:

@@ -1,6 +1,6 @@
 """HTTP listener on the loopback address, to which the browser returns after one sign-on.
 
-This module knows nothing about providers, logons or terminals.
+This module does not depend on the provider, the logon or a terminal.
 
     GET  /START                 first URL that the browser opens; redirects to the provider
     GET  /PATH?state=STATE      answer in the fragment: responds with a page that posts the fragment

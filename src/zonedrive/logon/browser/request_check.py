@@ -8,8 +8,8 @@ INVARIANT: a connection with an unknown owner is rejected. Connections of root a
 programs that run as root forward the traffic of other users (proxies, container port forwarders),
 so a connection of root may come from any user.
 
-A server calls `require_owners` before it starts: otherwise, where the kernel names no owner, it
-would reject the user's own browser without a message.
+A server calls `require_owners` before it starts. Without this check, a server on a system whose
+kernel names no owner would reject the user's own browser without a message.
 """
 
 import os
@@ -54,8 +54,8 @@ def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
 def require_owners(*, remedy: str) -> None:
     """Raise ZonedriveError with `remedy` if the kernel does not name the owner of a connection.
 
-    This is the case if a module of the kernel is missing, as after an upgrade without a restart,
-    and in some sandboxes and user namespaces.
+    The kernel names no owner if a kernel module is missing, for example after an upgrade without a
+    restart, and in some sandboxes and user namespaces.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -114,9 +114,10 @@ def _port(address: Address) -> bytes:
 
 
 def _is_anybody(user: int) -> bool:
-    """Return True if `user` is the overflow uid, which stands for users outside the namespace.
+    """Return True if `user` may stand for any user outside of this process's user namespace.
 
-    Also return True if the overflow uid or the mapping of the user namespace cannot be read.
+    The kernel shows such a user as the overflow uid, unless the namespace maps all users. Also
+    return True if the overflow uid or the mapping of the user namespace cannot be read.
     """
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:

@@ -1,10 +1,10 @@
 """Browser sign-on: choice of the method, the sign-on itself, and evaluation of the answer.
 
-This module knows nothing about terminals or about starting a browser: a `Person` handles both.
+This module uses no terminal and starts no browser: the `Person` that the caller passes does both.
 
 INVARIANT: no browser is opened unless the profile names the fields that a browser returns.
-INVARIANT: the returned fields are sent to the service once, as the profile specifies, and appear in
-no message.
+INVARIANT: the returned fields are sent to the service once, as the profile specifies. No message to
+the user contains the value of a field, except for the reason of a failed sign-on.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

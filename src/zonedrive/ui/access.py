@@ -91,7 +91,7 @@ class Keys:
 
 
 class Guard:
-    """ASGI middleware that passes only the requests of the app's own pages to the app."""
+    """ASGI middleware that enforces the access rules of this module for each request to the app."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
         """Create the middleware for `app`; `host` is the address and port of the server.

@@ -44,7 +44,10 @@ class AccountView:
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile can be loaded, and defines `operation`, one of OPERATIONS."""
+        """Return True if the profile can be loaded and defines `operation`.
+
+        `operation` is a key of `zonedrive.remote.profiles.operations.OPERATIONS`.
+        """
         try:
             chosen = config.load(config_file(), self.name).profile
             return load_profile(chosen or self.profile).can(operation)
@@ -62,7 +65,7 @@ class AccountView:
 
     @property
     def verdict(self) -> str:
-        """Line that says whether all changes have been uploaded, or how many have not."""
+        """Line that says whether all changes have been uploaded; "" if the status is not known."""
         if not self.status:
             return ""
         outbox = self.status["outbox"]
@@ -81,7 +84,10 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection, the mount and its end, but not about an ended logon."""
+        """Notices about the connection, the mount and an unexpected end of the daemon.
+
+        A notice about an ended logon is left out.
+        """
         reason = "" if self.state == "logon-required" else self.status.get("reason", "")
         advice = self.status.get("advice", "")
         found = (
@@ -140,7 +146,7 @@ class AccountView:
 
     @property
     def more(self) -> int:
-        """Number of uploads that are not shown."""
+        """Number of waiting changes that are not in `uploads`."""
         return max(0, self.waiting - min(ROWS, len(self.status.get("uploads", []))))
 
     @property
@@ -193,7 +199,7 @@ def views() -> list[AccountView]:
 def default_folder(name: str) -> Path:
     """Return the default mount point of an account, a folder in `~/Zones`.
 
-    The folder is named after the organization, for file managers that show the name; an existing
+    The folder is named after the organization, because file managers show the name. An existing
     folder with the account's name is used instead. If `~/Zones` itself is a mount point, the result
     is `~/Zones-ACCOUNT`.
     """
@@ -217,7 +223,7 @@ def mount_folder(name: str) -> Path:
 def mounted_on(name: str) -> Path | None:
     """Return the mount point of the account's daemon, or None if no daemon is running.
 
-    This works even if the daemon does not answer.
+    A daemon that does not answer counts as running.
     """
     holder = control_client.daemon(AccountPaths(name))
     return holder.mountpoint if holder is not None else None

@@ -38,8 +38,8 @@ SIGN_ON_SECONDS = 300.0
 def problem_of(wrong: Exception) -> Problem:
     """Return the problem that the logon page shows for an error.
 
-    For an untrusted certificate, the remedy names the page's field for a certificate file; for a
-    sign-on method that the service does not offer, the fields for the method.
+    For an untrusted certificate, the remedy names the page's field for a certificate file. For a
+    sign-on method that the service does not offer, the remedy names the fields for the method.
     """
     found = replace(problems.of(wrong), buttons=())
     if isinstance(wrong, SignOnNotOffered):
@@ -113,9 +113,9 @@ class Dialogue(CredentialPrompt, Person):
                 self._answers.put(dict(fields))
 
     def cancel(self) -> bool:
-        """End the logon: no answer counts any more, and no credential is stored.
+        """Cancel the logon, so that no credential is stored; return True on success.
 
-        Return False and do nothing if it is too late, because the credentials are being stored.
+        Return False and do nothing if the credentials are being stored, or are already stored.
         """
         with self._changed:
             if self._is_decided:

@@ -73,10 +73,10 @@ TEMPORARY = ".goutputstream-"  # prefix of names that match the default of `loca
 
 
 def _read(folder: str) -> dict[str, bytes]:
-    """Return the files of a folder of this package by name.
+    """Return the content of each file in a folder of this package, keyed by file name.
 
-    They are read once, because an upgrade or a removal may replace or delete them while a page is
-    open, and a page of another version needs other values.
+    The files are read only once, because an upgrade or a removal of zonedrive may replace or delete
+    them while this process runs. A template of another version may need other values.
     """
     return {path.name: path.read_bytes() for path in (HERE / folder).iterdir() if path.is_file()}
 
@@ -163,7 +163,7 @@ class Window:
         return HTMLResponse(self._rendered(template, values), status)
 
     def _rendered(self, template: str, values: dict[str, Any]) -> str:
-        """Return a page or a part of it; bytes of paths that are not UTF-8 are question marks."""
+        """Return the rendered template, with "?" for each byte of a path that is not UTF-8."""
         text = self._environment.get_template(template).render(values)
         return text.encode("utf-8", "replace").decode()
 
@@ -409,7 +409,7 @@ class Window:
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
-        """Respond once the logon has another question or has ended, so that its page reloads.
+        """Respond as soon as the logon has another question or has ended; the page then reloads.
 
         Respond after QUESTION_SECONDS seconds in any case.
         """
@@ -443,7 +443,7 @@ class Window:
     # ---- conflicts ----
 
     def _conflicts(self, request: Request) -> Response:
-        """Show the conflicts, or both versions of the conflict whose copy is at the path."""
+        """Show all conflicts, or compare the versions if the query's `path` is a conflict copy."""
         account, path = self._mounted_view(request), request.query_params.get("path", "")
         found = commands.listed("conflicts", "--account", account.name)
         for one in found:
@@ -578,7 +578,10 @@ class Window:
         )  # fmt: skip
 
     def _share_or_end(self, request: Request, form: FormData) -> Response:
-        """Share an entry and show the new link, which no later page shows, or revoke the share."""
+        """Share an entry and show the new link, or revoke the share.
+
+        No later page shows the link.
+        """
         account, path = self._view(request), request.query_params.get("path", "").strip("/")
         whole = os.fspath(accounts.inside(account, path))
         if form.get("remove"):
@@ -748,9 +751,9 @@ class Window:
 def _form_route(path: str, respond: Callable[[Request, FormData], Response]) -> Route:
     """Return the POST route of `path`; `respond` is called in a thread, with the posted form.
 
-    If an equal form is posted before the response, both requests get this response. A browser shows
-    only the response to the last click. Otherwise this response would be an error, because the
-    action of the first click is in progress.
+    If an equal form is posted while the first one is processed, both requests get the response to
+    the first one. After a double click, a browser shows only the response to the last click. That
+    response would otherwise be an error, because the action of the first click is in progress.
     """
     running: dict[object, tuple[anyio.Event, Future[Response]]] = {}  # by address and fields
 
@@ -818,9 +821,9 @@ def _periods() -> list[tuple[str, str]]:
 
 
 def _entries(folder: Path, wanted: str) -> list[tuple[bool, str]]:
-    """Return the entries of a folder whose names contain `wanted`, in any case of letters.
+    """Return the entries of a folder whose names contain `wanted`, ignoring case.
 
-    An entry is a pair: whether it is a folder, and its name. Folders come first, sorted by name.
+    Each entry is a pair: True for a folder, and the name. Folders come first, sorted by name.
     """
     with os.scandir(folder) as found:
         entries = [
@@ -871,7 +874,7 @@ def _restarted(name: str) -> commands.Outcome:
 
 
 def _fetched(path: str, version: str, target: str) -> commands.Outcome:
-    """Write the content of a version of the file `path` to `target`; a large one may take long."""
+    """Write the content of a version of the file `path` to `target`, without a time limit."""
     return commands.run("versions", path, "--get", version, "-o", target, seconds=None)
 
 
@@ -911,9 +914,9 @@ def _stamp(*paths: Path) -> str:
 def _replace(source: Path, target: Path, stamp: str) -> bool:
     """Replace the content of `target` with a copy of `source`, by renaming a temporary file.
 
-    The mode of `target` does not change. Return False, and replace nothing, if the files do not
-    have the stamp `stamp` after the copying, which may take long. Raises the errors of
-    `require_replaceable`.
+    The mode of `target` does not change. Return False, and replace nothing, if the result of
+    `_stamp` for both files is not `stamp` after the copying, which may take long. Raises the errors
+    of `require_replaceable`, and OSError.
     """
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:

@@ -226,7 +226,7 @@ def _known() -> Mapping[type[Exception], Problem]:
 
 
 def _of_code() -> Mapping[str, str]:
-    """Return a sentence about a rejected logon for each of the service's error codes."""
+    """Return sentences about a rejected logon, keyed by the service's error code."""
     blocked = _("The user is blocked for a while, after too many failures.")
     return {
         "AUTHORIZATION_FAILED": _("The user name or the password is wrong."),

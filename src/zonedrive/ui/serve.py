@@ -40,7 +40,8 @@ QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not repor
 SOCKET = "ui.socket"
 """Name of the server's socket in the runtime folder.
 
-Desktop extensions connect to each socket with the suffix `.sock`, as these belong to daemons.
+The suffix is not `.sock`, because desktop extensions take each socket with that suffix for a
+daemon's socket.
 """
 REQUEST = 64 * 1024  # bytes; a URL has up to three for each byte of a path
 ERROR_IS_SHOWN = "ZONEDRIVE_ERROR_IS_SHOWN"
@@ -50,11 +51,12 @@ ERROR_IS_SHOWN = "ZONEDRIVE_ERROR_IS_SHOWN"
 def run(page: str, *, browser: bool) -> str:
     """Open the web interface at the path `page`, and serve it until all pages are closed.
 
-    If `browser` is False, print the URL instead of opening a browser. Return "". If another process
-    of this user already serves the web interface, open a page of that process, and return a message
-    for the user. Raises ZonedriveError if that process does not answer, or if requests of other
-    users cannot be rejected, and OSError. An error is also shown as a notification, unless
-    `browser` is False or the environment has ERROR_IS_SHOWN.
+    If `browser` is False, print the URL instead of opening a browser. Return "" at the end.
+
+    If another process of this user already serves the web interface, open a page of that process,
+    and return a message for the user. Raises ZonedriveError if that process does not answer, or if
+    requests of other users cannot be rejected, and OSError. An error is also shown as a
+    notification, unless `browser` is False or the environment has ERROR_IS_SHOWN.
     """
     is_shown = os.environ.pop(ERROR_IS_SHOWN, "")  # not for the daemons that the window starts
     try:
@@ -95,7 +97,7 @@ def _run(page: str, browser: bool) -> str:
 def _asked(path: Path, page: str) -> str:
     """Return a one-time URL for `page` from the process that serves the web interface.
 
-    Raises ZonedriveError if this process does not answer or is ending.
+    Raises ZonedriveError if that process does not answer or is ending.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -238,7 +240,7 @@ def _open(address: str, browser: bool, ended: threading.Event, wait: float = 60.
 
 
 def _notify(text: str) -> None:
-    """Show a notification if no terminal shows the output of this process, and if possible."""
+    """Show a notification, unless stdout is a terminal or notify-send is not installed."""
     if shutil.which("notify-send") and not sys.stdout.isatty():
         subprocess.run(  # noqa: S603
             [str(shutil.which("notify-send")), "--app-name=zonedrive", "--icon=zonedrive", "Zones",

@@ -28,7 +28,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 
     `mountpoint` is the folder to mount on; "" means the default folder. The unit is enabled or the
     autostart file exists, never both, because an account has one mount. Raises OSError if a file or
-    folder cannot be written, or if no such file can name `mountpoint`.
+    folder cannot be written, or if these files cannot contain the folder's path (see `_word`).
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     if start:
@@ -94,9 +94,9 @@ def _set_up_unit(name: str) -> None:
 
 
 def _replace(file: Path, content: str) -> None:
-    """Write `file` or the target of a link, and its folder if necessary.
+    """Replace the content of `file`, or of its target if `file` is a link.
 
-    On an error (OSError), the file is unchanged.
+    Create the file and its folder if necessary. Raises OSError; the file is then unchanged.
     """
     file = Path(os.path.realpath(file))  # also of a link to itself
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -146,9 +146,9 @@ def _escaped(word: str, special: str) -> str:
 
 
 def _word(folder: Path) -> str:
-    """Return the path of a folder for a file of systemd or a desktop.
+    """Return a folder's path as text for a systemd unit file or a desktop entry.
 
-    Raises OSError if the path is not UTF-8 or contains a newline, which such a file cannot hold.
+    Raises OSError if the path is not UTF-8 or contains a newline, which these files cannot contain.
     """
     word = os.fspath(folder)
     if os.fsencode(word).decode("utf-8", "replace") != word or "\n" in word:
@@ -163,7 +163,7 @@ def _quoted(word: str) -> str:
 
 
 def _program() -> list[str]:
-    """Return the words that start this installation, which need not be in the session's PATH."""
+    """Return the command words that run this installation even if it is not in PATH."""
     started = Path(sys.argv[0])
     if started.is_absolute() and started.name == "zonedrive" and started.is_file():
         return [os.fspath(started)]

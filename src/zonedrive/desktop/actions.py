@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 def ask(command: str, **values: object) -> Callable[[list[str]], None]:
-    """Return the action that sends `command`, with `values`, to the daemons of the paths."""
+    """Return an action that sends `command` with `values` to the daemons that serve its paths."""
     return lambda paths: _report(_each({"command": command, **values}, paths))
 
 

@@ -312,7 +312,8 @@ class Client:
     def look(self) -> None:
         """Read the mount table, and connect to the daemons that are not connected.
 
-        If a mount then has no connected daemon, schedule another call to this method.
+        Schedule another call to this method if a mount point has not been reported by a connected
+        daemon yet.
         """
         self._table.seek(0)
         chunks = iter(lambda: self._table.read(CHUNK), b"")

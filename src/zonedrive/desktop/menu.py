@@ -1,6 +1,6 @@
 """Translated texts, names of emblems, and menu items.
 
-This module knows nothing about file managers.
+This module does not depend on a file manager.
 """
 
 import gettext
@@ -25,7 +25,7 @@ def plural(one: str, many: str, count: int) -> str:
 
 
 class Item(NamedTuple):
-    """Item of a menu."""
+    """Menu item for any of the file managers."""
 
     action: str  # name in `actions.ACTIONS`
     label: str

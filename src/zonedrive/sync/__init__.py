@@ -3,7 +3,8 @@
 A local change passes through these modules:
 
     dispatcher        runs steps: concurrently, in order where needed, with retries
-    planner           computes the steps from the intents, and selects those that may start now
+    planner           computes the steps from the intents (the unsent local changes), and selects
+                      those that may start now
     executor          performs a step: content by `upload`, names by `remote_namespace`
     reconcile         records requests and their responses, and determines whether an unanswered
                       request had an effect

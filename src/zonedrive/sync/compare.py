@@ -1,8 +1,8 @@
-"""Comparisons with the service: whether it still has an entry, and whether bytes are the same.
+"""Checks against the service: for deleted entries, and for versions with the same bytes.
 
-A revision or a size is not sufficient for the latter. Listings, the answer for one entry and the
-answer to an upload may give the time with different precision. Some services count a move as a
-change, and two versions by one user may have the same size.
+Revisions and sizes do not show whether two versions have the same bytes. Listings, the answer for
+one entry and the answer to an upload may give the time with different precision. Some services
+count a move as a change, and two versions by one user may have the same size.
 """
 
 from contextlib import closing
@@ -45,7 +45,7 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 
 
 async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
-    """Return if `missing` shows that an entry of the zone was deleted; raise an error otherwise.
+    """Raise an error unless `missing` shows that an entry of the zone was deleted.
 
     A zone that the service does not list, or lists as not accessible, may be back later, with its
     entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
@@ -75,8 +75,8 @@ async def require_deletion(service: Service, zone: str, missing: NotFound) -> No
 class Comparer:
     """Comparer of local bytes and known revisions with versions on the service.
 
-    All methods but `same_bytes` count a version that cannot be read as one with other bytes, and
-    raise Changed and temporary errors of the service; see `require_unreadable`.
+    Except for `same_bytes`, the methods treat a version that cannot be read as a version with other
+    bytes. They raise Changed, and temporary errors of the service (see `require_unreadable`).
     """
 
     def __init__(self, state: LocalState, service: Service) -> None:
@@ -90,11 +90,12 @@ class Comparer:
     ) -> bool:
         """Return True if a version on the service has the same bytes as the beginning of `file`.
 
-        `size` is the size of the version in bytes, which the caller has compared with the size to
-        upload: after a power cut, the file may be longer than recorded. `version` is the id of
-        the version, by default of the current one. Raises Damaged if `file` is damaged, and the
-        errors of the download. Raises Changed if the file was deleted, or if content of a different
-        size arrives (a newer version, or the error page of a proxy).
+        `size` is the size of the version in bytes. The caller has checked that the content to
+        upload has the same size. Bytes of `file` beyond `size` are ignored, because a power cut can
+        leave the file longer than recorded. `version` is the id of the version, by default of the
+        current one. Raises Damaged if `file` is damaged, and the errors of the download. Raises
+        Changed if the file was deleted, or if content of a different size arrives (a newer version,
+        or the error page of a proxy).
         """
 
         def compare() -> bool:
@@ -155,11 +156,12 @@ class Comparer:
     async def is_known(
         self, intent: Intent, inode: Inode, known: Revision | None, found: Entry
     ) -> bool:
-        """Return True if `found`, the inode's entry, is `known` with a more or less precise time.
+        """Return True if `found` is the revision `known`, with a time of different precision.
 
-        The bytes are compared if possible, because another machine of this user may have saved a
-        version of the same size in the same second. Such a version is improbable, and the service
-        keeps it in any case.
+        `found` is the inode's entry. The bytes are compared if possible, because another machine of
+        this user may have saved a version of the same size in the same second. If the bytes cannot
+        be compared, return True: such a version is improbable, and the service keeps it in any
+        case.
         """
         if known is None or found.folder or not differ_in_precision(known, found.revision):
             return False
@@ -171,7 +173,8 @@ class Comparer:
         """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
 
         If the service does not count a move as a change, a different revision shows that a version
-        was saved between the request of `before` and the move. The bytes are compared if possible.
+        was saved after the query of `before` and before the move. The bytes are compared if
+        possible.
         """
         if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
             return before
@@ -186,8 +189,8 @@ class Comparer:
     ) -> Revision | None:
         """Return the last known revision of a moved file if `found` still has its bytes, else None.
 
-        Return None as well if the bytes cannot be compared, because another version may have been
-        saved since.
+        `found` is the inode's current entry. Return None as well if the bytes cannot be compared,
+        because another version may have been saved since.
         """
         intent = None if inode is None else self._state.intents.get(inode.ino)
         if inode is None or intent is None or found is None or found.folder:
@@ -218,10 +221,10 @@ class Comparer:
                 return False
 
     async def require_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> None:
-        """Raise `wrong`, the error of a comparison with `found`, if a retry may be possible.
+        """Raise `wrong`, the error of a comparison with `found`, if a retry may succeed.
 
-        A temporary error of the service is raised until the intent has failed COMPARISONS times:
-        from then on, the error may concern only this version. Then query the entry instead, which
+        A temporary error of the service is raised until the intent has failed COMPARISONS times.
+        After that, the error may concern only this version. So query the entry instead; the query
         raises an error if the service cannot be reached.
         """
         if cause_of(wrong) is Cause.SERVICE:

@@ -196,12 +196,13 @@ class DirectoryCache:
         return flight.error is None
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
+        """Wait for a listing of `folder` that was requested after `newer_than_ns`.
 
-        A listing from before a suspend of the machine does not count. If the folder was deleted on
-        the service, return without a listing. The merge has then removed the folder locally, or has
-        kept it without a remote id for the local changes in it. Do the same for a folder that was
-        removed locally, alone or with a folder above it. Raises the service's error.
+        `newer_than_ns` is a time of the monotonic clock. A listing from before a suspend of the
+        machine does not count. If the folder was deleted on the service, return without a listing.
+        The merge of the parent's listing has then removed the folder locally, or has kept it
+        without a remote id for the local changes in it. Also return without a listing if the folder
+        was removed locally, alone or with a folder above it. Raises the service's error.
         """
         inodes = self._state.inodes
         lost: list[tuple[Inode, str | None, NotFound, int]] = []  # until the folder above is listed
@@ -230,7 +231,7 @@ class DirectoryCache:
                 return
 
     async def find(self, zone: str, remote_id: str, newer_than_ns: int) -> None:
-        """Add an entry of the service to the local tree: list its folder with `refresh`.
+        """Add an entry of the service to the local tree, by listing its folder with `refresh`.
 
         Also add the missing parent folders, and list those that were never listed. If the service
         does not have the entry, do nothing. Raises the service's error.
@@ -431,9 +432,9 @@ class DirectoryCache:
     def _is_calm(self) -> bool:
         """Return True if the top folder of a zone may be prefetched now.
 
-        The service must be reachable, with no failed listing in the last TROUBLE_S seconds. If it
-        allows more than RESERVED requests at a time, there must be spare capacity; otherwise no
-        other request may be running.
+        The service must be reachable, with no failed listing in the last TROUBLE_S seconds. If the
+        service allows more than RESERVED requests at a time, there must be spare capacity;
+        otherwise no other request may be running.
         """
         service = self._service
         if service.places > RESERVED or service.link.state != "online":

@@ -1,8 +1,7 @@
 """Selection of listings to prefetch for programs that walk the tree folder by folder.
 
-This module knows nothing about the service or about how a listing is fetched. The caller reports
-which listings programs use and which listings have arrived, and this module decides which listings
-to fetch next.
+This module does not fetch the listings. The caller reports which listings programs use and which
+listings have arrived, and this module selects the listings to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
 the program lists a folder and at once continues with its first subfolder. From then on, the next
@@ -193,7 +192,7 @@ class DirectoryWalks:
         ask: Callable[[Inode], object],
         spare: Callable[[], int],
     ) -> None:
-        """Store the callbacks.
+        """Start without any walk, and store the callbacks.
 
         `wanted` returns True if a folder needs a listing, and `ask` requests the listing. `spare`
         returns the number of listings that may be prefetched now.

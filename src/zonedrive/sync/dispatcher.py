@@ -1,7 +1,6 @@
 """Dispatcher of the outbox, which runs due steps concurrently and retries failed steps.
 
-This module knows nothing about the work of a step: the `Executor` performs the step, and records
-its success.
+This module only schedules steps. The `Executor` performs a step, and records its success.
 
 INVARIANT: an inode has at most one running step.
 
@@ -139,7 +138,7 @@ class Dispatcher:
         self.changes: Observers[[]] = Observers()
         """Observers to notify at every change of the outbox, also when a step starts."""
         self.is_unwritable = False
-        """True if a failure could not be recorded since the last success or `waited_for`."""
+        """True if a failure could not be recorded; reset by a success and by `waited_for`."""
         intents.changes.add(self.wake)
         state.pause.changes.add(self._note_pause)
 
@@ -187,7 +186,8 @@ class Dispatcher:
         While a step is running or a program is writing, return False. If `vain` is given, a step
         counts as failed after `vain` temporary errors in a row, and all steps count as failed after
         `vain` rejections in a row because of overload. If `only` is given, examine only the steps
-        of these inodes, and the steps that they depend on. If `is_unwritable`, return True.
+        of these inodes, and the steps that they depend on. If `is_unwritable` is true, return True
+        in any case.
         """
         if self.is_unwritable:
             return True
@@ -266,9 +266,9 @@ class Dispatcher:
     def _recovered(self) -> None:
         """Retry steps that failed with a temporary error, because another step has succeeded.
 
-        Steps that the service rejected because of overload keep their pauses. Each of the first
-        SOON errors in a row causes one such retry. Later errors may concern only the step's entry,
-        whose bytes would be sent again after every success of another step.
+        Steps that the service rejected because of overload keep their pauses. A step is retried in
+        this way only after one of its first SOON errors in a row. Later errors may concern only the
+        step's own entry, whose bytes would be sent again after every success of another step.
         """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
@@ -279,7 +279,10 @@ class Dispatcher:
         return self._failures.get(ino)
 
     def failed_prerequisites(self, ino: int) -> list[Step]:
-        """Return the rejected steps that must succeed before the inode's step can start."""
+        """Return the failed steps that must succeed before the inode's step can start.
+
+        The user may have to act before such a step can succeed (see `Intent.failed`).
+        """
         if not self._failures:
             return []
         steps = self._planner.steps_of({ino})
@@ -287,10 +290,10 @@ class Dispatcher:
         return [step for step in steps if step.ino in inos and step.intent.failed]
 
     def blocking_failures(self, inos: Collection[int]) -> dict[int, Exception]:
-        """Return the errors of rejected steps that block steps of `inos`, by the blocked inode.
+        """Return the errors of failed steps that block steps of `inos`, keyed by the blocked inode.
 
-        Other blocked inodes may be included. A rejected step that is due again, or running, does
-        not count.
+        The result may include other blocked inodes. A step counts as failed if the user may have to
+        act (see `Intent.failed`), and the step is neither due again nor running.
         """
         now = time.time_ns()
         rejected = {
@@ -337,7 +340,10 @@ class Dispatcher:
             await self._rest(CALM * (time.perf_counter() - begun))
 
     def _until_end(self) -> float:
-        """Return the seconds after which to check for the end of the pause; infinity: no end."""
+        """Return the seconds until the next check for the end of the pause.
+
+        Return infinity if the pause has no end.
+        """
         left = self._state.pause.seconds_left
         return left if left == float("inf") else min(CLOCK_S, left)
 
@@ -388,7 +394,7 @@ class Dispatcher:
             self._retry_rejected_as_full()
 
     def _retry_rejected_as_full(self) -> None:
-        """Retry the steps that a full service rejected, as soon as no deletion can start or runs.
+        """Retry the steps that a full service rejected, if no deletion is running or can start.
 
         A retry after each of many deletions would delay the deletions.
         """
@@ -402,13 +408,16 @@ class Dispatcher:
             )
 
     def _is_queue_old(self) -> bool:
-        """Return True if the queue is LOOK_S seconds old and steps have started since then."""
+        """Return True if the queue is LOOK_S seconds old and steps have started from it.
+
+        During a pause after an overload, return False.
+        """
         if not self._has_started or self._overload.time_left():
             return False
         return time.monotonic() >= self._looked + LOOK_S
 
     def _now_ns(self) -> int:
-        """Return the wall clock time.
+        """Return the wall clock time in nanoseconds; correct due times after a change of the clock.
 
         If the clock was set back since the last check, make all intents due, because their due
         times come from the former clock. At the first check, make only those intents due that would

@@ -108,11 +108,11 @@ class Executor:
                 await self._names.delete(step.intent, inode)
 
     async def _sync_copies(self, step: Step, inode: Inode) -> None:
-        """Make copies of the content durable that the service is about to replace or delete.
+        """Flush to disk the local copies of content that the service is about to replace or delete.
 
-        The copies belong to other files. Without the sync, a power cut could undo the local records
-        of the copies, but not the change on the service. Raises OSError, and Stale if the step is
-        outdated.
+        The copies may belong to other files. Without the sync, a power cut could undo the local
+        records of the copies, but not the change on the service. Raises OSError, and Stale if the
+        step is outdated.
         """
         state, spool, entry_id = self._state, self._state.spool, inode.remote_id or ""
         if not (copies := state.unsynced_copies.pop(entry_id, [])):

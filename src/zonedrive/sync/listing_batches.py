@@ -1,10 +1,10 @@
 """Merging of received listings into the local state, several small listings per transaction.
 
-This module knows nothing about how a listing is fetched. Each commit writes whole index pages. With
-one commit per small listing, commits took a fifth of the time of a walk through many folders. A
-listing that no program is waiting for is therefore collected with others, until the listings fill a
-transaction or GATHER_S seconds have passed. When a program needs one of these listings, all of them
-are merged at once (`merge_waiting`).
+This module does not fetch the listings. Each commit writes whole index pages. With one commit per
+small listing, commits took a fifth of the time of a walk through many folders. A listing that no
+program is waiting for is therefore collected with others, until the listings fill a transaction or
+GATHER_S seconds have passed. When a program needs one of these listings, all of them are merged at
+once (`merge_waiting`).
 
 INVARIANT: a listing that cannot be merged does not block other listings: after an error, each
 listing gets its own transaction.
@@ -53,7 +53,7 @@ class ListingBatches:
     ) -> None:
         """Create the queue; `tell(ino, changes)` is called after each merge into a folder.
 
-        `can_make_folders` tells whether the service can create folders.
+        `can_make_folders` returns True if the service can create folders.
         """
         self._state = state
         self._can_make_folders = can_make_folders

@@ -16,12 +16,12 @@ TRIES = 5  # default number of downloads of one file that each find a newer vers
 async def materialize(
     state: LocalState, service: Service, inode: Inode, tries: int = TRIES
 ) -> None:
-    """Copy the service's version of a file into the spool, as local content (a generation).
+    """Copy the service's version of a file into the spool, as the file's local content.
 
-    Does nothing for a file with local content or without an entry. If a program writes to the file
-    or removes it meanwhile, the copy is discarded. If the service has a newer version, the newer
-    version is copied. Raises Changed if `tries` downloads each find a newer version, and NotFound
-    if the file is gone.
+    Does nothing if the file already has local content, or has no remote entry. If a program writes
+    to the file or removes it meanwhile, the copy is discarded. If the service has a newer version,
+    the newer version is copied. Raises Changed if `tries` downloads each find a newer version, and
+    NotFound if the file is gone.
     """
     changes = 0
     while not inode.generation and not inode.is_new:
@@ -44,11 +44,12 @@ async def materialize(
 
 
 async def keep_readable(state: LocalState, service: Service, removed: Inode) -> None:
-    """Copy the content of open files that are about to be deleted: `removed`, or all below it.
+    """Copy into the spool the content of open files that are about to be deleted.
 
-    Does nothing for a file whose content is complete in the cache. Also does nothing if the service
-    does not have the content or rejects the request: reads then fail in any case. Raises the other
-    errors of `materialize`.
+    The files are `removed` itself, or all open files below the folder `removed`. Does nothing for a
+    file whose content is complete in the cache. Also does nothing if the service does not have the
+    content or rejects the request: reads then fail in any case. Raises the other errors of
+    `materialize`.
     """
     for inode in list(state.inodes.get_all(list(state.opened))):
         opened = state.opened.get(inode.ino)
@@ -65,8 +66,8 @@ async def bring_bytes(
     """Copy the cached content of `successor` into the spool before `successor` replaces `former`.
 
     Only a file with local bytes can take over the entry of `former` on the service. Does nothing if
-    the cache does not have the whole content, or if `former` has no entry. Raises the errors of the
-    function `materialize`.
+    the cache does not have the whole content, or if `former` has no entry. Raises the errors of
+    `materialize`.
     """
     if successor is None or former is None or former is successor or former.is_new:
         return
@@ -77,7 +78,7 @@ async def bring_bytes(
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:
-    """Fetch the file's current version from the service, and show this version from now on.
+    """Query the current version of a file on the service, and show this version from now on.
 
     Return False if the version has not changed, or if the file has local content. Raises NotFound
     if the file is gone.

@@ -1,4 +1,4 @@
-"""Local moves of edited files, and of folders, that a coworker has moved on the service.
+"""Local moves of folders and edited files that a coworker has moved on the service.
 
 If a listing no longer contains an entry, the entry was moved or deleted, but the listing does not
 show the new place. An edited file must not be removed, because the edit would be lost; and another
@@ -29,19 +29,20 @@ FOLDERS = 8  # maximum number of missing folders to look up; more were probably 
 
 
 class MovedEntries:
-    """Local moves of edited files, and of folders, that coworkers have moved on the service."""
+    """Local moves of folders and edited files that coworkers have moved on the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str], asked_ns: int) -> None:
-        """Find the entries that the listing of their folder lacks, and move them locally.
+        """Look up the entries that the listing of `folder` lacks, and move them locally.
 
-        These are files that were edited, or that a program has open for writing, and up to FOLDERS
-        folders. `listed` are the ids in the listing, and `asked_ns` is the time of the request
-        (monotonic clock). If the service does not answer, nothing is moved: the merge of the
-        listing keeps the edited files, and removes unchanged folders.
+        Only folders are looked up, and files that were edited or that a program has open for
+        writing. If more than FOLDERS folders are missing, no folder is looked up. `listed` are the
+        ids in the listing, and `asked_ns` is the time of the request (monotonic clock). If the
+        service does not answer, no further entry is moved: the merge of the listing keeps the
+        edited files, and removes unchanged folders.
         """
         for inode in self._missing(folder, listed, asked_ns):
             place = self.place(inode)
@@ -70,7 +71,7 @@ class MovedEntries:
         return files + some if len(some) <= FOLDERS else files  # files first: errors end the search
 
     def _was_in(self, folder: Inode, inode: Inode, asked_ns: int) -> bool:
-        """Return True if the folder had the entry at `asked_ns`, and no local change is pending."""
+        """Return True if the folder had the entry at `asked_ns`, and `_may_follow` returns True."""
         zone, remote_id = inode.zone, inode.remote_id
         return (
             remote_id is not None
@@ -80,18 +81,21 @@ class MovedEntries:
         )
 
     def _may_follow(self, inode: Inode) -> bool:
-        """Return True for an entry that was neither renamed nor removed locally."""
+        """Return True unless the entry is local-only, or was renamed or removed locally."""
         local = self._state.local(inode.ino)
         return not (inode.local or local & (Local.PLACE | Local.GONE))
 
     def _is_below(self, folder: Inode, inode: Inode) -> bool:
-        """Return True if `folder` is `inode` or below it, locally or by the last known places."""
+        """Return True if `folder` is `inode`, or is below `inode` locally or on the service.
+
+        For the service, the last known places are used.
+        """
         inodes = self._state.inodes
         is_below = folder is inode or any(each is inode for each in inodes.above_on_service(folder))
         return is_below or inodes.is_below(folder, inode)
 
     def place(self, inode: Inode) -> Snapshot[object]:
-        """Return a snapshot of a file's folder and name; the snapshot is stale after a move.
+        """Return a snapshot of an inode's place, which becomes stale after a move or local change.
 
         Take the snapshot before the request, so that a response from before a move by this client
         is ignored.

@@ -1,7 +1,7 @@
 """Limit on concurrent steps of the outbox while the service reports an overload (429, 503).
 
-This module only does arithmetic, and knows nothing about steps. If there is no overload, it limits
-nothing.
+This module only computes the limit and the pauses; the dispatcher applies them. Without an
+overload, the limit is at its maximum, and there are no pauses.
 
 A rejection halves the number of concurrent steps, and no step starts until a pause has passed. The
 pause grows with each rejection in a row, with jitter, and is at least as long as the service asks
@@ -58,8 +58,8 @@ class OverloadLimit:
     def rejected(self, began: float, running: int, retry_after: float | None) -> None:
         """Record that the service rejected a step because of overload.
 
-        The step began at `began` (see `now`), as one of `running` steps. `retry_after` is the pause
-        in seconds that the service asks for, or None.
+        The step began at `began` (see `now`). `running` is the number of running steps, including
+        this step. `retry_after` is the pause in seconds that the service asks for, or None.
         """
         now, pause = self._clock(), min(retry_after or 0.0, LONGEST_RETRY_AFTER)
         if began >= self._rejected_at:

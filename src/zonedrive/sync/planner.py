@@ -42,7 +42,7 @@ order and at the same time, except steps of the same inode (including `other`). 
 step therefore leaves the others valid. Every other change that concerns names requires a new call
 of `fold`.
 
-This module knows nothing about how a step is performed. No function here is `async`.
+This module performs no steps. No function here is `async`.
 """
 
 from collections import defaultdict
@@ -112,7 +112,7 @@ class Action(IntEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One operation that sends a change, or prepares for that (ADOPT and WITHDRAW)."""
+    """Operation that sends a change, or prepares a later step that sends it (ADOPT, WITHDRAW)."""
 
     action: Action
     ino: int
@@ -170,7 +170,7 @@ def fold(
 
 
 def _places(items: Iterable[tuple[Intent, InodeView]], being_written: Iterable[Place]) -> Places:
-    """Return the facts about the places; see `fold`."""
+    """Return the facts that `fold` needs about the places of the inodes in `items`."""
     places: Places = defaultdict(PlaceView)
     for place in being_written:
         places[place].is_wanted = True
@@ -197,7 +197,10 @@ def _places(items: Iterable[tuple[Intent, InodeView]], being_written: Iterable[P
 
 
 def _makes_way(view: InodeView, places: Places) -> bool:
-    """Return True for a known file whose entry a new file may take over, now or when complete."""
+    """Return True for a file on the service whose entry a new file may take over.
+
+    Also return True if a program is still writing the new file.
+    """
     if view.folder or view.new:
         return False
     left = places[view.left]
@@ -205,7 +208,7 @@ def _makes_way(view: InodeView, places: Places) -> bool:
 
 
 def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
-    """Return True if the step deletes an entry that another file at its place can take over.
+    """Return True if the step deletes an entry that another file at that place can take over.
 
     `places` are the local places of files whose own remote entry goes to a new file.
     """
@@ -303,7 +306,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], views: Mapping[int, InodeView]
 ) -> set[int]:
-    """Return those folders whose steps must end first: the target folder, or folders above it."""
+    """Return the folders whose steps must end before `step`: the target, or folders above it."""
     view = views[step.ino]
     if not _takes_a_place(step, view):
         return set()
@@ -531,8 +534,8 @@ class Planner:
     def ended(self, step: Step) -> None:
         """Record that a step has ended, and unblock uploads that waited for the step.
 
-        If the last call of `due` returned this step, the intents need not be planned again. The
-        same holds for a step that failed, unless its intent has changed.
+        If the last call of `due` returned this step, its inodes need not be planned again, unless
+        an intent that concerns a name is left and has changed.
         """
         planned = self._startable.pop(step.ino, None)
         intents = self._intents

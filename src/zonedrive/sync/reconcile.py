@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 """Errors after which a request may have had an effect, unless the error is `unprocessed`.
 
-After any other error, the request had no effect. If the error `is_partial`, an earlier request of
-the same operation had an effect.
+After any other error, the request had no effect. But if `is_partial` is true for the error, an
+earlier request of the same operation had an effect.
 """
 
 # Seconds after a connection broke in which the service may still perform a request. A check in this
@@ -160,8 +160,8 @@ class Reconciler:
     async def settle(self, ino: int) -> bool:
         """Determine the outcome of the inode's pending request, if there is one.
 
-        First wait until LATE_S after the request failed. Return True if the steps of the inode must
-        be planned again. Raises Stale if the request has changed meanwhile.
+        First wait until LATE_S seconds after the request failed. Return True if the steps of the
+        inode must be planned again. Raises Stale if the request has changed meanwhile.
         """
         state = self._state
         request = state.requests.get(ino)
@@ -281,7 +281,10 @@ class Reconciler:
         return intent is not None and intent.generation == request.generation
 
     def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
-        """Return the entry of a new file as it was when `version` was its newest version."""
+        """Return the entry of a new file as it was when `version` was its newest version.
+
+        `found` is the current entry. Also mark the listing of the folder as out of date.
+        """
         folder = self._state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:  # its next listing shows the newer version
             self._folders.forget(folder.ino)
@@ -327,17 +330,17 @@ class Reconciler:
     async def was_sent(
         self, inode: Inode, intent: Intent, request: PendingRequest, found: Entry
     ) -> bool:
-        """Return True if the content to upload is already on the service, below a newer version.
+        """Return True if the service already has the content to upload, as an older version.
 
         In that case, record the upload as done, so that the file gets the newer version. Raises
         Stale if the intent has changed.
 
         The service has the content if the response was lost, or if a power cut has undone the
         records of the request and the response. The newer version may be a coworker's or this
-        client's. The search ends at the base, because older versions cannot contain the edit. The
-        base itself matches if the save has changed no byte. A match of the base counts only if the
-        setting `unchanged` is "skip", and no program waits for the upload: such a program may write
-        more, based on the former version.
+        client's. The search ends at the base of the edit, because older versions cannot contain the
+        edit. The base itself matches if the save has changed no byte. A match of the base counts
+        only if the setting `unchanged` is "skip", and no program waits for the upload: such a
+        program may write more, based on the former version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         is_base = intent.base is not None and differ_in_precision(intent.base, found.revision)
@@ -370,8 +373,9 @@ class Reconciler:
         """Return a version with the request's bytes that is older than the newest version, or None.
 
         Coworkers or another machine of this user may have added the newer versions. The search
-        covers the newest LOOK_BACK versions, and ends at the version `base`. `base` counts only if
-        the setting `unchanged` is "skip", but may have any author.
+        covers the newest LOOK_BACK versions, and ends at the version `base`. Only versions by this
+        user count. The version `base` may have any author, but counts only if the setting
+        `unchanged` is "skip".
         """
         if not (self._service.can("versions") and self._service.can("version_content")):
             return None
@@ -440,9 +444,9 @@ class Reconciler:
     async def _is_left_to(
         self, other: Inode, inode: Inode, request: PendingRequest, entry: Entry
     ) -> bool:
-        """Return True, and end the request, if `other` keeps `entry` and `inode` cannot have it.
+        """Return True, and end the request, if the inode `other` keeps `entry`.
 
-        Otherwise return False, without a checkpoint.
+        Return False if `inode` can take over the entry. No trio checkpoint occurs in this case.
         """
         state = self._state
         intent = state.intents.get(other.ino)
@@ -494,11 +498,11 @@ class Reconciler:
     async def _leave_to_other_name(
         self, inode: Inode, request: PendingRequest, other: Inode, entry: Entry
     ) -> bool:
-        """Assign the uploaded entry to `other` and return True, unless `inode` can take it over.
+        """Leave the entry to `other` and return True; return False if `inode` can take it over.
 
-        The service treats both names as equal, so the request has changed the entry of `other`. A
-        later rename or removal of `inode` must not affect that entry; a renamed `inode` is sent as
-        a new entry.
+        The service treats the names of both inodes as equal, so the request has changed the entry
+        of `other`. A later rename or removal of `inode` must not affect that entry; a renamed
+        `inode` is sent as a new entry.
         """
         state = self._state
         is_moved = not remote_operations.is_at_place(state, inode, request)
@@ -515,9 +519,9 @@ class Reconciler:
         return True
 
     def _may_have_replaced(self, request: PendingRequest, entry: Entry) -> bool:
-        """Return True if the new file of the request may be the new version of `entry`.
+        """Return True if the service may have stored the request's file as a version of `entry`.
 
-        This is possible for a known file whose name differs only in case or Unicode normalization.
+        Some services do so if the names differ only in case or Unicode normalization.
         """
         if entry.folder or folded(entry.name) != folded(request.name):
             return False

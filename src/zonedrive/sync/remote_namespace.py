@@ -107,8 +107,8 @@ class RemoteNamespace:
         The first attempt compares exact names only, because a missing entry may have been deleted
         meanwhile. Later attempts also accept a name that differs only in case or Unicode
         normalization. Raises Changed if the entry is gone, or if a local change is about to move
-        the entry away. Raises `taken` after COMPARISONS attempts: the service does not list the
-        entry that has the name.
+        the entry away. After COMPARISONS attempts, raises `taken` if the service still does not
+        list the entry.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
@@ -197,9 +197,10 @@ class RemoteNamespace:
     async def _is_way_blocked(self, inode: Inode, parent: str, name: str) -> bool:
         """Return True if the entry needs a temporary name before it can get `name` in `parent`.
 
-        Some profiles rename and move by two requests. The first one fails if the former folder has
-        another entry `name`, and the target folder has another entry of the former name. The
-        service may treat names as equal that differ only in case or Unicode normalization.
+        With some profiles, a move under a new name takes two requests. The first request fails if
+        the former folder has another entry `name`, and the target folder has another entry of the
+        former name. The service may treat names as equal that differ only in case or Unicode
+        normalization.
         """
         above, former = inode.remote_parent, inode.remote_name
         if not above or not former or is_aside(former) or above == parent or former == name:
@@ -316,9 +317,9 @@ class RemoteNamespace:
         return request, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _accept_deletions_above(self, zone: str, remote_id: str) -> None:
-        """End the pending moves of this folder and its ancestors if they were deleted remotely.
+        """End pending moves of this folder, and of folders above it, that were deleted remotely.
 
-        These moves may wait for the move of an entry into this folder, which always fails.
+        Such a move may wait for another entry's move into this folder, and that move always fails.
         """
         state = self._state
         target = state.inodes.by_remote(zone, remote_id)
@@ -339,7 +340,7 @@ class RemoteNamespace:
         return True
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete a removed entry on the service; if the service rejects this, undo the removal."""
+        """Delete a removed entry on the service; undo the removal if the service rejects it."""
         planned = self._state.intents.snapshot(intent)
         try:
             await self._delete(intent, inode, planned)
@@ -400,7 +401,7 @@ class RemoteNamespace:
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
-        """Rename an entry from a temporary to its local name, or to `instead` if this is taken.
+        """Rename an entry from a temporary to its local name; if that is taken, to `instead`.
 
         `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
         the entry has no temporary name. Raises AlreadyExists if both names are taken.
@@ -439,7 +440,7 @@ class RemoteNamespace:
         state.refusals.over(inode.zone, deleted)
 
     async def _reason_to_keep(self, intent: Intent, inode: Inode) -> str:
-        """Return why the removed entry must stay on the service, for the log, or ""."""
+        """Return the reason to keep the removed entry on the service, or "" if there is none."""
         if inode.is_folder:
             has_others = await self._others_in(inode)
             return "a removed folder has new entries on the service" if has_others else ""

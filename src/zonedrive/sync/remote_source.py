@@ -31,9 +31,10 @@ class VersionSource:
         )
 
     async def confirm(self) -> None:
-        """Request the file's entry. Raises RemoteError if the service itself does not answer.
+        """Check that the service itself answers, with a request for the file's entry.
 
-        A stored version never changes, but a captive portal may answer instead of the service.
+        Raises RemoteError if the request fails. A stored version never changes, but a captive
+        portal may answer instead of the service.
         """
         await self._service.entry(self._zone, self._file_id)
 
@@ -54,7 +55,7 @@ class CurrentSource(VersionSource):
     async def confirm(self) -> None:
         """Raise Changed if the service has another version, or RemoteError if the request fails.
 
-        The known revision may differ from that in the answer in the precision of the time.
+        Revisions that differ only in the precision of the time count as the same version.
         """
         found = (await self._service.entry(self._zone, self._file_id)).revision
         if found != self._revision and not differ_in_precision(found, self._revision):

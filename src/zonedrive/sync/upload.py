@@ -320,12 +320,13 @@ class Uploader:
         conflicts.recreate(self._state, inode)
 
     async def _note_other_size(self, request: PendingRequest, entry: Entry) -> None:
-        """Handle the response `entry` to an upload, if its size is not that of the sent bytes.
+        """Handle the response `entry` to an upload if its size differs from that of the sent bytes.
 
-        If this user's current version has that size, the service has changed the sent bytes. Record
-        this version as known, so that the next attempt sends the bytes as the next version. Leave
-        the request pending in any other case, and if an older version has the sent bytes, because
-        another machine may then have saved the newest version.
+        If the current version is by this user and has the size of `entry`, the service has changed
+        the sent bytes. Then record this version as known, so that the next attempt sends the bytes
+        as the next version. Otherwise leave the request pending. Also leave the request pending if
+        an older version has the sent bytes, because another machine of this user may then have
+        saved the current version.
         """
         state = self._state
         found = await current_entry(self._service, request.zone, entry.id)
@@ -345,9 +346,10 @@ class Uploader:
         """Return `entry`, the answer to an upload, with the revision that later answers will have.
 
         `entry` may have the time in whole seconds, or no time or author. The bytes are compared,
-        because another machine of this user may have saved a version in the same second, or any
-        user if a time or author is missing. If the comparison fails or is not possible, return
-        `entry`; a later save is then compared with the cached version.
+        because the version that is found may come from another machine of this user, which saved it
+        in the same second. If the time or the author is missing, any user may have saved that
+        version. If the comparison fails or is not possible, return `entry`; a later save is then
+        compared with the cached version.
         """
         is_partial = not (entry.modified_ns and entry.modified_by)
         try:
@@ -433,7 +435,7 @@ class Uploader:
         """Return the other inodes with this remote name, as `_others_named` does.
 
         Raises Changed if one of these inodes is to be moved or deleted. A parked file (see
-        `planner`) does not count, unless `inode` is a new file: the new file takes over the entry.
+        `planner`) causes this error only if `inode` is a new file, which takes over the entry.
         """
         others = await self._others_named(inode, folder, name)
         for each in others:
@@ -521,13 +523,16 @@ class Uploader:
         return folder_id, name, found
 
     def _renames_above(self, folder: Inode) -> list[Intent]:
-        """Return the pending renames of a folder and of those above it."""
+        """Return the pending renames of a folder and of the folders above it."""
         state = self._state
         above = (state.intents.get(each.ino) for each in state.inodes.and_above(folder))
         return [each for each in above if each is not None and each.place]
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the remote entry `name` if its inode has another local name, or None."""
+        """Return the remote entry `name` in `folder` if another inode represents it, or None.
+
+        That inode may have another name or folder locally.
+        """
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

@@ -1,10 +1,9 @@
 """Background download of missing or outdated pinned files into the cache.
 
-This module knows nothing about the kernel or about how bytes are fetched; `pins` decides which
-entries are pinned.
+`pins` determines which entries are pinned, and the cache (`Cache.complete`) fetches the bytes.
 
-The command `pin`, which waits for the result, and the background task `run` fetch pinned content.
-`run` begins a pass over the pinned files at the start, every RECHECK_S seconds, and after the
+The command `pin` fetches content with `PinFetcher.fetch`, and waits for the result. The background
+task `run` begins a pass over the pinned files at the start, every RECHECK_S seconds, and after the
 listing of a pinned folder has changed. A pass that was not completed is repeated when the service
 is online again. `poll` lists the pinned folders regularly, even if no program uses them.
 
@@ -171,7 +170,10 @@ class PinFetcher:
         self._checked.clear()
 
     def _has_news(self, folder: int) -> bool:
-        """Return True if a folder has changed since the last check, or failed files are due."""
+        """Return True if a folder has changed since the last check, or a retry is due.
+
+        A retry is due some time after a file in the folder could not be fetched.
+        """
         stamp, again_at = self._checked.get(folder, (None, math.inf))
         return stamp != self._stamp(folder) or trio.current_time() >= again_at
 
@@ -179,7 +181,7 @@ class PinFetcher:
         self._checked[folder] = self._stamp(folder), math.inf
 
     def _stamp(self, folder: int) -> object:
-        """Return a value that changes with a folder's entries and when content may be missing.
+        """Return a value that changes if a folder's entries change or content may be missing.
 
         Content may be missing after the folder was moved, because the cache may have evicted it
         outside the pinned folders, and after the cache has lost all content.
@@ -260,11 +262,10 @@ class PinFetcher:
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode, most: int) -> PinProgress:
-        """Count the files at and below an inode, those that can be read offline, and the folders
-        that were never listed.
+        """Count the files at and below an inode, and the folders that were never listed.
 
-        Send no request. In the result, `failed` has up to `most` of the missing files, each with
-        its last error, or "" if there was none.
+        Also count the files that can be read offline. Send no request. In the result, `failed` has
+        up to `most` of the missing files, each with its last error, or "" if there was none.
         """
         progress = PinProgress()
         async for ino in self._files([inode.ino], progress, deep=True, ask="none"):
@@ -410,7 +411,7 @@ class PinFetcher:
             self._give_up(inode, marked("it keeps changing on the service"), progress)
 
     def _note_arrival(self, ino: int) -> None:
-        """Forget the failures of a file whose content is on this machine, and report the file."""
+        """Forget the failures of a file whose content has arrived; notify `content_changes`."""
         self._pins.content_changes.notify(ino)
         self._try_last.discard(ino)
         self._reasons.pop(ino, None)
@@ -419,7 +420,7 @@ class PinFetcher:
     def _space_needed(self, ino: int) -> int | None:
         """Return the free space that a file needs, or 0 after an error of the disk.
 
-        Return None unless the cache could not store the file's current version.
+        Return None if no attempt to store the file's current version in the cache has failed.
         """
         inode = self._state.inodes.find(ino)
         revision, needed = self._unstored.get(ino, (None, 0))

@@ -1,8 +1,8 @@
 """Storage of pins, which mark entries that stay available offline.
 
-This module knows nothing about the kernel, or about the content of pinned entries, which `fetch`
-fetches. Everything below a pinned folder is pinned too, including entries that are created later,
-but only the pin of the folder itself is stored.
+This module does not handle the content of pinned entries; `fetch` fetches the content. Everything
+below a pinned folder is pinned too, including entries that are created later, but only the pin of
+the folder itself is stored.
 
 INVARIANT: the content of a pinned entry is never evicted from the cache.
 """
@@ -35,8 +35,7 @@ class Pins:
         self.changes: Observers[[]] = Observers()
         """Observers that are notified after a pin was added or removed."""
         self.content_changes: Observers[[int]] = Observers()
-        """Observers that get the inode number of each pinned file whose content was found missing,
-        or was fetched."""
+        """Observers that get the inode number of a pinned file if content is missing or arrives."""
         self.update_inodes()
         state.inodes.relocated.add(self._note_entry)
         state.inodes.replaced.add(self._note_successor)
@@ -108,9 +107,9 @@ class Pins:
         return sorted(map(inodes.get, self._roots), key=lambda inode: inodes.path(inode.ino))
 
     def pinned_themselves_in(self, folders: Container[int]) -> list[Inode]:
-        """Return the inodes in the folders with the numbers `folders` that are pinned themselves.
+        """Return the inodes that are pinned themselves and are directly in one of `folders`.
 
-        Leave out inodes whose folder is also pinned.
+        `folders` contains inode numbers. Leave out inodes whose folder is also pinned.
         """
         found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
@@ -138,7 +137,7 @@ class Pins:
         self.changes.notify()
 
     def require(self, inode: Inode) -> None:
-        """Raise ZonedriveError unless the inode itself is pinned, not only a folder above it.
+        """Raise ZonedriveError unless the inode itself is pinned; a pinned parent is not enough.
 
         Call `update_inodes` first.
         """
@@ -169,15 +168,20 @@ class Pins:
         return former
 
     def _note_entry(self, ino: int) -> None:
-        """Record the new entry of a pinned inode, because another inode may take the entry over.
+        """Store the first remote entry of a pinned file or folder, after the commit.
 
-        This is done after the commit: a rollback notifies, too, before it restores the inode.
+        The pin then stays with the entry if another inode takes the entry over. The method waits
+        for the commit, because `relocated` also notifies its observers during a rollback, before
+        the inode is restored.
         """
         if ino in self._roots:
             self._state.database.after_commit(lambda: self._note_committed(ino))
 
     def _note_successor(self, former: int, successor: int) -> None:
-        """Pass the pin of a new file on to the file that replaces it in the open transaction."""
+        """Pass the pin of a new file on to the file that replaces the new file.
+
+        Called within the transaction of the replacement.
+        """
         pin = self._store.get(former)
         if pin is None or self._inode_of(pin) is not self._state.inodes.get(former):
             return

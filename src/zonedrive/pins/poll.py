@@ -176,7 +176,7 @@ class PinPoller:
         return True
 
     async def _attempt(self, listing: Callable[[], Awaitable[None]]) -> None:
-        """Wait for a listing, and count failures of the service."""
+        """Wait for `listing`, and count the failures of the service in a row."""
         try:
             async with self._asking:
                 await listing()

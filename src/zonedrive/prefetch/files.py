@@ -1,7 +1,5 @@
 """Prefetch of small files for programs that read the files of a folder one after the other.
 
-This module knows nothing about the meaning of a file's bytes.
-
 After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
 order, the next files are fetched: first FEW files, then up to MOST. One opened file is enough if a
 program has just listed the folder. If the program continues in a sibling, parent or child folder,

@@ -1,4 +1,4 @@
-"""POSIX operations, independent of the kernel. SEMANTICS.md describes their guarantees.
+"""POSIX operations, without the kernel interface. SEMANTICS.md describes their guarantees.
 
 namespace         lookup, readdir, create, mkdir, unlink, rmdir, rename
 files             open files: reading and writing; `open_checks` rejects forbidden operations

@@ -1,9 +1,9 @@
 """Identification of the program behind a request: programs on the `guard` list get no download.
 
-This module knows nothing about files or cached content. Its callers check a program before they
-cause a download. Results are not cached, because a process number may later belong to another
-process, and a process may execute another program. An inspection takes about 50 µs, which is little
-compared to a request to the service.
+The callers of this module check a program before they cause a download for it. Results are not
+cached, because a process number may later belong to another process, and a process may execute
+another program. An inspection takes about 50 µs, which is little compared to a request to the
+service.
 
 The check saves downloads. It does not protect against attacks, because a program can give itself
 any name.

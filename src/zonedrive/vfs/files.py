@@ -38,7 +38,7 @@ PAGED = 10_000  # files for which the version of the kernel's cached pages is re
 
 
 class Files:
-    """Open files of a mount."""
+    """Files that programs have open in a mount."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class Files:
         """Fetch the first bytes if none are local, and return True; else return False.
 
         Many programs ignore an error of their first read, and later save the file as if it had been
-        empty. So the open raises an error of the fetch, unless the program may write, and need not
-        read the file. Raises OSError (ESTALE) if the service has a newer version, which the kernel
-        then opens.
+        empty. So an error of the fetch is raised if the file is opened only for reading. If the
+        program may also write, the error is ignored, because the program need not read the file.
+        Raises OSError (ESTALE) if the service has a newer version, which the kernel then opens.
         """
         access, opened, content = handle.flags & os.O_ACCMODE, handle.file, handle.file.content
         if access == os.O_WRONLY:
@@ -340,8 +340,9 @@ class Files:
     async def truncate(self, inode: Inode, size: int, handle: int | None = None) -> None:
         """Set the size of a file to `size` bytes; new bytes are zeros.
 
-        `handle` is the handle of ftruncate(2), whose version is current, or None for truncate(2).
-        Raises PermissionError, FileNotFoundError, and the errors of `write`.
+        `handle` is the handle of ftruncate(2), which the caller has checked with `require_current`,
+        or None for truncate(2). Raises PermissionError, FileNotFoundError, and the errors of
+        `write`.
         """
         told = None if handle is None else self._handles[handle]
         if told is not None:
@@ -378,9 +379,9 @@ class Files:
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
         """Set the times of a file that is being written; return True if a commit follows.
 
-        The modification time is set to `mtime_ns` unless that is None, and the change time to the
-        current time. The next commit stores both times; without a commit, the caller must store
-        them.
+        If the file is not being written, do nothing and return False. The modification time is set
+        to `mtime_ns` unless that is None, and the change time to the current time. The next commit
+        stores both times; without a commit, the caller must store them.
         """
         session = self._state.session(inode.ino)
         if session is None:
@@ -393,8 +394,8 @@ class Files:
     async def keep_readable(self, inode: Inode) -> None:
         """Fetch the missing content of a file that is open and will be replaced by another file.
 
-        This takes at most KEEP_S seconds. Later reads of content that is still missing fail with
-        ESTALE.
+        The fetch takes at most KEEP_S seconds. Later reads of content that is still missing fail
+        with ESTALE.
         """
         opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session or inode.generation or inode.is_new:
@@ -527,7 +528,7 @@ class Files:
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
         """Return a reader of the version that the file's handles see.
 
-        For a file that was deleted on the service, this is the last version. Raises OSError
+        If the file was deleted on the service, the handles see the last version. Raises OSError
         (ESTALE) if the file has a newer version.
         """
         if opened.reader is not None and opened.reader[0] == opened.content:

@@ -46,7 +46,7 @@ TOGETHER = 32  # entries of a listing that are loaded into memory at once
 
 
 class Listing(msgspec.Struct, eq=False):
-    """Open directory handle."""
+    """State of an open directory handle."""
 
     folder: int
     names: list[str] | None = None  # the names when reading began
@@ -262,9 +262,9 @@ class Namespace:
         """Remove a file.
 
         A file with an edit that cannot be sent can always be removed, so that the user can give up
-        the edit. The same holds for every file in a new folder that cannot be created. If the user
-        may not delete the entry, the delivery undoes the removal, and the file has the service's
-        version and place again.
+        the edit. The same holds for every file in a new folder that cannot be created. If the
+        service then rejects the deletion, the outbox undoes the removal, and the file has the
+        service's version and place again.
 
         Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
         (EBUSY) if the entry is being uploaded or was renamed at the same time.
@@ -425,11 +425,11 @@ class Namespace:
                 self._renaming += Counter()  # drops the zeros
 
     def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
-        """Before a rename of a new entry, end its link to a request that may have created it.
+        """Before a rename of a new entry, detach its inode from a request without a response.
 
-        The response to the request was lost. If the profile can move the entry to `name` in
-        `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the entry that
-        the request has created, if any, is removed if possible.
+        The request may have created an entry on the service. If the profile can move that entry to
+        `name` in `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the
+        entry that the request has created, if any, is removed if possible.
         """
         state, request = self._state, self._state.requests.get(inode.ino)
         if request is None or not inode.is_new:

@@ -9,7 +9,7 @@ A commit records an intent, which tells the outbox to upload the bytes.
 
     keep     commits files to which programs append for a long time without a close
 
-This module knows nothing about handles: `files` counts them.
+This module does not use handles; `files` counts the writers of each file.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, n
 
 
 class WriteSessions:
-    """Write sessions of open files."""
+    """Manager of the write sessions of open files."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, dispatcher: Dispatcher
@@ -458,7 +458,7 @@ class WriteSessions:
             The first CHANGES Changed errors are ignored, because the next attempt may succeed. The
             first BREAKS broken connections are ignored, too, because the next attempt finds out
             whether the service has the version, or sends it again. Two errors are returned at once:
-            an error that cannot be recorded, as on a full disk, and the rejection of a step that
+            an error that cannot be recorded, as on a full disk, and the failure of a step that
             must come first, such as the creation of the parent folder.
             """
             if blocked := self._dispatcher.blocking_failures({opened.ino}).get(opened.ino):

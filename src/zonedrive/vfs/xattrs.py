@@ -10,7 +10,7 @@ PREFIX = "user.zonedrive."
 
 
 def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | None:
-    """Return "pending", "uploading", "failed" or "conflict", or None.
+    """Return the upload state of an entry: "pending", "uploading", "failed", "conflict" or None.
 
     The result is None for an entry that is synced or never uploaded. `copies` contains the inode
     numbers of all conflict copies. The state of a folder does not include the entries in it.

@@ -81,13 +81,13 @@ def _create(db: sqlite3.Connection) -> None:
     db.execute("DROP TABLE IF EXISTS facts")
     db.execute(
         """CREATE TABLE entries (
-            ino       INTEGER NOT NULL,  -- inode the content belongs to
+            ino       INTEGER NOT NULL,  -- inode whose content it is
             stamp     TEXT NOT NULL,     -- keyed hash of its revision
             name      TEXT NOT NULL UNIQUE,  -- file in the folder of the index
             size      INTEGER NOT NULL,  -- bytes of the whole content
             taken     INTEGER NOT NULL,  -- bytes the file takes on the disk
-            complete  INTEGER NOT NULL,  -- 1: all of it is there
-            ranges    BLOB NOT NULL,     -- which parts are there, if not all
+            complete  INTEGER NOT NULL,  -- 1: all bytes are in the file
+            ranges    BLOB NOT NULL,     -- ranges of the bytes in the file, if not all
             validator TEXT NOT NULL,     -- keyed hash of the source's validator
             used_ns   INTEGER NOT NULL,  -- last use, nanoseconds since the epoch
             manifest  BLOB NOT NULL DEFAULT x'',  -- of the file, x'' if it is not encrypted

@@ -78,9 +78,9 @@ def create_table(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE manifests (
-            ino INTEGER NOT NULL,         -- with generation: a file in the spool
+            ino INTEGER NOT NULL,         -- with `generation`: a file in the spool
             generation INTEGER NOT NULL,
-            manifest BLOB NOT NULL,       -- encrypted; x'': nothing is known
+            manifest BLOB NOT NULL,       -- encrypted; x'': unknown
             UNIQUE (ino, generation)
         )
         """

@@ -116,17 +116,17 @@ def create_table(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE inodes (
-            ino INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
-            parent INTEGER NOT NULL,      -- ino of the folder, 0 once unlinked
-            kind INTEGER NOT NULL,        -- tree.inode.Kind
-            zone TEXT NOT NULL,           -- id of the zone, '' for the root
-            remote_id TEXT,               -- the service's id, NULL for what it has not seen
+            ino INTEGER PRIMARY KEY AUTOINCREMENT, -- a number is never used again
+            parent INTEGER NOT NULL,      -- ino of the folder; 0: unlinked
+            kind INTEGER NOT NULL,        -- value of inode.Kind
+            zone TEXT NOT NULL,           -- id of the zone; '' for the root
+            remote_id TEXT,               -- id on the service; NULL: no remote entry
             revision TEXT NOT NULL,       -- always '': the revision is in `sealed`
-            generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
-            local INTEGER NOT NULL,       -- > 0: never leaves this machine, see names.stays
-            listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
+            generation INTEGER NOT NULL,  -- generation of the bytes in the spool; 0: none
+            local INTEGER NOT NULL,       -- > 0: is never uploaded
+            listed INTEGER NOT NULL,      -- 1: the rows below the folder are its complete listing
             sealed BLOB NOT NULL,         -- _Sealed as MessagePack, encrypted
-            mark INTEGER,                 -- Box.mark of parent and name; NULL in the root's row:
+            mark INTEGER,                 -- see `name_mark`; NULL in the row of the root:
                                           -- see row_upgrade.mark_names
             seen INTEGER NOT NULL DEFAULT 0 -- Inode.seen
         )

@@ -155,29 +155,29 @@ def create_tables(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE intents (
-            ino INTEGER PRIMARY KEY,      -- what it is about
+            ino INTEGER PRIMARY KEY,      -- inode that changes
             seq INTEGER NOT NULL,         -- grows with every local change
-            generation INTEGER NOT NULL,  -- content to send, 0: none
-            size INTEGER NOT NULL,        -- bytes of it
-            base TEXT,                    -- revision the edit began from, NULL: a new file; sealed
-            place INTEGER NOT NULL,       -- 1: folder or name differ from the service's
-            gone INTEGER NOT NULL,        -- 1: to be deleted; with place: see `Intent.final`
-            held INTEGER NOT NULL,        -- 1: a writer has it open; after a crash: was open
-            due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
-            attempts INTEGER NOT NULL,    -- failed deliveries so far
-            failed INTEGER NOT NULL,      -- a `Cause`, see error
-            error TEXT NOT NULL,          -- the last failure, one line; sealed, "" for none
-            parked INTEGER NOT NULL DEFAULT 0 -- 1: an entry with a local-only name, see `Intent`
+            generation INTEGER NOT NULL,  -- generation of the content to send; 0: none
+            size INTEGER NOT NULL,        -- size of that content, in bytes
+            base TEXT,                    -- revision that was edited, encrypted; NULL: a new file
+            place INTEGER NOT NULL,       -- 1: the folder or name differs from the service's
+            gone INTEGER NOT NULL,        -- 1: deletion; with `place`, see `Intent.final`
+            held INTEGER NOT NULL,        -- 1: a writer has, or before a crash had, the file open
+            due_ns INTEGER NOT NULL,      -- earliest time of the next attempt (wall clock)
+            attempts INTEGER NOT NULL,    -- number of failed attempts
+            failed INTEGER NOT NULL,      -- `Cause` of the last failure
+            error TEXT NOT NULL,          -- one line about the last failure, encrypted; "": none
+            parked INTEGER NOT NULL DEFAULT 0 -- 1: a parked file, see `park`
         )
         """
     )
     connection.execute(
         """
         CREATE TABLE conflicts (
-            ino INTEGER PRIMARY KEY,      -- the copy
-            original INTEGER NOT NULL,    -- the file whose name the other version kept
-            by TEXT NOT NULL,             -- user id of its author; sealed
-            at_ns INTEGER NOT NULL        -- when it was noticed (wall clock)
+            ino INTEGER PRIMARY KEY,      -- inode of the conflict copy
+            original INTEGER NOT NULL,    -- inode of the file that kept the name
+            by TEXT NOT NULL,             -- id of the other version's author, encrypted
+            at_ns INTEGER NOT NULL        -- time of the conflict (wall clock)
         )
         """
     )

@@ -64,11 +64,11 @@ def create_table(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE doubts (
-            ino INTEGER PRIMARY KEY,      -- whose matter it is
-            bytes_ino INTEGER NOT NULL,   -- with generation: the sent bytes in the spool
+            ino INTEGER PRIMARY KEY,      -- inode that gets the outcome
+            bytes_ino INTEGER NOT NULL,   -- with `generation`: the sent bytes in the spool
             generation INTEGER NOT NULL,  -- 0: a folder, or a move
-            size INTEGER NOT NULL,        -- bytes of the generation
-            sealed BLOB NOT NULL          -- where it was sent to: _Sealed, encrypted
+            size INTEGER NOT NULL,        -- size of the sent bytes
+            sealed BLOB NOT NULL          -- target of the request: _Sealed, encrypted
         )
         """
     )

@@ -29,9 +29,9 @@ def create_table(connection: sqlite3.Connection) -> None:
     connection.execute(
         """
         CREATE TABLE pins (
-            ino INTEGER PRIMARY KEY,  -- of what was pinned
-            zone TEXT NOT NULL,       -- with remote_id: the entry it stood for
-            remote_id TEXT            -- NULL as long as the service has not seen it
+            ino INTEGER PRIMARY KEY,  -- inode that is pinned
+            zone TEXT NOT NULL,       -- with `remote_id`: its remote entry
+            remote_id TEXT            -- NULL: no remote entry yet
         )
         """
     )

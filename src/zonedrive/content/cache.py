@@ -1,8 +1,8 @@
 """Disk cache of the service's file content, in one folder and within a size limit.
 
-This module knows nothing about requests to the service or about file names. The caller passes an
-inode number, a revision, a size and a Source for missing bytes. All cached content can be fetched
-again. The content of small files is stored in the index; see `small_contents`.
+The caller passes an inode number, a revision, a size, and a `Source` from which missing bytes are
+fetched. All cached content can be fetched again. The content of small files is stored in the SQLite
+index of the cache (see `cache_index` and `small_contents`), the content of other files in files.
 
 INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
 reader has them open.
@@ -11,8 +11,8 @@ INVARIANT: a problem with the cache folder never makes a read fail if the source
 Other programs may delete, empty, fill or write-protect the folder at any time, and its files may
 contain any data.
 
-INVARIANT: `Quota.idle` is the disk usage in bytes of all content in the index, except the content
-of entries in use.
+INVARIANT: `Quota.idle` is the disk usage in bytes of all content that has a row in the index,
+except the content of entries in use.
 
 INVARIANT: a cache file without a row in the index is removed at the next start. Files of other
 programs are kept.
@@ -102,8 +102,8 @@ class Cache:
     def start(self) -> Self:
         """Open the index and return this cache.
 
-        Deletes content of another identity or key, and unencrypted content that a power cut may
-        have damaged.
+        Deletes content that was stored for another account (`identity`) or under another key. Also
+        deletes unencrypted content that a power cut may have damaged.
         """
         self._index.open()
         return self
@@ -124,7 +124,7 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Number that changes when content was lost and the cache folder is usable again.
+        """Number that changes after a loss of content, once the cache folder is usable again.
 
         All content is lost if the folder is emptied or the index is damaged. New content is also
         lost while a disk error prevents the opening of the index.
@@ -135,8 +135,8 @@ class Cache:
     def drop_between(self, first: int, end: int) -> None:
         """Drop the content of all inodes with numbers in [first, end).
 
-        New inodes get these numbers. Content of former inodes with these numbers is left if the
-        database lost rows or was restored from a backup.
+        New inodes will get these numbers. The cache may still have content of former inodes with
+        these numbers, because the database lost rows or was restored from a backup.
         """
         for ino in self._index.inos(first, end):
             self.drop(ino)
@@ -281,7 +281,7 @@ class Cache:
         return True
 
     async def _gather(self) -> None:
-        """Wait GATHER_S seconds, then write the small files that were added until then."""
+        """Wait GATHER_S seconds, then write the small files added so far to the index."""
         try:
             await trio.sleep(GATHER_S)
             await self.quota.shrink(self._small.need)  # in steps, unlike `write`
@@ -303,9 +303,9 @@ class Cache:
         """Move a closed content file into the cache, or delete the file if that is impossible.
 
         In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
-        The holes of the file are zeros. `manifest` is the file's manifest; an encrypted file
-        without a manifest is not accepted. A caller that has just read the whole file passes the
-        file's disk usage in bytes as `known`; the file is then not opened again to verify its
+        The holes of the file are read as zeros. `manifest` is the file's manifest; an encrypted
+        file without a manifest is not accepted. A caller that has just read the whole file passes
+        the file's disk usage in bytes as `known`; the file is then not opened again to verify its
         header and its size.
         """
         self.drop(ino)
@@ -353,9 +353,9 @@ class Cache:
             return file.allocated if file.size == size else None
 
     def relabel(self, ino: int, former: str, revision: str, size: int, source: Source) -> None:
-        """Keep the content of the revision `former` for `revision`, which has the same bytes.
+        """Record the cached content of the revision `former` as content of `revision`.
 
-        Missing bytes are fetched from `source` from now on.
+        The two revisions have the same bytes. Missing bytes are fetched from `source` from now on.
         """
         old, new = self.stamp(former), self.stamp(revision)
         if (active := self._active.pop((ino, old), None)) is not None:
@@ -505,7 +505,7 @@ class Cache:
         return f"{ino}-{secrets.token_hex(6)}"
 
     def _bytes_came(self, entry: CacheEntry) -> None:
-        """Add a newly completed entry to the index at once, so that the entry survives a crash."""
+        """Record an entry in the index as soon as it is complete, so that it survives a crash."""
         if not (entry.indexed or entry.unlinked) and entry.complete and entry.size:
             entry.indexed = True
             if entry.flush() and entry.linked:
@@ -536,9 +536,9 @@ class Cache:
         self._discard([entry.path], entry.held)
 
     def _recorded(self, row: Row) -> Row | None:
-        """Store a row; return the row that the index has of the file, None if it has no valid row.
+        """Store a row; return the row that the index then has for the same bytes, or None.
 
-        If the disk is full, the former row of an unchanged file stays valid.
+        If the disk is full, the earlier row stays, and is returned if it describes the same bytes.
         """
         if self._index.put(row):
             return row
@@ -591,11 +591,11 @@ class Cache:
     # -- the folder
 
     def _check(self) -> None:
-        """Make the files and the rows of an index that was just opened consistent.
+        """Make the rows of an index that was just opened consistent with the cache files.
 
         First clear the index if it belongs to another identity or key, or if a power cut may have
         damaged unencrypted files. Then remove files without rows and rows without files, and set
-        the disk usage. If a disk error has delayed the opening, also remove the rows of inodes that
+        `Quota.idle`. If a disk error has delayed the opening, also remove the rows of inodes that
         are in use or new by now.
         """
         identity, boot = self._identity, self._boot
@@ -655,7 +655,7 @@ class Cache:
         remove(self._directory / name for name in names if _NAME.fullmatch(name))
 
     def _rows_lost(self) -> None:
-        """Remove files whose index rows were lost, and restore the disk usage."""
+        """Remove files whose index rows were lost, and compute `Quota.idle` again."""
         epoch, files, idle = self._index.epoch, self._files() or set(), 0
         active = {entry.path.name for entry in self.quota.entries}
         for row in self._index.all_rows():
@@ -684,8 +684,9 @@ def _row(entry: CacheEntry) -> Row:
 def _copied_whole(stored: ContentFile, path: Path, size: int) -> ContentFile:
     """Copy a cached file of `size` bytes to `path`, and verify the whole copy.
 
-    Programs write to the copy, and its damaged bytes could not be fetched again. Raises OSError,
-    and StoreError if the copy is damaged. On failure, no file is left behind at `path`.
+    The copy is verified because programs write to it, so that damaged bytes could not be fetched
+    again. Raises OSError, and StoreError if the copy is damaged. On failure, no file is left behind
+    at `path`.
     """
     copy = stored.copy_to(path)
     try:

@@ -1,7 +1,7 @@
 """Cached file that is in use: its bytes on the disk and in memory.
 
-This module knows nothing about downloads or about other entries. `store` and `wait_for_store`
-are called in threads, all other methods on the event loop.
+This module does not depend on the downloads, which call `CacheEntry.store`. The methods `store` and
+`wait_for_store` are called in threads, all other methods on the event loop.
 
 INVARIANT: `present` lists only bytes that can be read now. `on_disk` lists the bytes of `present`
 that are in the file. Only the event loop changes `present` and `on_disk`; threads append to
@@ -47,7 +47,7 @@ def cost(length: int) -> int:
 
 
 class Stopped(Exception):
-    """Exception that ends a download that is no longer needed. It never leaves this package."""
+    """Exception that ends a download that is no longer needed; caught inside this package."""
 
 
 class Store(Protocol):
@@ -76,7 +76,10 @@ class CacheEntry:
         budget: MemoryBudget,
         store: Store,
     ) -> None:
-        """Create an empty entry; the file at `path` is created when the first bytes are stored."""
+        """Create an empty entry; the file at `path` is created when the first bytes are stored.
+
+        `stamp` is the hash of the revision; see `Cache.stamp`.
+        """
         self.ino = ino
         self.stamp = stamp
         self.size = size
@@ -109,9 +112,9 @@ class CacheEntry:
     # -- on the event loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Use `file` as the file of this entry; `present` lists the ranges of bytes in the file.
+        """Use `file` as the file of this entry; `present` lists the ranges that the file contains.
 
-        If these are all bytes of the revision, the holes of the file are zeros.
+        If `present` covers the whole revision, the holes of the file are read as zeros.
         """
         file.disable_redo_log(is_complete=present.covers(0, self.size))
         self._file = file
@@ -143,7 +146,10 @@ class CacheEntry:
             self._writing += need if granted else 0
 
     def recount(self, more: int = 0) -> None:
-        """Set `held` to the disk usage plus `more` bytes; give back unused granted space."""
+        """Set `held` (which counts towards the limit) to the disk usage plus `more` bytes.
+
+        Granted space of which no write has begun is given back.
+        """
         file = self._file
         with self._count:
             self._allowance = 0
@@ -152,9 +158,9 @@ class CacheEntry:
             self.held += file.allocated + file.pending
 
     def try_disk_again(self) -> None:
-        """Store bytes again after an error; forget those in memory that could not be stored.
+        """Resume storing bytes on the disk after an error or a lack of space.
 
-        The forgotten bytes are fetched again.
+        Drops the bytes in memory that could not be stored. They must be fetched again.
         """
         self.process_arrivals()
         while self.recent.kept_bytes:
@@ -190,7 +196,7 @@ class CacheEntry:
                 self.present.add(max(first, start), min(last, end))
 
     def has(self, start: int, end: int) -> bool:
-        """Return True if the bytes [start, end) have been received."""
+        """Return True if the bytes [start, end) can be read now."""
         if self._arrived:
             self.process_arrivals()
         return self.present.covers(start, end)
@@ -302,7 +308,7 @@ class CacheEntry:
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """Close the entry; return True if its file is linked and has the bytes of `on_disk`."""
+        """Close the entry; return True if its file has a name and contains all of `on_disk`."""
         with self._lock:
             self._closed = True
         self.process_arrivals()

@@ -1,8 +1,8 @@
 """Index of the cache in SQLite: the ranges, disk usage and last use of the cached content.
 
-The content of small files is stored in the index itself. This module knows nothing about downloads,
-or about the files that hold other content. A damaged index is deleted and created again; callers
-then see an empty index. A damaged row counts as missing.
+The content of small files is stored in the index itself. This module does not access the files that
+hold other content. A damaged index is deleted and created again; callers then see an empty index. A
+damaged row counts as missing.
 
 INVARIANT: no method raises a disk error. `put` and `put_contents` return True if the write
 succeeded. A row whose deletion failed counts as deleted; each later write first deletes it.
@@ -163,7 +163,7 @@ class CacheIndex:
     def open(self) -> None:
         """Open or create the index and call `opened`; after a disk error, work without an index.
 
-        Without an index, a later call of any method tries again after AGAIN_S seconds.
+        Without an index, reads and writes try to open it again, at most once in AGAIN_S seconds.
         """
         self._tried_s = time.monotonic()
         try:
@@ -196,7 +196,7 @@ class CacheIndex:
 
     @property
     def is_open(self) -> bool:
-        """True if there is an index, False after a disk error."""
+        """True if the SQLite file is open; False, for example, if a disk error prevented that."""
         return self._db is not None
 
     def _restart(self, why: Exception | None) -> None:
@@ -213,7 +213,7 @@ class CacheIndex:
     def clear(self) -> None:
         """Replace the index by an empty one; after a disk error, work without an index.
 
-        A deletion of all rows would need disk space.
+        The SQLite file is deleted, because a deletion of its rows would need disk space.
         """
         self.close()
         self._tried_s = time.monotonic()
@@ -332,7 +332,8 @@ class CacheIndex:
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
         """Return the rows that follow `after`, least recently used first.
 
-        Return at least `count` rows, if there are so many. `after` is the (used_ns, name) of a row.
+        Return at least `count` rows, unless fewer rows follow. `after` is the (used_ns, name) of a
+        row.
         """
         count += len(self._undeleted)
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
@@ -357,7 +358,7 @@ class CacheIndex:
         return self._change(change)
 
     def _put_back(self, used_ns: int) -> None:
-        """Lower `passed` if needed, so that a row with this time of last use is examined again."""
+        """Lower the eviction position `passed` if needed, so that a row used then is examined."""
         self.passed = min(self.passed, (used_ns, ""))
 
     def content(self, ino: int) -> bytes | None:
@@ -368,7 +369,7 @@ class CacheIndex:
     def checkpoint(self) -> None:
         """Move recent writes from the write-ahead log to the index file.
 
-        This is slow: call it in a thread.
+        Call this method in a thread, because it is slow.
         """
         if (db := self._db) is not None:
             db.checkpoint()
@@ -403,7 +404,7 @@ class CacheIndex:
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def correct_last_uses(self) -> None:
-        """Move times of last use in the future to before the last minute; keep their order.
+        """Move times of last use that are in the future to at least a minute ago; keep their order.
 
         Such times were stored while the clock was wrong. Their rows would be evicted last.
         """
@@ -506,8 +507,9 @@ def _is_damage(wrong: BaseException | None) -> bool:
     """Return True if the error means a damaged file, and not a disk failure.
 
     None stands for a StoreError without a cause, which means a wrong schema and counts as damage.
-    An error without SQLite's code, for example about text that is not UTF-8, counts as damage. So
-    does one about a statement, because all statements fit an undamaged schema.
+    An error without SQLite's code, for example about text that is not UTF-8, counts as damage. An
+    error in a statement (SQLITE_ERROR) also counts as damage, because all statements fit an
+    undamaged schema.
     """
     code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return is_damage(wrong) or code == sqlite3.SQLITE_ERROR

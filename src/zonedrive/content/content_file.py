@@ -1,6 +1,6 @@
 """Local content files in the plain (unencrypted) format, used if `encrypt = false` is set.
 
-This module knows nothing about inodes, caches or the service. `encrypted_file` overrides the
+This module does not depend on inodes, the cache or the service. `encrypted_file` overrides the
 methods that differ for an encrypted file. A flipped bit in a plain file is not detected.
 
 Calls are synchronous and take tens of microseconds, so they may run on the event loop. Call
@@ -93,7 +93,7 @@ class ContentFile:
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Make holes of all chunks of an encrypted file that overlap [start, end).
+        """Turn all chunks of an encrypted file that overlap [start, end) into holes.
 
         A plain file is not changed, because it has no record of holes.
         """
@@ -117,12 +117,13 @@ class ContentFile:
         """Write buffered bytes to the kernel; the caller holds the lock."""
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """Return the flushed file's manifest, to pass to `open_file`; b"" for a plain file.
+        """Return the manifest of the flushed file, to pass to `open_file`; b"" for a plain file.
 
-        A caller that stores the manifest safely can later detect a replacement of the current bytes
-        by older bytes. The file may already be closed. If `size` is given, the manifest describes
-        the file truncated to `size` bytes. `final` states that no writes follow, and that all bytes
-        were read through this object.
+        The manifest is the record of an encrypted file's state; see the module `manifest`. A caller
+        that stores the manifest safely can later detect a replacement of the current bytes by older
+        bytes. The file may already be closed. If `size` is given, the manifest describes the file
+        as if it were truncated to `size` bytes. `final` states that no writes follow, and that all
+        bytes were read through this object.
         """
         return b""
 
@@ -182,7 +183,8 @@ class ContentFile:
     def verify(self) -> None:
         """Raise Damaged if stored bytes were damaged or lost; call this in a thread.
 
-        An encrypted file is read for this. A plain file is not, because it does not detect damage.
+        Reads the whole of an encrypted file. Does nothing for a plain file, whose damage cannot be
+        detected.
         """
 
     def copy_to(self, path: Path) -> "ContentFile":

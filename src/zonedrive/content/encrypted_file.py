@@ -250,7 +250,7 @@ class EncryptedFile(ContentFile):
         return memoryview(self._chunk(number, holes=self._may_be_hole(number)))
 
     def _may_be_hole(self, number: int) -> bool:
-        """Return True if a hole in the place of a chunk is zeros, False if it is missing bytes."""
+        """Return True if a hole in place of a chunk is zeros, False if its bytes are missing."""
         return not self._regenerable or self._zeros.covers(number, number + 1)
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
@@ -330,7 +330,7 @@ class EncryptedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Write `piece` into a chunk in memory; `whole` means that no old bytes remain."""
+        """Write `piece` at `start` of a chunk in memory; `whole` means that no old bytes remain."""
         if whole:
             chunk = bytearray(piece)
         else:

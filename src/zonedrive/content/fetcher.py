@@ -1,7 +1,7 @@
 """Single-flight downloads of one cache entry: waiting readers and the downloads that serve them.
 
-This module knows nothing about inodes, size limits or the disk. All its code runs on the event
-loop; `Download` has the code that runs in threads.
+`CacheEntry` stores the received bytes. All code of this module runs on the event loop; `Download`
+has the code that runs in threads.
 
 INVARIANT: bytes that a running download will receive soon are not requested again.
 
@@ -255,7 +255,8 @@ class Fetcher:
     def _progressed(self, download: Download | None) -> float:
         """Return the time at which `download` last received bytes.
 
-        If it is queued or None (it cannot be started yet), return this time for any download.
+        If `download` is queued, or is None because it cannot be started yet, return the time at
+        which any download last received bytes.
         """
         if download is None or download.queued:
             return self._engine.progressed

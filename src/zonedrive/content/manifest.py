@@ -16,7 +16,7 @@ A file that is opened with its manifest must have the recorded size, holes and n
 manifest if an earlier version wrote it to the spool, or if the database was lost. The size and the
 holes then come from the header, and every valid chunk is accepted.
 
-This module knows nothing about how chunks are stored or where a manifest is kept.
+`Slots` stores the chunks. The callers of this module store the manifests.
 
 INVARIANT: if the file has a manifest, `Chunks` has nonces for exactly the chunks on the disk.
 """
@@ -202,7 +202,7 @@ class Chunks:
         return nonces.reserve(count)
 
     def begin_writing(self, size: int) -> Nonces:
-        """Accept chunks that a killed process wrote after the manifest was recorded.
+        """Accept and record chunks that a killed process wrote after the manifest was recorded.
 
         `size` is the size of the content in bytes. Afterwards only recorded chunks are accepted.
         Returns the generator of nonces for new writes.
@@ -247,7 +247,7 @@ class Chunks:
         return True
 
     def is_there(self, number: int, slot: memoryview, *, holes: bool) -> bool:
-        """Return True if the slot holds the current chunk, False for a hole.
+        """Return True if `slot` holds the last write of chunk `number`, False for a hole.
 
         Raises Damaged for any other slot, and for a hole if `holes` is False.
         """
@@ -267,7 +267,7 @@ class Chunks:
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
-        """Return the manifest of the file truncated to `size` bytes.
+        """Return the manifest of the file as if it were truncated to `size` bytes.
 
         The result is b"" if the file was opened without a manifest. `final` states that no writes
         follow.
@@ -276,11 +276,11 @@ class Chunks:
         return self._encoded(size, 0 if final else own or self._floor)
 
     def manifest_without_floor(self, size: int) -> bytes:
-        """Return the manifest of a closed file, or of a copy, truncated to `size` bytes.
+        """Return the manifest of a closed file, or of a copy, as if truncated to `size` bytes.
 
         The result is b"" if the file was opened without a manifest. Unlike the result of
-        `manifest`, it does not accept later writes through this object. The next writer therefore
-        need not look for such writes in all chunks; see `begin_writing`.
+        `manifest`, this manifest does not accept later writes through this object. The next writer
+        therefore need not look for such writes in all chunks; see `begin_writing`.
         """
         return self._encoded(size, self._floor)
 

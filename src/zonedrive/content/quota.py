@@ -1,7 +1,7 @@
 """Limit on the disk space of the cache, reserve of free disk space, and eviction.
 
-This module knows nothing about downloads or readers. `allow` is called in threads, all other
-methods on the event loop.
+This module does not depend on downloads or readers. `allow` is called in threads, all other methods
+on the event loop.
 
 INVARIANT: granted bytes never raise the usage above `limit`, nor reduce the free space of the disk
 below the RESERVE fraction. Evicted files are removed before the new bytes are written.

@@ -1,7 +1,6 @@
 """Set of positions, such as byte offsets or chunk numbers, stored as half-open ranges.
 
-This module knows nothing about files. The operations must stay fast with tens of thousands of
-ranges, which random reads cause.
+The operations must stay fast with tens of thousands of ranges, which random reads cause.
 
 INVARIANT: ranges are non-empty and sorted, and neither overlap nor touch.
 """

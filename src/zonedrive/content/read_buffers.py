@@ -1,7 +1,6 @@
 """Memory buffers of cached files: recently downloaded chunks, and buffers for disk reads.
 
-This module knows nothing about downloads or files. All methods run on the event loop, and callers
-use the returned bytes before their next checkpoint.
+All methods run on the event loop, and callers use the returned bytes before their next checkpoint.
 
 `RecentChunks` serves a reader that follows a download, without a system call or decryption. It
 also keeps the latest bytes that could not be stored for lack of space or after a disk error.
@@ -107,8 +106,8 @@ class RecentChunks:
     def keep(self, offset: int) -> None:
         """Record that the chunk at `offset` could not be stored on the disk.
 
-        Drop older chunks that could not be stored while the total size of such chunks exceeds the
-        limit of this entry or the budget of all entries.
+        If such chunks now exceed the limit of this entry or the budget of all entries, drop the
+        oldest ones.
         """
         chunk = self._unstored_at(offset)
         if chunk is None:

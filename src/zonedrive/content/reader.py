@@ -1,7 +1,7 @@
 """Readers of open cached files, with a read-ahead that depends on the access pattern.
 
-The complete content of a small file is served from memory. This module knows nothing about how
-bytes are fetched or stored.
+The complete content of a small file is served from memory. `fetcher` fetches the bytes of other
+files, and `cache_entry` stores them.
 
 INVARIANT: all bytes come from one version, because an entry always belongs to one revision.
 """
@@ -47,7 +47,7 @@ class Reader:
 
     @property
     def failure(self) -> int:
-        """Errno of the reason why bytes are not on the disk, if `kept` is False after `fill`."""
+        """Errno of the failure to store bytes on the disk, if `kept` is False after `fill`."""
         return errno.ENOSPC
 
     def file(self) -> ContentFile | None:
@@ -188,7 +188,7 @@ class EntryReader(Reader):
             closed()
 
     def _seen(self, offset: int, end: int) -> None:
-        """Update the access pattern after a read of [offset, end)."""
+        """Update the recorded access pattern for a read of [offset, end)."""
         if abs(offset - self._next) <= SLACK:
             self._run += max(end - max(self._next, offset), 0)
             self._next = max(self._next, end)

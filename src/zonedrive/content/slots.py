@@ -8,8 +8,8 @@ The encryption is AES-256-GCM under the file's key. The file id, the chunk numbe
 also authenticated. In the file, the header (see `header`) is followed by the redo log (chunk number
 in 8 bytes, then a slot), and by the slots of all chunks.
 
-Before a chunk inside the recorded size is overwritten, its new slot is written to the redo log.
-This module knows nothing about the choice of nonces.
+Before a chunk inside the recorded size is overwritten, its new slot is written to the redo log. The
+callers choose the nonces.
 
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.

@@ -1,6 +1,6 @@
-"""Cache of small files, whose bytes are stored in the index, many files in one transaction.
+"""Cache of small files; their bytes are stored in the cache index, many in one transaction.
 
-This module knows nothing about readers, downloads or the service.
+This module does not depend on readers, downloads or the service.
 
 The content of a file can be read as soon as it is added. It is written a moment later, together
 with the content of other files. If the process is killed in between, the content is lost and must
@@ -50,7 +50,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class SmallContents:
-    """Content of small files, by inode and revision."""
+    """Content of small files, by inode and stamp (the hash of a revision; see `Cache.stamp`)."""
 
     def __init__(self, index: CacheIndex, quota: Quota, key: bytes | None) -> None:
         self._index = index
@@ -149,7 +149,7 @@ class SmallContents:
             self._logged += need
 
     def checkpoint(self) -> None:
-        """Checkpoint the index database. This is slow: call it in a thread."""
+        """Checkpoint the index database. Call this method in a thread, because it is slow."""
         self._logged = 0
         self._index.checkpoint()
 

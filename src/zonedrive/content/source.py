@@ -1,7 +1,7 @@
 """Interface of content sources: a source is opened at an offset and returns a stream.
 
 All methods except `abort` and `confirm` are called in worker threads and may block. This module
-knows nothing about the service.
+does not depend on the service's API.
 """
 
 from collections.abc import Iterator

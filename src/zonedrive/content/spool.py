@@ -1,8 +1,7 @@
 """Spool of content that the service does not have yet: one file for each local version.
 
-A generation is the number of a local version of an inode's content. This module knows nothing about
-inodes or about the use of the bytes. The spool is in the state directory, and only `delete` removes
-its files.
+A generation is the number of a local version of an inode's content. The spool is in the state
+directory, and only `delete` removes its files.
 
 A file is named INODE-GENERATION.sealed if it is encrypted, else INODE-GENERATION.plain. The format
 is part of the name, so that a changed `encrypt` setting never confuses the two formats.
@@ -94,7 +93,10 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def check_row(row: Mapping[str, object], box: Box) -> None:
-    """Decrypt the manifest in a row (values by column name). Raises Damaged or ValueError."""
+    """Check that the manifest in a row (values by column name) can be decrypted.
+
+    Raises Damaged or ValueError if that fails.
+    """
     ino, generation, sealed = int(str(row["ino"])), int(str(row["generation"])), row["manifest"]
     if not isinstance(sealed, bytes):
         raise Damaged("a manifest is not a blob")
@@ -102,7 +104,10 @@ def check_row(row: Mapping[str, object], box: Box) -> None:
 
 
 class Spool:
-    """Folder of content files whose bytes the service does not have yet."""
+    """Folder of content files whose bytes the service does not have yet.
+
+    Each file holds one local version of an inode's content, whose number is the generation.
+    """
 
     def __init__(
         self,
@@ -124,7 +129,7 @@ class Spool:
         self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
     def path(self, ino: int, generation: int) -> Path:
-        """Return the path of a generation's file, or the path at which the file can be created."""
+        """Return the path of a local version's file, or the path at which it can be created."""
         preferred = self._path(ino, generation)
         if preferred.exists() or not (other := preferred.with_suffix(self._other)).exists():
             return preferred
@@ -160,7 +165,7 @@ class Spool:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def create(self, ino: int, generation: int) -> ContentFile:
-        """Create and open an empty file for a generation.
+        """Create and open an empty file for a local version.
 
         Raises OSError, including FileExistsError.
         """
@@ -168,7 +173,7 @@ class Spool:
             return self.adopt(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
-        """Open a generation's file; each caller closes the result once.
+        """Open a local version's file; each caller closes the result once.
 
         Raises OSError, such as FileNotFoundError. Raises Damaged if the file's header is
         damaged, or if its manifest is missing or belongs to another file. Raises StoreError if the
@@ -201,9 +206,9 @@ class Spool:
         return self.adopt(open_file(path, self._key, manifest))
 
     def manifest(self, ino: int, generation: int) -> bytes:
-        """Return the recorded manifest of a generation, b"" if it is unknown.
+        """Return the recorded manifest of a local version's file, b"" if it is unknown.
 
-        Raises Damaged if the generation has no record or the record cannot be decrypted.
+        Raises Damaged if the file has no record or the record cannot be decrypted.
         """
         manifest = self._recorded(ino, generation)
         if manifest is None:
@@ -224,7 +229,7 @@ class Spool:
     def record(
         self, ino: int, generation: int, file: ContentFile, *, size: int | None = None
     ) -> None:
-        """Record the flushed state of `file` as the current state of a generation.
+        """Record the flushed state of `file` as the manifest of a local version.
 
         Call this in the transaction that writes the rows naming the file. If `size` is given,
         record the state that the file will have after the caller truncates it to `size` bytes.
@@ -256,11 +261,11 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a hard link to a generation's file for the new inode `other`; copy the manifest.
+        """Create a hard link to a local version's file for the new inode `other`.
 
-        If the file system has no hard links, create a copy of the file instead. The link or copy
-        exists already if a process was killed before the commit, because `other` then gets the same
-        inode number again. Call this in a transaction. Raises OSError.
+        The manifest is copied. If the file system has no hard links, create a copy of the file
+        instead. The link or copy exists already if a process was killed before the commit, because
+        `other` then gets the same number again. Call this in a transaction. Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either
@@ -315,10 +320,10 @@ class Spool:
             self._delete_rows()
 
     def delete(self, ino: int, generation: int) -> None:
-        """Delete a generation's file, if it exists; open content files stay usable.
+        """Delete a local version's file, if it exists; open content files stay usable.
 
-        If the deletion fails, the next start deletes the file, because nothing refers to the
-        generation any more.
+        If the deletion fails, the next start deletes the file, because nothing refers to the local
+        version any more.
         """
         path = self.path(ino, generation)
         self._open.pop(path.name, None)
@@ -338,7 +343,7 @@ class Spool:
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
-        """Create the file of a generation as an independent copy of `source`, and open the copy.
+        """Create a local version's file as an independent copy of `source`, and open the copy.
 
         Call this in a thread, because it blocks during the copy, and pass the result to `adopt` on
         the event loop. No thread may write to `source` during the copy. Raises OSError, and

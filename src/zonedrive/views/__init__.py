@@ -7,6 +7,6 @@ desktop_trash     the trash folder of file managers
 volume_info       the name and the icon of the mount for file managers
 trash             operations on the service's trash
 status_report     the data for `status`, `sync`, `conflicts` and queries about one path
-upload_wait       the wait of `sync` for uploads
+upload_wait       waiting for uploads, for `sync`
 entry_states      the states of entries for file managers
 """

@@ -2,7 +2,7 @@
 
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each entry with the original path and
-the deletion time. If the profile can delete and restore, the mount has this folder. Moving a remote
+the deletion time. If the service can delete and restore, the mount has this folder. Moving a remote
 entry into `files` then deletes the entry on the service, which puts it into the service's trash
 (`zonedrive trash`).
 
@@ -11,7 +11,7 @@ Programs can list and restore these entries: an entry that is moved out of `file
 the service. Removing an entry from `files`, as programs do to empty the trash, only hides the
 entry.
 
-This module knows nothing about the file managers, and does not read their notes.
+This module is not specific to any file manager, and does not read the notes.
 
 INVARIANT: nothing in this module deletes anything permanently.
 """

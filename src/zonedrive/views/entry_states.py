@@ -1,6 +1,6 @@
 """States of entries for file managers, with batch queries and change notifications.
 
-This module knows nothing about the control socket. No function sends a request to the service or
+This module does not depend on the control socket. No function sends a request to the service or
 reads through the mount, so that queries are just as fast while the service is unreachable.
 
 The state of a folder is the most urgent state of everything below the folder.
@@ -74,9 +74,10 @@ class EntryStates:
 
     @contextmanager
     def watched(self) -> Iterator[set[int]]:
-        """Yield a set that gets the pinned files whose content arrives or becomes outdated.
+        """Yield a set that collects the inode numbers of pinned files during the `with` block.
 
-        The set gets their inode numbers during the `with` block, or at least MOST of them.
+        A file is added when its content was fetched or was found missing. No file is added once the
+        set has MOST numbers.
         """
         found: set[int] = set()
         self._watchers.append(found)
@@ -107,7 +108,7 @@ class EntryStates:
     async def unsynced(self) -> Unsynced:
         """Return the states of all entries that are not synced.
 
-        The result is cached until the next change. The computation lets other tasks run in between.
+        The result is cached until the next change. Other tasks run during the computation.
         """
         if self._unsynced is not None:
             return self._unsynced

@@ -125,7 +125,7 @@ class FileSystem:
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
-        """Whenever the connection state changes, wake the tasks that wait for uploads."""
+        """After each change of the connection state, let the dispatcher look for steps to send."""
         while True:
             await self._service.link.wait_change()
             self._dispatcher.wake()
@@ -177,7 +177,7 @@ class FileSystem:
         return await self._names.opendir(ino)
 
     async def load(self, handle: int) -> None:
-        """Load a folder's names; call this before `listed` with `start` 0."""
+        """Load the names in an open folder; call this before `listed` with `start` 0."""
         if handle < VIRTUAL:
             await self._names.load(handle)
 
@@ -246,11 +246,11 @@ class FileSystem:
     ) -> Attr:
         """Set size, permission bits, owner and times.
 
-        `handle` is the file handle of ftruncate(2), or None.
-        Permission bits and times are stored locally (access times only until unmount), because
-        the service cannot store them. A time that does not fit into 64 bits becomes the earliest
-        or the latest time that does. Raises PermissionError (EPERM) for a different owner, for the
-        mount point, and for permission bits that the entry's protection on the service forbids.
+        `handle` is the file handle of ftruncate(2), or None. Permission bits and times are stored
+        locally (access times only until unmount), because the service cannot store them. A time
+        that does not fit into 64 bits becomes the earliest or the latest time that does. Raises
+        PermissionError (EPERM) for a different owner, for the mount point, and for permission bits
+        that the entry's protection on the service forbids.
         """
         state = self._state
         if ino >= VIRTUAL:

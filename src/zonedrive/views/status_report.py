@@ -1,6 +1,6 @@
 """Reports for users about uploads, and about files that are never uploaded.
 
-This module knows nothing about the commands.
+This module does not depend on the commands that show the reports.
 
 INVARIANT: a file that is never uploaded is always reported as such.
 """
@@ -41,7 +41,7 @@ NOT_YET = marked("it is not there yet")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Path in the mount, with the tree entry or virtual entry at the path."""
+    """Path in the mount, with the inode or the virtual entry at the path."""
 
     path: str  # relative to the mount point
     inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
@@ -179,9 +179,10 @@ class StatusReport:
         `files` counts all pending changes, and `changes` those without local bytes: new folders,
         renames and removals. `bytes` is the size of all local bytes. `uploading` counts the running
         uploads, and `sent` is the number of bytes that they have sent. `failed` counts the failed
-        changes, and `causes` those of each cause. `open` counts files that a program may still
-        write to, and `paused` is True while uploads are paused. `under` limits the counts to these
-        inodes and everything below them. The result contains no file names.
+        changes, and `causes` has the number of failed changes for each cause. `open` counts files
+        that a program may still write to, and `paused` is True while uploads are paused. `under`
+        limits the counts to these inodes and everything below them. The result contains no file
+        names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -260,8 +261,8 @@ class StatusReport:
 
         A change of a conflict copy also counts for its original. The wait enters `scope`, and
         also ends when `scope` is cancelled or reaches its deadline. Unless `is_patient`, a change
-        counts as blocked after `VAIN` failed attempts. While uploads are paused, wait only
-        for running uploads. If `first` is true, these changes are sent before all others, even
+        counts as blocked after `upload_wait.VAIN` failed attempts. While uploads are paused, wait
+        only for running uploads. If `first` is true, these changes are sent before all others, even
         while uploads are paused. In that case, also wait until no entry has a temporary name (as
         entries have while two names are exchanged).
 
@@ -309,9 +310,9 @@ class StatusReport:
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
         """Return path and error of each unreported change that was rejected and rolled back.
 
-        Only changes of the inodes `roots`, below them and of the folders above them are returned. A
-        returned change counts as reported afterwards. If `roots` contains ROOT, this also works on
-        closed stores.
+        Only changes of the inodes `roots`, of entries below them and of folders above them are
+        returned. A returned change counts as reported afterwards. If `roots` contains ROOT, the
+        method also works after the stores have been closed.
         """
         below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:
@@ -351,7 +352,8 @@ class StatusReport:
         """Return the pending changes of the inodes `under` (None: all) and their descendants.
 
         A change of a conflict copy also counts for its original. The creation or move of a folder
-        counts for everything in the folder, and a move for the entry's folder on the service.
+        also counts for everything in the folder. The move of an entry also counts for the folder
+        that still contains the entry on the service.
         """
         intents, inodes = self._waiting(), self._state.inodes
         roots = None if under is None else set(under)
@@ -375,7 +377,7 @@ class StatusReport:
         ]
 
     def _is_remote_below(self, zone: str, folder: str | None, roots: Collection[int]) -> bool:
-        """Return True if a folder of the service (its id) is in `roots` or below one of them."""
+        """Return True if the remote folder with id `folder` is in `roots` or below one of them."""
         inodes, passed = self._state.inodes, set[int]()
         inode = inodes.by_remote(zone, folder or "")
         while inode is not None and inode.ino not in passed:
@@ -463,7 +465,7 @@ class StatusReport:
     async def versions(self, inode: Inode) -> list[Any]:
         """Return the versions of a file, newest first; [] if the service does not have the file.
 
-        Raises ZonedriveError for a folder, NotSupported if the profile cannot list versions, and
+        Raises ZonedriveError for a folder, NotSupported if the service cannot list versions, and
         the service's errors.
         """
         if inode.is_folder:

@@ -58,7 +58,7 @@ class TrashOperations:
     _names: Namespace
 
     def is_undoable(self) -> bool:
-        """Return True if the profile can delete and restore."""
+        """Return True if the service can delete and restore entries."""
         return self._service.can("delete") and self._service.can("restore")
 
     async def delete(self, parent: int, name: str) -> TrashedEntry:
@@ -68,8 +68,8 @@ class TrashOperations:
 
         - EXDEV: the entry or anything below it exists only locally, or was rejected by the service.
           Programs then offer to delete the entry permanently.
-        - EBUSY: a program is writing to one of these files, or has just renamed the entry; or the
-          upload of one of them found a coworker's version, which this machine had not seen.
+        - EBUSY: a program is writing to one of these files, or has just renamed the entry; or an
+          upload has just created a conflict copy of one of these files.
         - ENETUNREACH or EBUSY: the upload of one of these files does not end soon.
         """
         names = self._names
@@ -138,7 +138,7 @@ class TrashOperations:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """Return the inodes of the entry and everything below it that are to be uploaded.
+        """Return the inodes at or below the entry that must still be uploaded.
 
         Raises OSError as described in `delete`.
         """
@@ -169,7 +169,7 @@ class TrashOperations:
         """Restore the entry `gone` on the service, and move it to the folder `parent` as `name`.
 
         The service restores the entry in its former place; if needed, the entry is then moved.
-        Raises NotSupported if the profile cannot restore, the service's errors, and OSError in
+        Raises NotSupported if the service cannot restore, the service's errors, and OSError in
         these cases:
 
         - EEXIST: `name` or the former name is in use.
@@ -364,9 +364,10 @@ def _entry(inode: Inode) -> Entry:
 
 
 async def restore_entry(service: Service, entry: Entry) -> Entry:
-    """Restore an entry on the service, unless it is present there; return its new state.
+    """Restore an entry on the service, and return its new state.
 
-    If the reply to the request is lost, the entry is present although the request has failed.
+    If the request fails but the entry is present, for example because the reply was lost, return
+    the present entry.
     """
     try:
         return await service.restore(entry.zone_id, entry.id, folder=entry.folder)

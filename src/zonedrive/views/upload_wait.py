@@ -1,7 +1,4 @@
-"""Wait of a `sync` until the uploads of some changes have ended.
-
-This module knows nothing about the result of the `sync`.
-"""
+"""Waiting for the uploads of some changes, for `sync`; `status_report` creates its result."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +15,7 @@ WRITTEN = 0  # sequence number of bytes without an intent
 
 
 class UploadWait:
-    """Wait until each change that `remaining` returns is uploaded or blocked."""
+    """Waiter of one `sync`: waits until each change in `remaining()` is uploaded or blocked."""
 
     def __init__(
         self,
@@ -29,7 +26,10 @@ class UploadWait:
         is_patient: bool,
         first: bool,
     ) -> None:
-        """Make the remaining changes due; for `is_patient` and `first`, see `StatusReport.sync`."""
+        """Make the changes in `remaining()` due for upload now.
+
+        For `is_patient` and `first`, see `StatusReport.sync`.
+        """
         self._intents, self._dispatcher, self._remaining = state.intents, dispatcher, remaining
         self._vain, self._first = None if is_patient else VAIN, first
         asked, self._newest = remaining(), state.intents.newest
@@ -69,10 +69,11 @@ class UploadWait:
         ) or self._dispatcher.is_stalled(self._vain, inos if self._first else None)
 
     def _push(self, left: list[Intent], now: int) -> None:
-        """Skip the settle time of the changes that are older than the wait.
+        """Skip the settle time (the pause before an upload) of changes older than the wait.
 
-        The same applies if the kernel reports the last close late. With `first`, prefer all
-        changes.
+        Also skip the settle time of files that were open for writing when the wait began, because
+        the kernel may report their last close only afterwards. With `first`, prefer all changes in
+        `left`.
         """
         if settling := [
             intent.ino

@@ -1,6 +1,6 @@
 """Folder `.versions` in each folder, in which programs can read former versions of files.
 
-The folder exists if the profile can list and download versions.
+The folder exists if the service can list and download versions.
 
     FOLDER/.versions/               a folder for each file of FOLDER that the service has
     FOLDER/.versions/NAME/          the versions of NAME, including the newest version
@@ -14,10 +14,10 @@ saves by renaming a new file over the old one.
 
 The history of a file is requested only when a program reads the history. A history is valid for
 `refresh` seconds (a setting), or until a listing shows another version. While the service is
-unreachable, the last history is used. Histories are kept only in memory.
+unreachable, the cached history is used. Histories are kept only in memory.
 
-INVARIANT: everything is read-only: every change is refused with EROFS. The files have the mode of
-files of the service anyway, because a program that copies a file also copies its mode.
+INVARIANT: every change is refused with EROFS. The files nevertheless have write permission in their
+mode, because a program that copies a file also copies its mode.
 INVARIANT: at most one request per file is in progress; all callers share its result.
 """
 
@@ -178,7 +178,7 @@ class Versions:
         return number(self.state.database.identity, *what)
 
     def known(self, zone: str, file_id: str) -> VersionList | None:
-        """Return the last history of a file, which may be outdated, or None."""
+        """Return the cached version list of a file, which may be outdated, or None."""
         return self._kept.get((zone, file_id))
 
     def present(self, inode: Inode) -> str:
@@ -192,10 +192,10 @@ class Versions:
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
-        While the service is unreachable, or if its response takes longer than `patience_s` of the
-        last history, return that history. The next call waits twice as long, so that the history of
-        a slow service is renewed, too. Raises NotSupported if the profile cannot list versions, and
-        the service's errors.
+        While the service is unreachable, return the cached history. Also return it if the response
+        takes longer than its `patience_s`; the next call then waits twice as long, so that a slow
+        service can renew the history, too. Raises NotSupported if the service cannot list versions,
+        and the service's errors.
         """
         past = self.known(file.zone, file.remote_id or "")
         if past is not None and (
@@ -425,7 +425,7 @@ class _FormerVersion(Node):
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """Return the file's inode if its cached content is this complete version, else None."""
+        """Return the file's inode if the complete version is its cached content, else None."""
         file, known = self._history.file, self._history.known
         if file is None or not file.revision or file.revision != self._version.revision:
             return None

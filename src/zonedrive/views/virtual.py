@@ -1,4 +1,4 @@
-"""Virtual entries of the mount, which are not on the service and not in the listings of the tree.
+"""Virtual files and folders, which the mount has in addition to the tree of database inodes.
 
 A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
 that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and its nodes,
@@ -65,7 +65,7 @@ class SyncState(msgspec.Struct, frozen=True):
 
 
 class Content:
-    """Open virtual file, read-only unless a subclass overrides `write`."""
+    """Content of an open virtual file; read-only unless a subclass overrides `write`."""
 
     async def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes at `offset`, or fewer at the end of the file."""
@@ -374,7 +374,7 @@ class VirtualLayer:
 def _require_free(parent: int) -> None:
     """Raise FileExistsError for a new entry in a folder of the tree.
 
-    The virtual file system is only asked about a name there if a `VirtualRoot` has that name.
+    `VirtualLayer` is called for such a folder only if a `VirtualRoot` has the name of the entry.
     """
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

@@ -19,7 +19,7 @@ SAYS = "name and icon of this mount for file managers; stays on this computer"
 
 
 class VolumeInfo:
-    """Virtual root of the file `.xdg-volume-info` at the top of the mount."""
+    """`VirtualRoot` for the file `.xdg-volume-info` at the top of the mount."""
 
     name = ".xdg-volume-info"
 

@@ -1,7 +1,6 @@
 """Decorator that gives FUSE handlers a deadline and converts their exceptions to FUSEError.
 
-This module knows nothing about the work of the handlers. The conversion is necessary because any
-other exception from a handler would end the mount.
+The conversion is necessary because any other exception from a handler would end the mount.
 """
 
 import errno

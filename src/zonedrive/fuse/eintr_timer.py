@@ -22,7 +22,7 @@ SECONDS = 0.5
 
 
 class EintrTimer(trio.abc.Instrument):
-    """Context manager that runs the timer, except while an idle event loop sleeps."""
+    """Context manager that sends SIGALRM at intervals, except while an idle event loop sleeps."""
 
     def __init__(self) -> None:
         self._before: signal._HANDLER = signal.SIG_DFL

@@ -1,8 +1,7 @@
 """Mapping from exceptions to the errno numbers with which FUSE requests are answered.
 
-This module knows nothing about the requests. Each number is chosen for its effect on programs: many
-print the text of the number, and some act on the number. EAGAIN is never used, because programs
-would repeat the call at once and forever.
+Each number is chosen for its effect on programs: many print the text of the number, and some act on
+the number. EAGAIN is never used, because programs would repeat the call at once and forever.
 """
 
 import errno

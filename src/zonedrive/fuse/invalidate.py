@@ -1,8 +1,8 @@
 """Invalidation of the kernel's caches after changes that the kernel did not make.
 
-This module knows nothing about the reasons for a change. Each call into the kernel runs in a thread
-that no handler waits for. The call may block until requests for the same inode are answered, and
-the event loop that answers these requests must not be blocked.
+Each call into the kernel runs in a thread that no handler waits for. The call may block until
+requests for the same inode are answered, and the event loop that answers these requests must not be
+blocked.
 
 INVARIANT: after `run` has ended, no thread is in a call into the kernel, so that the session can be
 closed.
@@ -28,7 +28,7 @@ BATCH = 256
 
 
 class _Pages:
-    """Inodes whose cached pages a thread is invalidating, at most one thread per inode.
+    """Inodes whose cached pages are being invalidated, each by at most one thread.
 
     An invalidation waits for pages that the kernel is reading, so further threads would also wait.
     """

@@ -1,6 +1,6 @@
 """One mount from start to end: the FUSE session with the kernel.
 
-This module knows nothing about accounts, the service or the control socket. `mountpoint` checks
+This module does not use accounts, the service or the control socket. `mountpoint` checks
 where a mount may be made, and `operations` answers the kernel's requests.
 """
 
@@ -231,7 +231,7 @@ class Session:
 def _captured_stderr(lines: list[str]) -> Iterator[None]:
     """Capture output to file descriptor 2 while the `with` block runs, and append it to `lines`.
 
-    This includes the output of C code and child processes.
+    The output of C code and of child processes is included.
     """
     # A file in memory, because the temporary folder may be full or read-only.
     with os.fdopen(os.memfd_create("stderr"), "w+b") as file:

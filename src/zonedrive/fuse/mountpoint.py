@@ -1,6 +1,6 @@
 """Mount points: existing mounts, checks of a folder before a mount, and detaching.
 
-This module knows nothing about pyfuse3, accounts or the daemon. Facts about mounts come from the
+This module does not depend on pyfuse3, accounts or the daemon. Facts about mounts come from the
 kernel's mount table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
@@ -324,15 +324,15 @@ def detach(path: Path, *, lazy: bool) -> bool:
 
 
 def abort(mount: Mount) -> None:
-    """Abort the connection of a mount with its daemon, which must be killed or hung.
+    """Abort the FUSE connection of a mount whose daemon was killed or hangs.
 
     Programs that wait for the mount, and threads of the daemon that wait for these programs, then
-    get an error. A killed process with such a thread does not end by itself.
+    get an error. Without the abort, a killed process with such a thread would not end.
 
-    The owner of the mount may abort it through fusectl. In containers, which often lack fusectl,
-    only root can. Return without an effect if neither is possible, or if `mount` is not the topmost
-    mount at its path. The calls run in a daemon thread, because a call to a file system that hangs
-    cannot be interrupted.
+    The owner of the mount may abort the connection through fusectl. In containers, which often lack
+    fusectl, only root can do so. Return without an effect if neither is possible, if zonedrive did
+    not make the mount, or if `mount` is not the topmost mount at its path. The calls run in a
+    daemon thread, because a call to a file system that hangs cannot be interrupted.
     """
 
     def write() -> None:

@@ -1,6 +1,6 @@
 """Parser for the values of `-o`: settings, FUSE options, and mount(8) options without effect.
 
-This module sorts the options into these kinds, and knows nothing about pyfuse3. `config` checks the
+This module sorts the options into these kinds, and does not depend on pyfuse3. `config` checks the
 values of settings.
 """
 

@@ -1,7 +1,7 @@
 """Cache of directory listings in the kernel's format, so that readdir need not encode them again.
 
-This module does not know why a folder changes. After a change, the file system returns a new list
-of names.
+After a change of a folder, `FileSystem.listed` returns a new list of names, and the folder is
+encoded again.
 
 INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """

@@ -157,6 +157,7 @@ class CacheIndex:
         # (used_ns, name) up to which no row can be evicted. `Quota` raises this value. If a row
         # with an earlier time of last use is stored, the value is lowered.
         self.passed = FIRST
+        self._dropped = 0  # number of damaged rows that were deleted
         self._complained = False
         self._tried_s = time.monotonic()
 
@@ -294,6 +295,7 @@ class CacheIndex:
         sql = "DELETE FROM entries WHERE ino IS ? AND stamp IS ?"
         if count := sum([self._write(sql, key) for key in damaged]):
             log.warning("%d damaged rows of the cache index were deleted", count)
+            self._dropped += count
             self._lost()
 
     def _is_at_path(self) -> bool:
@@ -337,7 +339,11 @@ class CacheIndex:
         """
         count += len(self._undeleted)
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
-        return self._rows(where, (*after, count))
+        epoch, dropped = self.epoch, self._dropped
+        rows = self._rows(where, (*after, count))
+        if not rows and self._dropped > dropped and self.epoch == epoch:
+            return self._rows(where, (*after, count))  # all rows were damaged, and are deleted now
+        return rows
 
     def put(self, row: Row) -> bool:
         """Store a row, replacing a row of the same inode and stamp; return True on success."""
@@ -410,8 +416,8 @@ class CacheIndex:
         """
         now_ns, most = time.time_ns(), (1 << 63) - 1  # a damaged value sorts after all integers
         self._write(
-            "UPDATE entries SET used_ns = ? + used_ns"
-            " - (SELECT max(used_ns) FROM entries WHERE used_ns <= ?)"
+            "UPDATE entries SET used_ns = max(0, ? + used_ns"
+            " - (SELECT max(used_ns) FROM entries WHERE used_ns <= ?))"
             " WHERE used_ns BETWEEN ? AND ?",
             (now_ns - 60 * 10**9, most, now_ns + 1, most),
         )

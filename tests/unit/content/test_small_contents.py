@@ -543,6 +543,35 @@ def test_contents_from_a_time_with_a_wrong_clock_are_evicted(
     assert sorted(cache.inos()) == list(range(5, 15))
 
 
+def test_contents_from_years_with_a_wrong_clock_are_evicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of them does not get a time before all times."""
+    cache = Cache(tmp_path, KEY, 10 * cost(4 * KIB + 28)).start()
+    with monkeypatch.context() as wrong:
+        ahead = itertools.count(time.time_ns() + 86_400 * 10**9, 10 * 365 * 86_400 * 10**9)
+        wrong.setattr("time.time_ns", lambda: next(ahead))
+        for ino in range(1, 11):
+            assert cache.put(ino, "r", small(ino))
+    cache.quota._examined_s -= EXAMINE_S
+    for ino in range(11, 21):
+        assert cache.put(ino, "r", small(ino))
+    assert sorted(cache.inos()) == list(range(11, 21))
+
+
+def test_contents_behind_damaged_rows_are_evicted(tmp_path: Path) -> None:
+    """The least recently used rows are all damaged, more than one query returns."""
+    cache, each = Cache(tmp_path, KEY, 1 << 30).start(), cost(4 * KIB + 28)
+    for ino in range(1, 101):
+        assert cache.put(ino, "r", small(ino))
+    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
+        index.execute("UPDATE entries SET hash = x'00' WHERE ino <= 70")
+        index.commit()
+    limit(cache, 101 * each)
+    granted, _ = cache.quota.claim_at_once(100 * each)
+    assert granted == 100 * each
+
+
 async def test_the_room_that_is_told_is_granted(tmp_path: Path) -> None:
     """Content moved out of a pinned folder counts at once, also if nothing was found before."""
     cache, each, pinned = full_of_pins(tmp_path, 10), cost(4 * KIB + 28), set(range(1, 11))

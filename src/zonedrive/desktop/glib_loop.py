@@ -9,9 +9,8 @@ from gi.repository import GLib
 
 PYTHON = "/usr/bin/python3"
 ACTION = Path(__file__).with_name("__main__.py")
-MOST_BYTES = (
-    512 * 1024
-)  # of the paths of one process; the kernel refuses 2 MiB with the environment
+# Maximum size of the paths in one command, in bytes. The kernel accepts 2 MiB with the environment.
+MOST_BYTES = 512 * 1024
 POINTER = 9  # bytes that an argument takes beside its text
 
 

@@ -256,6 +256,18 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     row_upgrade.names(state.inodes)  # nothing is left to be done
 
 
+def test_a_copy_of_the_services_version_ends_with_the_daemon(disk: Disk) -> None:
+    """A file that was opened for writing, but not written, is read from the service again."""
+    state = disk.start()
+    inode = saved(state, "a", b"copied", remote_id="f", revision=Revision("1"))
+    with state.transaction():
+        state.intents.drop(inode.ino)
+    again = disk.recovered()
+    found = again.inodes.get(inode.ino)
+    assert (found.generation, found.revision, found.size) == (0, Revision("1"), 6)
+    assert again.spool.stored() == []
+
+
 def boot() -> bytes:
     """Return the id of the machine's present boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()

@@ -444,12 +444,13 @@ class RemoteNamespace:
         if inode.is_folder:
             has_others = await self._others_in(inode)
             return "a removed folder has new entries on the service" if has_others else ""
+        moved = local_operations.successor(self._state, inode)
+        if moved and not await current_entry(self._service, moved.zone, moved.entry_id):
+            return "a file was renamed over another one, and was deleted on the service"
+        # Last, because a version may be saved while the request before is repeated.
         if await self._has_other_version(intent, inode):
             return "a removed file has a newer version on the service"
-        moved = local_operations.successor(self._state, inode)
-        if moved is None or await current_entry(self._service, moved.zone, moved.entry_id):
-            return ""
-        return "a file was renamed over another one, and was deleted on the service"
+        return ""
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was not known at the removal.

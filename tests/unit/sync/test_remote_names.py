@@ -562,6 +562,18 @@ async def test_a_removal(
         assert account.names_in() == ({"a"} if stays else set())
 
 
+async def test_a_replaced_file_gets_a_version_just_before_its_removal(account: Account) -> None:
+    """The entry of the file that has replaced it is asked for first, which may take long."""
+    for name in ("a", "b"):
+        account.bob.write(name, b"old")
+    async with account.running():
+        replaced, other = account.at("a"), account.at("b")
+        account.rename("b", "a")
+        account.meanwhile(f"GET .*/files/{other.remote_id}$", lambda: newer(account))
+        await delete(account, account.state.inodes.get(replaced.ino))
+        assert account.bob.read("a") == b"by bob"
+
+
 def unreadable(account: Account) -> None:
     account.world.fault(status=403, path="/content$")
 

@@ -9,7 +9,7 @@ is online again. `poll` lists the pinned folders regularly, even if no program u
 
 A file or folder that always fails does not delay the others. A pass stops early only if the service
 is not online, or if TROUBLE items failed in a row because of the service. In the next pass, the
-files that failed because of the service come last.
+files that failed because of the service come after those without such a failure.
 
 INVARIANT: fetching for pins uses at most half of the concurrent transfers (but at least one), so
 that the others remain free for content that programs wait for.
@@ -99,8 +99,9 @@ class PinProgress(msgspec.Struct, eq=False):
     def end(self) -> None:
         """Finish the pass, and decide whether the service caused the failures in `unexplained`.
 
-        If any request of the pass succeeded, move these failures to `failed`. Otherwise, the
-        service counts as unreachable, and `away` is set to the last failure.
+        If `away` is already set, discard these failures. Otherwise, move them to `failed` if any
+        request of the pass succeeded. If no request succeeded, the service counts as unreachable,
+        and `away` is set to the last of these failures.
         """
         if self.away is None and self.answered:
             self.note_success()
@@ -170,9 +171,10 @@ class PinFetcher:
         self._checked.clear()
 
     def _has_news(self, folder: int) -> bool:
-        """Return True if a folder has changed since the last check, or a retry is due.
+        """Return True if a folder must be checked.
 
-        A retry is due some time after a file in the folder could not be fetched.
+        A folder must be checked if it was never checked, if its `_stamp` differs from that of the
+        last check, or if a retry is due (see `_try_again`).
         """
         stamp, again_at = self._checked.get(folder, (None, math.inf))
         return stamp != self._stamp(folder) or trio.current_time() >= again_at
@@ -183,8 +185,9 @@ class PinFetcher:
     def _stamp(self, folder: int) -> object:
         """Return a value that changes if a folder's entries change or content may be missing.
 
-        Content may be missing after the folder was moved, because the cache may have evicted it
-        outside the pinned folders, and after the cache has lost all content.
+        Content may be missing after a folder was moved into a pinned folder, because the cache may
+        have evicted the content before the move. Content may also be missing after the cache has
+        lost all content.
         """
         inodes = self._state.inodes
         return inodes.changes(folder), inodes.moves, self._state.cache.epoch
@@ -264,8 +267,8 @@ class PinFetcher:
     async def count(self, inode: Inode, most: int) -> PinProgress:
         """Count the files at and below an inode, and the folders that were never listed.
 
-        Also count the files that can be read offline. Send no request. In the result, `failed` has
-        up to `most` of the missing files, each with its last error, or "" if there was none.
+        Also count the files that can be read offline. Send no request. In the result, `failed`
+        lists up to `most` missing files, each with its last error ("" if there was none).
         """
         progress = PinProgress()
         async for ino in self._files([inode.ino], progress, deep=True, ask="none"):
@@ -304,8 +307,9 @@ class PinFetcher:
     ) -> AsyncIterator[int]:
         """Yield the inode number of each file at or below the inodes `inos`.
 
-        `ask` selects the folders to list on the service first; record failures in `progress`. If
-        `deep` is False, skip subfolders that are unchanged since the last check.
+        The folders that `ask` selects are first listed on the service. Failures are recorded in
+        `progress`. If `deep` is False, subfolders that are unchanged since the last check are
+        skipped.
         """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
@@ -418,21 +422,21 @@ class PinFetcher:
         self._unstored.pop(ino, None)
 
     def _space_needed(self, ino: int) -> int | None:
-        """Return the free space that a file needs, or 0 after an error of the disk.
+        """Return the free space (bytes) that a file needs, 0 after an error of the disk, or None.
 
-        Return None if no attempt to store the file's current version in the cache has failed.
+        The result is None unless the cache could not store the file's current version.
         """
         inode = self._state.inodes.find(ino)
         revision, needed = self._unstored.get(ino, (None, 0))
         return needed if inode is not None and revision == inode.revision else None
 
     async def _fetch_fitting(self, inos: Iterable[int], progress: PinProgress) -> None:
-        """Fetch files that the cache could not store, one after the other, if they fit now.
+        """Fetch, one after the other, files that the cache could not store but that fit now.
 
         If a file still does not fit, although enough space seemed to be free, the next attempt is
-        made when more space is free. After an error of the disk, one file shows whether the disk
-        still fails. Computing the free space takes long if the cache has many files, so it is not
-        repeated after a success.
+        made when more space is free. Once an attempt fails with an error of the disk, the other
+        files whose last attempt ended with such an error are skipped. Computing the free space
+        takes long if the cache has many files, so the computation is not repeated after a success.
         """
         cache, room, fails = self._state.cache, None, False
         for ino in inos:
@@ -494,7 +498,10 @@ class PinFetcher:
             self._checked[inode.parent] = checked[0], trio.current_time() + PASS_S / 2
 
     def _is_away(self, progress: PinProgress) -> bool:
-        """Return True if the pass sends no further request; the reason is in `progress.away`."""
+        """Return True if the pass must send no further request.
+
+        `progress.away` then contains the reason, which is set here if the service is not online.
+        """
         link = self._service.link
         if progress.away is None and link.state != "online":
             progress.away = link.last_error or Unreachable("the service is offline")

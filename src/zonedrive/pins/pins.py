@@ -69,7 +69,10 @@ class Pins:
         return ino in self or ino in self._parents_of_files
 
     def find_returned(self) -> bool:
-        """Update the inodes of the pins; return True if a missing pinned entry exists again."""
+        """If a missing pinned entry exists again, update the inodes of the pins.
+
+        Return True if the pins then refer to an additional inode.
+        """
         found = map(self._inode_of, self._missing)
         if not any(map(self._state.inodes.is_here, found)):
             return False
@@ -80,7 +83,8 @@ class Pins:
     def missing(self) -> list[Pin]:
         """Return the pins whose entries are not in the local tree.
 
-        The entries may have been moved on the service. Leave out entries that were removed locally.
+        The entries may have been moved on the service. Pins whose entries were removed locally are
+        left out.
         """
         self.update_inodes()
         known = self._state.inodes.by_remote
@@ -154,8 +158,9 @@ class Pins:
     def _inode_of(self, pin: Pin) -> Inode | None:
         """Return the current inode of a pin's entry, or None if the entry is missing.
 
-        If no inode has the pin's entry, the pin is valid for the inode that had the entry before,
-        unless that inode now has another pinned entry.
+        A pin without a remote id belongs to its inode. The entry of any other pin is looked up by
+        remote id. If no inode has this remote id, return the inode that had the remote id before,
+        or None if that inode now has the remote id of another pinned entry.
         """
         inodes = self._state.inodes
         if not pin.remote_id:
@@ -200,8 +205,9 @@ class Pins:
     def update_inodes(self) -> None:
         """Update the inode of each pin, because entries may have been replaced or removed.
 
-        If a pin's entry is missing, keep the pin, because the entry may be restored on the service.
-        If the pin has no remote id, the entry never was on the service, so remove the pin.
+        A pin whose entry is missing is kept, because the entry may be restored on the service. A
+        pin is removed if its entry never was on the service (the pin has no remote id) and its
+        inode does not exist any more.
         """
         inodes, here, missing = self._state.inodes, dict[int, Pin](), dict[int, Pin]()
         for pin in self._store.all():

@@ -154,7 +154,8 @@ class PinPoller:
 
         There is no pause for the first AT_ONCE folders of some rounds (see the module's docstring).
         Return False at once if the service is unreachable, or after TROUBLE failures in a row.
-        `asked_ns` is the start of the round (monotonic clock); a newer listing is not repeated.
+        `asked_ns` is the start of the round (monotonic clock). A folder that was listed after this
+        time is not listed again.
         """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:
@@ -166,7 +167,10 @@ class PinPoller:
         return await self._pause_between_listings(len(wanted))
 
     async def _pause_between_listings(self, listings: int) -> bool:
-        """Pause after this number of listings, see `_list`; return False if the round must end."""
+        """Pause as described in `_list`; return False, without a pause, if the round must end.
+
+        `listings` is the number of listings since the last call.
+        """
         if self._failures >= TROUBLE or self._service.link.state != "online":
             return False
         if self._unhindered > 0:
@@ -176,7 +180,10 @@ class PinPoller:
         return True
 
     async def _attempt(self, listing: Callable[[], Awaitable[None]]) -> None:
-        """Wait for `listing`, and count the failures of the service in a row."""
+        """Run `listing`, and update the number of failures of the service in a row.
+
+        Errors of `listing` are not re-raised.
+        """
         try:
             async with self._asking:
                 await listing()

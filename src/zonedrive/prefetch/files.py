@@ -131,8 +131,9 @@ class ReadSequence:
     def moved(self, ino: int) -> None:
         """Record that the program has opened the small file with inode number `ino`.
 
-        Once the order is known, double the window if the file was prefetched or follows within GAP
-        files in the order, else stop the sequence.
+        If the order is not known yet, do nothing else. If the file was requested in advance, or is
+        at most GAP files after the next file to request, double the window (up to MOST). Otherwise,
+        stop the sequence.
         """
         self.moved_s = time.monotonic()
         expected = self.ahead.pop(ino, None) is not None
@@ -276,9 +277,9 @@ class FilePrefetch:
         return ReadSequence(folder, 0)
 
     def _next_folder(self, sequence: ReadSequence, ino: int) -> int:
-        """Return the inode number of the folder that follows the folder `ino`; 0 if it is the last.
+        """Return the inode number of the folder that follows the folder `ino`, or 0 after the last.
 
-        The folders are in the program's order. `ino` is the sequence's folder or a sibling.
+        The sibling folders are in the program's order. `ino` is the sequence's folder or a sibling.
         """
         if ino not in sequence.neighbours:
             parent = self._state.inodes.get(ino).parent
@@ -325,7 +326,7 @@ class FilePrefetch:
         return list(self._state.inodes.children(folder).items())
 
     def _is_first(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
-        """Return True if the program has opened the first small file in listing order."""
+        """Return True if the program began with the first small file in listing order."""
         for _, ino in names[:STEP]:
             inode = self._state.inodes.find(ino)
             if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
@@ -363,7 +364,7 @@ class FilePrefetch:
             self._start(self._cross, sequence)
 
     def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
-        """Start to prefetch the files of `part`: `sequence` or one of `sequence.following`.
+        """Start to prefetch the files of `part`, which is `sequence` or in `sequence.following`.
 
         Return True if all files of the folder were requested, and False if a limit prevented this.
         """
@@ -384,7 +385,7 @@ class FilePrefetch:
         return True
 
     async def _cross(self, sequence: ReadSequence) -> None:
-        """List the folder that follows the sequence's last folder, and prefetch its files too."""
+        """List the folder after the last folder of a sequence, and prefetch the files there too."""
         last = sequence.following[-1] if sequence.following else sequence
         folder = self._state.inodes.find(self._next_folder(sequence, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
@@ -439,7 +440,10 @@ class FilePrefetch:
             self._go_on(each)
 
     async def _bring(self, inode: Inode) -> None:
-        """Fetch a whole file in one request, and cache it unless it has changed meanwhile."""
+        """Fetch a whole file in one request, and cache the content.
+
+        The content is not cached if the file was changed or opened meanwhile.
+        """
         state, ino, revision, size = self._state, inode.ino, inode.revision, inode.size
         content = Snapshot(lambda: content_of(inode))
         data = await self._service.content(inode.zone, inode.remote_id or "", size)

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _MODULES = {"Client": "client", "Credentials": "client", "Directory": "directory"}
-"""Submodule that defines an exported name, by name; all other names are in `zonedrive.model`."""
+"""Submodule of each exported name that is not defined in `zonedrive.model`."""
 
 
 def __getattr__(name: str) -> object:

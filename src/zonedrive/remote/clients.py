@@ -6,9 +6,10 @@ request.
 
 INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
 stored.
-INVARIANT: at most `most` bytes (see `read_body`) of a successful response are held in memory, at
-most REFUSAL bytes of an error response, and no byte of an error response with an encoded body. The
-transport limits the size of the headers, and rejects a successful response with an encoded body.
+INVARIANT: the memory for a response body is limited to `most` bytes (see `read_body`) if the
+response is successful, and to REFUSAL bytes if it is an error response. An encoded body of an error
+response is not read. The transport limits the size of the headers, and rejects a successful
+response with an encoded body.
 """
 
 import io

@@ -10,7 +10,7 @@ answers, the service does not) must occur five times in a row. Such a status cou
 request began SPACING seconds after the last counted status, because one short overload can make
 many concurrent requests fail.
 Uploads that are rejected because of overload are not reported, because a busy service still answers
-other requests. EndpointRefused is not reported, but the check of the logon that follows is.
+other requests. EndpointRefused is not reported, but the following check of the logon is reported.
 Every other response, even an error, shows that the service is reachable. The state `logon-required`
 ends when the service accepts the bearer token of a request, or when the state becomes `offline`.
 
@@ -61,8 +61,8 @@ class Connectivity:
     ) -> None:
         """Start in the state `online`, with the given sources of random numbers and time.
 
-        `chance` returns a random number from 0 to 1 for the pause between probes, `clock` the
-        monotonic time in seconds.
+        `chance` returns a random number from 0 to 1 for the pause between probes. `clock` returns
+        the monotonic time in seconds.
         """
         self._chance = chance
         self._clock = clock
@@ -199,7 +199,7 @@ class Connectivity:
                 self._waiting.remove(waiting)
 
     def recheck(self) -> None:
-        """Make `run` probe at once unless the state is `online`, and make `wait_change` return.
+        """Make `wait_change` return and, unless the state is `online`, make `run` probe at once.
 
         Call this after a change of network, a suspend or a logon.
         """
@@ -209,7 +209,7 @@ class Connectivity:
     async def run(self, probe: Callable[[State], Awaitable[None]]) -> None:
         """Probe the service while it is not online, until cancelled.
 
-        `probe` sends one harmless request and reports its result to this object; it raises no
+        `probe` must send one harmless request, report the result to this object, and raise no
         error. The pause between two probes is random, and its upper bound grows from 1 s to 10 s.
         A request that `check` refuses ends the pause, unless the last probe was less than
         ASKED_SECONDS seconds ago.

@@ -53,7 +53,7 @@ _SECRETS = frozenset({"token", "password"})
 
 
 class Directory:
-    """Users, groups and tokens of the organization that one user may see and change.
+    """Client for the users, groups and tokens of the organization, with one user's rights.
 
     A method that fails raises a subclass of errors.RemoteError.
     """
@@ -127,7 +127,7 @@ class Directory:
         await self._change(Request("PUT", path, query, doing=doing, origin="published"))
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group. Its members lose the access to zones that they have through the group."""
+        """Delete a group. Its members then have no access to zones through the group."""
         path = fill_path(GROUP, {"group": group_id})
         await self._change(Request("DELETE", path, doing="deleting a group", origin="published"))
 
@@ -155,9 +155,10 @@ class Directory:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """Replace the remedy of a Forbidden error by `remedy`, and that of ReplyLost by a fixed text.
+    """Replace the remedies of Forbidden and ReplyLost errors raised in the `with` block.
 
-    See `not_about_a_zone`.
+    `remedy` is the new remedy of a Forbidden error (see `not_about_a_zone` for an exception). The
+    new remedy of ReplyLost is a fixed text.
     """
     with not_about_a_zone(remedy):
         try:
@@ -175,7 +176,7 @@ def _levels(members: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
-    """Return the body of a request for a new token; the password is an array of characters."""
+    """Return the body of a token request, with the password as an array of characters."""
     body: dict[str, object] = {
         "tokenName": name,
         "validity": seconds,
@@ -238,7 +239,8 @@ def _end(expiry: int, now: int, life: int) -> int:
 
     `expiry` is either this time or a duration from `now`, in ms. The interpretation that lies
     within the requested lifetime `life` (in ms) takes precedence. If both interpretations do, the
-    earlier time is returned, because a token that is renewed too early does no harm.
+    earlier time is returned, because a token that is renewed too early does no harm. If neither
+    interpretation does, `expiry` is taken as a time if it is at least `_TIMES_FROM`.
     """
     latest = now + life + _CLOCKS_DIFFER
     readings = [end for end in (expiry, now + expiry) if now < end <= latest]

@@ -329,11 +329,12 @@ async def move_entry(
     """Rename or move an entry, or both; return the entry.
 
     If the profile's operation `move` also sets the name, one request is enough. Otherwise, renaming
-    and moving are separate requests. `change` runs the operation `move` or `rename`, and returns
-    the changed entry. `present` requests and returns the entry; the `parent_id` of its result is ""
-    if the service does not state the parent and the entry is not in the folder `parent_id`. After a
-    failure between the two requests, the entry has its old name in the new folder, or its new name
-    in the old folder.
+    and moving are separate requests. After a failure between the two requests, the entry has its
+    old name in the new folder, or its new name in the old folder.
+    `change` runs the operation `move` or `rename`, and returns the changed entry. `present`
+    requests and returns the entry. If the service does not state the entry's parent, `present` sets
+    the entry's `parent_id` to the argument `parent_id` if that folder contains the entry, else to
+    "".
     Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry has not
     reached its target after STEPS steps.
     """

@@ -4,10 +4,10 @@ The callers choose the endpoints and parse the responses; only the check of the 
 endpoint, ZONES. The requests run on the trio loop. The content of large files is transferred by the
 module `transfer`.
 
-INVARIANT: every call ends. A call raises an error unless the response headers arrive before the
-call's deadline, and the end of the response within BODY_SECONDS after the headers.
+INVARIANT: every call ends. A call raises an error if the response headers do not arrive before the
+call's deadline, or if the response does not end within BODY_SECONDS after the headers.
 INVARIANT: a request that changes something is sent once, except after a response with status 401,
-which shows that it had no effect.
+which shows that the request had no effect.
 """
 
 import contextlib
@@ -100,8 +100,8 @@ class Requests:
     ) -> None:
         """Prepare to send requests through `client` and to report their results to `link`.
 
-        `connections` is the upper limit of `places`, `chance` returns a random number from 0 to 1
-        for retry delays, and `budget` returns the limits for one listing.
+        `connections` is the highest value that `places` may reach. `chance` returns a random number
+        from 0 to 1 for retry delays. `budget` returns the limits for one listing.
         """
         self._client = client
         self._link = link

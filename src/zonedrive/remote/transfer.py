@@ -346,8 +346,7 @@ class Download:
         """Take ownership of `response`, the response to a request for content.
 
         The request asked for the bytes from `offset` up to, but not including, `wanted` (None: the
-        end of the content). Raises BadAnswer if the range of the response is missing or malformed,
-        or does not start at `offset`.
+        end of the content). Raises BadAnswer as `extent` does.
         """
         self._response = response
         try:
@@ -431,8 +430,9 @@ class Download:
 def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
     """Return the start and the end of the bytes in `response`, and the size of the whole content.
 
-    The end is exclusive. The end and the size are None if the service does not state them.
-    Raises BadAnswer if the range is missing or malformed, or does not start at `offset`.
+    The end is exclusive. The end and the size are None if the service does not state them. A
+    response with status 200 contains the whole content. Raises BadAnswer for any other response
+    whose range is missing or malformed, or does not start at `offset`.
     """
     length = response.headers.get("Content-Length", "")
     size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None

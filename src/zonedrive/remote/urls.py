@@ -17,7 +17,7 @@ from zonedrive.errors import Rejected
 
 ZONES = "/api/zones"
 REQUIREMENTS = "/api/access/authorizationrequirements"
-"""Path of the request for the logon requirements; it changes nothing and needs no logon."""
+"""Path of the logon requirements; a GET request changes nothing and needs no logon."""
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -28,7 +28,7 @@ Origin = Literal["published", "profile", ""]
 `published` means that the published API has the endpoint. Its response with status 404 then has an
 error object. Without this object, the response is from a gateway, and does not show that the entry
 was deleted. `profile` means that the endpoint is from a profile, and may reject a valid bearer
-token. The error for its status 401 is EndpointRefused.
+token. The error for its status 401 is EndpointRefused. With the empty string, neither rule applies.
 """
 
 

@@ -158,7 +158,11 @@ KEY: Final = "key"
 """Placeholder for the key in the link template of `share`."""
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
-"""Placeholders of a sign-on template; ANSWER is a prefix, followed by the name of a field."""
+"""Placeholder for the organization in a sign-on template.
+
+Every other placeholder in a sign-on template is ANSWER, followed by the name of a field of the
+answer.
+"""
 
 
 @dataclass(frozen=True)
@@ -268,7 +272,7 @@ class Profile:
     def require_log(self) -> None:
         """Raise NotSupported unless the profile defines `zone_log` with sufficient fields.
 
-        Required are `time`, and `event` or `message`.
+        The field `time` is required, and also at least one of the fields `event` and `message`.
         """
         fields = self.operation("zone_log").fields
         if "time" not in fields or not {"event", "message"} & fields.keys():

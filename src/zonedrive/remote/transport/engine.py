@@ -274,6 +274,6 @@ def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -
 
 _CERTIFICATE: Final = (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_ISSUER_ERROR, 91)
 _NO_TLS: Final = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR, pycurl.E_COULDNT_CONNECT)
-"""Error codes that do not indicate a TLS problem, although nothing was sent."""
+"""Error codes that do not indicate a TLS problem, even if no part of the request was sent."""
 _BEFORE_SOCKS: Final = (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT, 97)
 """Error codes of a connection that did not get through a SOCKS proxy."""

@@ -1,8 +1,8 @@
 """Diagnosis of a server's certificate that was not trusted, or of a failed TLS handshake.
 
-TLS libraries report the reason as text, each library in its own words. This module therefore opens
-another connection (through the same proxy), examines the server's certificate itself, and closes
-the connection after the handshake.
+TLS libraries report the reason as text, which differs from library to library. Therefore
+`explain` opens another connection (through the same proxy), examines the server's certificate, and
+closes the connection after the handshake.
 
 INVARIANT: no request is sent on a connection whose certificate was not verified.
 """

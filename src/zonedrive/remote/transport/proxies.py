@@ -78,7 +78,10 @@ def proxy_for(host: str) -> Proxy | None:
 
 
 def _variable(name: str, url: str) -> str:
-    """Return the name of the environment variable that contains `url`, in upper or lower case."""
+    """Return the exact name, in upper or lower case, of the variable that contains `url`.
+
+    `name` is the name of the environment variable in lower case.
+    """
     same = [each for each in os.environ if each.lower() == name and os.environ[each] == url]
     return name if name in same or not same else same[0]
 

@@ -5,8 +5,8 @@ responses.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
 service refuses a stream, or closes a reused connection without a response.
-INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes its bytes
-with those of other responses.
+INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes the bytes of
+this response with those of other responses.
 INVARIANT: while tasks wait, exactly one of the tasks waits for the sockets. This task also wakes up
 if another task has received data for it, or if libcurl has set an earlier timer.
 """
@@ -113,7 +113,7 @@ class Streams(Engine):
         self.dispose()
 
     async def _turn(self, exchange: Exchange) -> None:
-        """Wait for the sockets or, if another task already waits for them, for that task."""
+        """Wait for the sockets, or for a wake-up by the task that already waits for the sockets."""
         if self._driver is not None:
             event = self._waiting[exchange] = trio.Event()
             try:

@@ -121,7 +121,7 @@ def is_whole(wire: WireEntry) -> bool:
 
 
 def _same(told: object, expected: str) -> str:
-    """Return the id in `told`, or `expected` if `told` is not a usable id.
+    """Return the id `told`, or `expected` if `told` is not a usable id.
 
     If both are equal, return `expected`, so that many entries share one string object.
     """
@@ -329,8 +329,8 @@ def deletions(
 def levels(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> dict[str, str]:
     """Return the access level of each zone by zone id.
 
-    `fields` has the dotted paths of the fields `zone` and `level` of an item. Raises BadAnswer if
-    there are items, but none has both fields.
+    `fields` contains the dotted paths of the fields `zone` and `level` of an item. Raises BadAnswer
+    if there are items, but none has both fields.
     """
     pairs = [
         (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
@@ -382,7 +382,7 @@ def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
 def _some(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
     """Return the usable items; raise BadAnswer if there are items, but none is usable.
 
-    Otherwise, an answer with members of other names would look like an empty list.
+    Without the error, a response whose members have other names would look like an empty list.
     """
     kept = _kept(found, lacking, doing)
     if found and not kept:

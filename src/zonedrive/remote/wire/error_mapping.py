@@ -102,7 +102,7 @@ REMEDIES: dict[int | str, str] = {
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
     "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
 }
-"""Remedies by status or code that are more specific than the remedy in TABLE."""
+"""Remedies for some statuses and codes, more specific than the remedies in TABLE."""
 
 REFUSAL_REMEDIES = frozenset(
     (NO_ZONES, *REMEDIES.values(), *(row.remedy for row in (*TABLE, UNCLEAR_401)))
@@ -115,7 +115,7 @@ WORDS: dict[str, str] = {
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
 }
-"""Messages by code that are more specific than the message in TABLE."""
+"""Messages for some codes, more specific than the messages in TABLE."""
 
 _BY_STATUS = {status: row for row in TABLE for status in map(int, row.statuses.split())}
 _BY_CODE = {code: row for row in TABLE for code in row.codes.split()}
@@ -254,9 +254,9 @@ def checked_password(doing: str) -> Iterator[None]:
 
 @contextmanager
 def not_about_a_zone(remedy: str = NO_ZONES) -> Iterator[None]:
-    """Replace the remedy of a Forbidden error, because the default remedy concerns one zone.
+    """Set the remedy of a Forbidden error, raised in the `with` block, to `remedy`.
 
-    The remedy for an error code in REMEDIES is not replaced.
+    The default remedy concerns one zone. A remedy for an error code in REMEDIES is not replaced.
     """
     try:
         yield

@@ -33,10 +33,10 @@ class MultipartBody(httpx.SyncByteStream):
     ) -> None:
         """Prepare the upload of a file `name` whose content is `body`.
 
-        `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes.
-        Before each chunk of n bytes, `passing(n)` is called, which may block, and then `cancelled`.
-        After the last chunk, `cancelled` is called once more. Raises Rejected for a name that
-        cannot be encoded as UTF-8.
+        `body` must yield `size` bytes, which are sent in chunks of at most `piece` bytes. Before
+        each chunk, `passing` is called with the chunk's size, and may block. Then `cancelled` is
+        called. After the last chunk, `cancelled` is called once more. Raises Rejected for a name
+        that cannot be encoded as UTF-8.
         """
         try:
             raw = name.encode()

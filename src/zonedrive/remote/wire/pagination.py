@@ -5,10 +5,10 @@ counts from 1, and `pageSize` defaults to 100. Which listings support these para
 published.
 
 The first request of a listing therefore has no parameters. Exactly 100 items may be a full page;
-any other number of items is the complete listing. After 100 items, page 2 is requested: the same
-items again show that this kind of listing is not paginated; other items or no items show that it
-is. Only the latter is remembered for each kind, because an administrator or an update of the
-service may begin the pagination at any time.
+any other number of items is the complete listing. After 100 items, page 2 is requested. If page 2
+repeats the items, this kind of listing is not paginated. If page 2 has other items or none, this
+kind is paginated. Only the fact that a kind is paginated is remembered, because an administrator or
+an update of the service may begin the pagination of the other kinds at any time.
 
 If a kind is known to be paginated and the first page is full, the listing is read again in pages of
 up to 1,000 items. The service may limit the page size, so the length of its first page is taken as
@@ -20,7 +20,7 @@ such a number.
 
 Entries may be added and removed while pages are read. An entry that moves to a later page arrives
 twice, and the later copy is kept. An entry that moves to an earlier page would be missed. So after
-the last page, the last item of each full page is requested again as a page of one item. If it
+the last page, the last item of each full page is requested again as a page of one item. If an item
 differs, the whole listing is read again, and both results are merged. A deleted entry may therefore
 stay listed until the next refresh, but no existing entry is missed unless the folder changes faster
 than it can be read.
@@ -123,10 +123,11 @@ class Pagination:
         self.paginated = False  # True if a page has ended a listing of this kind
 
     async def read(self, fetch: Fetch[ValueT], size: int | None = None) -> Page[ValueT]:
-        """Return all items of one listing; of several items with the same id, only the last.
+        """Return all items of one listing, without duplicate ids.
 
-        `fetch` requests one page. Without a `pageSize` in its query, the request has the page size
-        `size`, or the service's default if `size` is None. Raises the errors of `fetch`.
+        Of several items with the same id, the last is returned. `fetch` requests one page. Without
+        a `pageSize` in its query, the request has the page size `size`, or the service's default if
+        `size` is None. Raises the errors of `fetch`.
         """
         found: dict[object, Item[ValueT]] = {}
         for page in await self._pages(fetch, size):
@@ -189,10 +190,11 @@ async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[Value
 
 
 async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
-    """Return True if the last item of any full page has changed.
+    """Return True if any full page now ends with a different item.
 
-    The last page is usually shorter and is not checked, because no entry can move to it from a
-    later page.
+    A shorter last page is not checked, because no item can move to this page from a later page.
+    Return False if the service ignores `pageSize` or refuses the request for an item, because no
+    comparison is then possible.
     """
     for number, page in enumerate(pages, 1):
         if not page or len(page) < len(pages[0]):

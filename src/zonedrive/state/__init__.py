@@ -13,19 +13,20 @@ a file's bytes. The third is the service.
 
 1. Bytes are stored before the row that refers to them, and deleted after the commit that removes
    the reference (`Database.after_commit`). So a row never refers to missing bytes. Bytes without a
-   row are not needed: their file was never closed, or newer bytes have replaced them.
+   row are not needed, because the file was never closed, or because newer bytes have replaced them.
    The transaction that records the bytes also records their manifest (`content.manifest`), which
    distinguishes these bytes from older ones. Bytes that a killed process wrote after this record
    are recognised by their nonces, so that they are not mistaken for tampering.
 2. The bytes of a closed generation never change. The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
-   A new file has no row before its first close or fsync, so the next start of the daemon does not
-   know a file that was neither closed nor synced.
+   A new file has no row before its first close or fsync, so a file that was neither closed nor
+   synced is lost when the daemon ends.
 4. Before the daemon sends content, a new folder or a new name, it records a pending request. When
    the service answers, the request and the intent are deleted in one transaction. If a pending
-   request remains, the daemon first queries the service for its outcome, before it sends any other
-   request for the inode. Deletions have no pending request, because they can be repeated safely.
+   request remains, the daemon queries the service for the outcome of this request before it sends
+   any other request for the inode. Deletions have no pending request, because they can be repeated
+   safely.
 
 | step                        | stored in the kernel           | durable after the step            |
 |-----------------------------|--------------------------------|-----------------------------------|

@@ -50,9 +50,10 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 def permissions(inode: Inode, rules: Rules) -> int:
-    """Return the permission bits of an inode, limited to those that `allowed` returns.
+    """Return the permission bits of an inode.
 
-    The bits are those that chmod has set, or else defaults that give access only to the owner.
+    The bits are those that chmod has set, or defaults that give access only to the owner. Bits that
+    `allowed` does not return are then cleared. The root has the fixed bits 0o555.
     """
     if inode.kind is Kind.ROOT:
         return 0o555  # without `allow_other`, the kernel refuses other users anyway

@@ -40,7 +40,7 @@ def end_conflict_if_renamed(state: LocalState, inode: Inode, name: str) -> None:
 def copy_name(state: LocalState, inode: Inode, parent: int | None = None) -> str:
     """Return a free conflict-copy name for an inode, with the user, the host and the time.
 
-    The name is free in the folder `parent`, by default that of the inode.
+    The name is free in the folder `parent`, by default the folder of the inode.
     """
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
     user, host = cut(state.user, LONGEST_USER), plain(socket.gethostname())

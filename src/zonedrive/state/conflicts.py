@@ -2,8 +2,8 @@
 
 Both versions, or both entries, are kept.
 
-Each function makes its changes in one transaction. This module sends no requests: the caller has
-queried the service.
+Each function makes its changes in one transaction. This module sends no requests. The caller has
+queried the service before.
 """
 
 import logging
@@ -50,9 +50,9 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     """Apply the service's deletion of the inode's entry to the local state.
 
-    A locally edited file becomes a new file. A folder stays until the next listing, which removes
-    the folder or keeps the local changes in it. Raises Changed if a program is writing to the file,
-    because the edit is not complete.
+    A locally edited file becomes a new file. Any other file is removed. A folder stays until the
+    next listing, which removes the folder or keeps the local changes in it. Raises Changed if a
+    program is writing to the file, because the edit is not complete.
     """
     writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
     if writing and not intent.generation and inode.parent != NOWHERE:
@@ -124,7 +124,9 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
 def show_copy(state: LocalState, inode: Inode, folder: Inode, found: Entry) -> None:
     """Undo the removal of `inode`, whose entry `found` got a conflict-copy name in `folder`.
 
-    Show the entry under this name and record the conflict with the entry that has the former name.
+    Show the entry under this name, and record a conflict between the entry and the inode that now
+    has the former name in `folder`. If there is no such inode, the copy is also recorded as the
+    original.
     """
     original = inode.name
     with state.transaction():

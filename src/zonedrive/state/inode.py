@@ -89,5 +89,5 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def is_new(self) -> bool:
-        """Return True if the service has no entry for the inode. The root is never new."""
+        """True if the service has no entry for the inode. The root is never new."""
         return self.remote_id is None and self.kind is not Kind.ROOT

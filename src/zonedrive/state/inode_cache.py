@@ -2,8 +2,8 @@
 
 This module does not read or write the database.
 
-INVARIANT: while any code references an `Inode`, every lookup of its number returns that object. All
-users therefore see a change at once.
+INVARIANT: while any code references an `Inode`, every lookup of the inode's number returns the same
+object. All users therefore see a change at once.
 
 INVARIANT: an inode without a row stays in memory until it is released, because no other copy
 exists.
@@ -49,9 +49,9 @@ class InodeCache:
         return inode
 
     def adopt(self, stored: Inode) -> Inode:
-        """Return the cached inode with the number of `stored`, or cache `stored` and return it.
+        """Return the cached inode that has the same number as `stored`.
 
-        The inode `stored` was just read from the database.
+        If there is none, cache and return `stored`, which was just read from the database.
         """
         known = self.get(stored.ino)
         if known is not None:
@@ -80,7 +80,10 @@ class InodeCache:
         return ino in self._rowless
 
     def set_rowless(self, inode: Inode, rowless: bool) -> None:
-        """Record whether the inode has no row; an inode without a row stays in memory."""
+        """Record whether the inode has no row.
+
+        An inode without a row stays in memory.
+        """
         if rowless:
             self._rowless[inode.ino] = inode
         else:
@@ -134,7 +137,8 @@ class Dirents:
     def finish(self, parent: int) -> Names:
         """End the load of a folder; cache and return the inode numbers by name.
 
-        If more names than the limit are then cached, drop those of the least recently used folders.
+        If the cached names then exceed the limit, drop the names of the least recently used
+        folders.
         """
         names = self._maps[parent] = self._loading.pop(parent).names
         self._marked[parent] = {name: None for name in names if "~" in name}
@@ -205,7 +209,7 @@ class Drafts:
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 
     def drop(self, ino: int) -> Place:
-        """Remove a file from the drafts; return the folder and name with which it was added."""
+        """Remove a file from the drafts; return the place with which the file was added."""
         _, place = self._known.pop(ino)
         names = self._names[place[0]]
         del names[place[1]]

@@ -280,9 +280,9 @@ class InodeTable:
         ]
 
     def folders_in(self, parent: int) -> dict[int, str]:
-        """Return the remote ids of a folder's subfolders that exist on the service.
+        """Return a map from inode number to remote id, for the subfolders that have a remote entry.
 
-        The keys are the inode numbers, oldest first.
+        The oldest subfolder comes first.
         """
         rows = self._database.execute(
             "SELECT ino, remote_id FROM inodes"
@@ -393,7 +393,10 @@ class InodeTable:
         return [ino for (ino,) in rows]
 
     def known(self, inos: Sequence[int]) -> set[int]:
-        """Return the subset of the given inode numbers, at most BATCH, that have a row."""
+        """Return those of the given inode numbers that have a row.
+
+        The caller passes at most BATCH numbers.
+        """
         return set(self._inos(f"ino IN ({_marks(inos)})", inos))
 
     # ---- rows ----
@@ -506,5 +509,5 @@ def _marks(values: Sequence[object]) -> str:
 
 
 def _nothing(ino: int) -> _Sealed:
-    """Return a placeholder for the encrypted part of a row, if this part cannot be decrypted."""
+    """Return the values that replace the encrypted part of a damaged row."""
     return _Sealed(f"/{ino}", None, None, 0, 0, 0, None, "", "", "", (False,) * 5, "")

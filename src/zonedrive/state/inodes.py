@@ -1,13 +1,13 @@
 """Tree of inodes, stored in a table; inodes in use are cached, others are read on demand.
 
-This module does not depend on the service, the outbox or the kernel interface; their modules change
-the tree by calling its methods.
+This module does not depend on the service, the outbox or the kernel interface. Other modules change
+the tree by calling the methods of `Inodes`.
 
 INVARIANT: every change is made inside `transaction()`. If the transaction fails (a full disk, an
 exception), memory and table are restored.
 
 INVARIANT: the names in a folder are unique. The root has no name, and every other inode has at most
-one.
+one name.
 """
 
 import time
@@ -40,7 +40,7 @@ RECENT = 100_000  # number of remembered changes
 class RecentWrites:
     """Times of this client's changes on the service, used to detect stale listings.
 
-    A coworker's move that was followed locally counts as a change by this client.
+    A coworker's move that this client has repeated locally counts as a change by this client.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Inodes:
     def children(self, parent: int) -> Mapping[str, int]:
         """Return the inode numbers in a folder, by name.
 
-        The result is the cached map: later changes of the folder also change the map.
+        The result is the cached map, so later changes of the folder also change the result.
         """
         names = self._dirents.get(parent)
         while names is None:
@@ -185,7 +185,7 @@ class Inodes:
         return None if ino is None else self.get(ino)
 
     def numbers_of(self, parent: int, names: Sequence[str]) -> list[int]:
-        """Return the inode number for each name in a folder, or NOWHERE for an unknown name.
+        """Return the inode number for each name in a folder, or NOWHERE if no entry has the name.
 
         If the folder's names are not cached, look up only the given names.
         """
@@ -242,8 +242,8 @@ class Inodes:
     def and_above(self, inode: Inode | None) -> Iterator[Inode]:
         """Yield the inode, if not None, and then the folders above it up to the root.
 
-        For an unlinked inode, follow the folders that contain its entry on the service. If the
-        last known places of unlinked folders form a cycle, yield each of them once.
+        The folder above an unlinked inode is the folder that contains its entry on the service.
+        If the last known places of unlinked folders form a cycle, yield each of them once.
         """
         passed = set[int]()
         while inode is not None and inode.ino not in passed:
@@ -282,11 +282,14 @@ class Inodes:
         return inode is folder
 
     def is_here(self, inode: Inode | None) -> TypeGuard[Inode]:
-        """Return True if neither the inode nor a folder above it was removed."""
+        """Return True if neither the inode nor a folder above it was removed.
+
+        Return False for None.
+        """
         return self.is_below(inode, self.get(ROOT))
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:
-        """Yield a folder's subfolders, at any depth, that exist on the service."""
+        """Yield the folders below a folder, at any depth, if they exist on the service."""
         ahead = [self.get_all(self.rows.folders_in(folder.ino))]
         while ahead:
             if (child := next(ahead[-1], None)) is None:
@@ -394,7 +397,7 @@ class Inodes:
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Record in the cache that a folder is empty; the caller must have checked this."""
+        """Record in the cache that a folder is empty, as the caller has checked."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)
@@ -593,7 +596,10 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names after a rollback; unless `only_back` is set, also now."""
+        """Drop a folder's cached names now, and again if the transaction is rolled back.
+
+        If `only_back` is set, drop them only on a rollback.
+        """
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

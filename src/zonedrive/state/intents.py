@@ -76,20 +76,21 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Return True if the user may have to act before the change can be sent."""
+        """True if the user may have to act before the change can be sent."""
         return self.cause.is_failure
 
     @property
     def final(self) -> bool:
-        """Return True if the entry is to be deleted, even if a new file gets its folder and name.
+        """True if the entry is to be deleted even if a new file takes its folder and name.
 
-        Otherwise, the content of such a file becomes the next version of the entry.
+        After a removal that is not final, the content of such a file becomes the next version of
+        the entry.
         """
         return self.gone and self.place
 
     @property
     def keeps_base(self) -> bool:
-        """Return True if local content is based on `base`, so that a newer version is a conflict.
+        """True if local content is based on `base`, so that a newer version is a conflict.
 
         For a mere rename or removal, `base` is only the version that the file had at that time.
         """
@@ -97,7 +98,7 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def concerns_name(self) -> bool:
-        """Return True for a new or changed name, a deletion or a parked file.
+        """True for a new folder, a rename or move, a deletion, or a parked file.
 
         See `IntentTable.park` for parked files.
         """
@@ -105,13 +106,17 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def plan(self) -> tuple[object, ...]:
-        """Return the fields that state what to send, not the due time or the failed attempts."""
+        """Fields that state what to send, without the due time and the failed attempts."""
         asked = self.seq, self.generation, self.place, self.gone, self.held, self.parked
         return *asked, self.left
 
     @property
     def left(self) -> LocalPlace | None:
-        """Last local place, or None; a new file at this place takes over the entry."""
+        """Last local place of a renamed or removed file, or None.
+
+        The place is set only if the earlier rename to it was never sent. A new file at this place
+        takes over the entry.
+        """
         return None if self.left_name is None else (self.left_folder, self.left_name)
 
     @property
@@ -262,7 +267,7 @@ def keep_moved(connection: sqlite3.Connection) -> None:
 def check_conflict(row: Mapping[str, object], box: Box) -> None:
     """Decode the row of a conflict (values by column name) with `box`.
 
-    Raises one of the errors that `schema.whole` handles if the row is damaged.
+    If the row is damaged, raises one of the errors that `schema.whole` handles.
     """
     msgspec.convert({**row, "by": opened(box, row.get("by"), _BY)}, Conflict, strict=False)
 
@@ -334,7 +339,7 @@ class DueQueue:
 
 
 def provisional_id(ino: int) -> str:
-    """Return the id for `ConflictLog.suspend` of a conflict copy that has no remote id yet."""
+    """Return the id to use in `ConflictLog.suspend` for a conflict copy without a remote id."""
     return f"/{ino}"
 
 
@@ -358,7 +363,7 @@ class ConflictLog:
         return {ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE ino > 0")}
 
     def exist(self) -> bool:
-        """Return True if any conflict is recorded; copies that have no inode count, too."""
+        """Return True if any conflict is recorded, including copies that have no inode."""
         return self._database.execute("SELECT 1 FROM conflicts LIMIT 1").fetchone() is not None
 
     def times(self) -> set[int]:
@@ -517,9 +522,10 @@ class IntentTable:
         )
 
     def content_snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return a snapshot of an intent's content, which any thread may check.
+        """Return a snapshot of an intent's generation.
 
-        Newer bytes or a removal make the snapshot stale.
+        Any thread may check whether the snapshot is current. The snapshot becomes stale when newer
+        bytes are saved or the file is removed.
         """
         return Snapshot.of(
             intent.generation,
@@ -619,8 +625,8 @@ class IntentTable:
         """Record that an inode was renamed or moved, or that a folder was created.
 
         `base` is the version that the file had before the change. If another file takes over the
-        entry, its content becomes the version after `base`. `due_ns` is the earliest time to send
-        the change (wall clock). Return the new intent.
+        entry, the content of that file becomes the version after `base`. `due_ns` is the earliest
+        time to send the change (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and old.base is not None and (base is None or old.keeps_base):
@@ -720,10 +726,10 @@ class IntentTable:
             self._put(failed, Event.FAIL)
 
     def expedite(self, ino: int, now_ns: int) -> None:
-        """Make the intent of an inode due at once, because a caller is waiting for its delivery.
+        """Make the intent of an inode due at once, even if it is delayed after a failure.
 
-        A delay after a failure also ends. Only memory changes, not the row, so that a full disk
-        does not block the caller; after a restart the new time is not needed.
+        The intent is changed only in memory, so that a full disk does not block the caller. The row
+        keeps the former due time, which applies again after a restart of the daemon.
         """
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:
@@ -801,9 +807,10 @@ def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
 
 
 def opened(box: Box, kept: object, use: bytes) -> object:
-    """Return the text of a stored value; values of earlier versions are not encrypted.
+    """Return the text of a stored value.
 
-    Raises Damaged if the value cannot be decrypted.
+    A value that is not encrypted, such as one from an earlier version, is returned unchanged.
+    Raises Damaged if an encrypted value cannot be decrypted.
     """
     if not isinstance(kept, bytes):
         return kept

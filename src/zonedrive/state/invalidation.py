@@ -10,7 +10,7 @@ from zonedrive.state.open_file import KernelInodes
 
 
 class InodeChanged(msgspec.Struct, frozen=True):
-    """Change of an inode's attributes and, unless `attr_only`, of its cached pages."""
+    """Change of an inode's attributes and, unless `attr_only` is set, of its content."""
 
     ino: int
     attr_only: bool
@@ -24,7 +24,7 @@ class EntryChanged(msgspec.Struct, frozen=True):
 
 
 class EntryGone(msgspec.Struct, frozen=True):
-    """Removal of a name that referred to `ino` from the folder `parent`."""
+    """Removal of a name from the folder `parent`; the name referred to the inode `ino`."""
 
     parent: int
     name: bytes
@@ -37,8 +37,8 @@ Invalidation = InodeChanged | EntryChanged | EntryGone
 def name_left(parent: int, inode: Inode) -> Invalidation:
     """Return the invalidation for the former name of an inode that stays in the tree.
 
-    A folder is not reported as removed: while a program uses a removed folder, the kernel shows the
-    folder empty, under each of its names.
+    A folder is not reported as removed. Otherwise, while a program uses the folder, the kernel
+    would show the folder as empty, even under its new name.
     """
     name = inode.name.encode()
     return EntryChanged(parent, name) if inode.is_folder else EntryGone(parent, name, inode.ino)
@@ -55,7 +55,7 @@ class Invalidations:
     def put(self, item: Invalidation) -> None:
         """Queue an invalidation without waiting.
 
-        If the invalidation contains an inode number of the tree, replace this number with the
+        If the invalidation has the field `ino`, replace this inode number of the tree with the
         kernel inode number.
         """
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):

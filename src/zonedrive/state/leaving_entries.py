@@ -39,7 +39,7 @@ class LeavingEntries:
         return [inode for each in intents if (inode := self._inodes.find(each.ino)) is not None]
 
     def aside(self) -> set[int]:
-        """Return the numbers of the indexed inodes whose remote name is made by `aside_name`."""
+        """Return the numbers of the indexed inodes whose remote name was made by `aside_name`."""
         self._update()
         return self._aside
 

@@ -179,8 +179,8 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
-    If another file was moved locally to the place of this entry, that file takes over the entry,
-    unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
+    If another file with local bytes was moved locally to the place of the entry, that file takes
+    over the entry, unless `final` is set. Raises OSError (ENOTEMPTY) if the folder is not empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
@@ -354,12 +354,12 @@ def becomes_local(
 ) -> bool:
     """Return True if an inode becomes local-only when it gets the name `name` in `folder`.
 
-    `inode` is None for a new file. `target` is the inode that already has the name, or None. A file
-    whose name matches the setting `local_only` is not local-only if the service has a file with
-    this name, because its content becomes the next version of the service's file. The service's
-    file may have been removed, renamed or parked (see `IntentTable.park`) locally. If a policy
-    forbids uploads under `name`, a file that is already on the service becomes local-only (it is
-    parked), unless `name` is its name on the service.
+    `inode` is None for a new file. `target` is the inode that already has the name, or None. Even
+    if the name matches the setting `local_only`, a file does not become local-only if the service
+    has a file with this name. The content of the local file then becomes the next version of the
+    service's file. The service's file may have been removed, renamed or parked (see
+    `IntentTable.park`) locally. If a policy forbids uploads under `name`, a file that is already on
+    the service becomes local-only (it is parked), unless `name` is its name on the service.
     """
     if not state.stays_local(folder, name):
         return False
@@ -386,9 +386,9 @@ def _can_continue(state: LocalState, inode: Inode) -> bool:
 def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
     """Return the new `Intent.left` of an inode that is about to leave its local place.
 
-    For a file whose rename to this place is not sent yet, the new value is this place. The old
-    value is kept if the file has a local-only name, or if a new file is at the place in the old
-    value. Otherwise, the new value is None.
+    The old value is kept if the file has a local-only name, or if a new file is at the place in the
+    old value. Otherwise, the new value is the local place if the rename to this place is not sent
+    yet, else None.
     """
     intent = state.intents.get(inode.ino)
     if inode.is_folder or inode.is_new or intent is None or not intent.place:
@@ -579,11 +579,11 @@ def _withdraw(state: LocalState, inode: Inode) -> None:
 def withdraw_local_only(state: LocalState) -> int:
     """Make new entries local-only if the setting `local_only` now matches their names.
 
-    The setting may have changed since the last mount. Return the number of changed files and
-    folders. Leave unchanged: entries that the service may have, conflict copies, temporary files of
-    programs (a logoff would delete them), and folders that contain one of these. Entries whose
-    names a policy forbids are also left unchanged: their uploads fail until the policy is
-    corrected.
+    The setting may have changed since the last mount. Return the number of files and folders that
+    were made local-only. The function does not change entries that the service may have, conflict
+    copies, temporary files of programs (a logoff would delete them), and folders that contain one
+    of these. Entries whose names a policy forbids are not changed either, so their uploads fail
+    until the policy is corrected.
     """
     copies = state.intents.conflicts.copies()
 
@@ -638,7 +638,7 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
 def _publish(state: LocalState, inode: Inode) -> None:
     """Make an inode and the inodes below it no longer local-only, and schedule their uploads.
 
-    An inode below it stays local-only if its name or its folder is still local-only.
+    An inode below the given one stays local-only if its name or its folder is still local-only.
     """
     for child in state.inodes.below(inode.ino):
         if child is not inode and state.stays_local(state.inodes.get(child.parent), child.name):

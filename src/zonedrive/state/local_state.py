@@ -52,7 +52,7 @@ _END = re.compile(r"\*\.[A-Za-z0-9_-]{1,20}")  # glob for an extension that `wit
 def _matching(globs: Iterable[str], *, any_case: bool) -> Callable[[str], bool]:
     """Return a predicate that tells whether any of the globs matches a name.
 
-    Unicode has several spellings of most letters with accents, which count as the same letter.
+    Names that differ only in Unicode normalization count as equal.
     """
     expression = "|".join(fnmatch.translate(composed(glob)) for glob in globs)
     pattern = re.compile(expression or "(?!)", re.IGNORECASE if any_case else 0)
@@ -140,7 +140,7 @@ class LocalState(Stores):
 
         A conflict copy is treated like its original. If the original name was shortened and is
         therefore unknown, the upload is permitted only if all patterns of the policy are extensions
-        such as `*.key`, and none matches: a conflict copy keeps the extension.
+        such as `*.key`, and none of them matches. A conflict copy keeps the extension.
         """
         original = name_of_original(name)
         if original is None and not all(map(_END.fullmatch, self.settings.never_uploaded)):
@@ -277,7 +277,7 @@ class LocalState(Stores):
             self.database.assign(session, former=content)
 
     def content_changed(self, inode: Inode) -> None:
-        """Invalidate the kernel's pages of a file with new bytes, or attributes of a folder.
+        """Invalidate the kernel's pages of a file with new bytes, or the attributes of a folder.
 
         If open handles must keep the old bytes, give the new bytes another kernel inode instead,
         see `supersede`.
@@ -380,12 +380,12 @@ class LocalState(Stores):
         return self.kernel.inode(self.inodes, number)
 
     def attr_for(self, number: int, attr: Attr) -> Attr:
-        """Return the stat fields to report for a kernel inode number; `attr` has the current ones.
+        """Return the stat fields to report for a kernel inode number.
 
-        If the number belongs to an open former version, the fields of this version are returned. If
-        only handles that have moved to the current content use the number (see `supersede`), the
-        current fields are returned. Their timeout is then 0, because the kernel is not notified of
-        changes under this number.
+        If the number belongs to an open former version, the fields of this version are returned.
+        Otherwise, the current fields `attr` are returned. If only handles that have moved to the
+        current content use the number (see `supersede`), the attribute timeout is set to 0, because
+        the kernel is not notified of changes under this number.
         """
         if (former := self.kernel.former.get(number)) is not None:
             return former.told
@@ -405,7 +405,7 @@ class LocalState(Stores):
         return inode.name
 
     def is_elsewhere(self, inode: Inode) -> bool:
-        """Return True if the inode's local place (folder and name) differs from the service's."""
+        """Return True if the inode's place (folder and name) differs from that on the service."""
         folder = self.inodes.get(inode.parent)
         here = folder.remote_id, self.remote_name(inode)
         return here != (inode.remote_parent, inode.remote_name)
@@ -413,9 +413,9 @@ class LocalState(Stores):
     def require_folders(self, inode: Inode) -> None:
         """Check that no folder above the inode was removed together with its content.
 
-        Raises FileNotFoundError if such a folder was removed: anything written below that folder
-        would be deleted once the service has processed the removal. A removed file that a program
-        has open has no folder above it.
+        Raises FileNotFoundError if such a folder was removed, because anything written below that
+        folder would be deleted once the service has processed the removal. A removed file that a
+        program has open passes the check.
         """
         folder = self.inodes.find(inode.parent)
         if folder is not None and not self.inodes.is_here(folder):
@@ -473,7 +473,7 @@ class LocalState(Stores):
                 self.intents.expedite(ino, time.time_ns())
 
     def named_bytes(self) -> set[tuple[int, int]]:
-        """Return (ino, generation) of all bytes in the spool that a database row refers to."""
+        """Return (ino, generation) of each spool file that a database row refers to."""
         named = set(self.inodes.rows.with_bytes().items())
         named |= {(each.ino, each.generation) for each in self.intents.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
@@ -520,8 +520,8 @@ class LocalState(Stores):
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
         """Delete the superseded bytes `which`, pairs of (ino, generation).
 
-        Call this only after a database flush that began after these pairs were added to
-        `superseded`: the records that replaced them are then durable. Bytes that were already
+        Call this method only after a database flush that began after these pairs were added to
+        `superseded`, so that the records that replaced them are durable. Bytes that were already
         deleted are skipped.
         """
         for each in which:

@@ -1,13 +1,13 @@
 """Merge of a listing from the service into the local inodes.
 
-Local changes that are not on the service yet take precedence over the listing; the outbox uploads
-them later. This module does not use the network: the caller has fetched the listing, and passes the
-time of the request. If this client has changed an entry since then, the listing does not undo the
-change.
+Local changes that are not on the service yet take precedence over the listing. The outbox uploads
+them later. This module does not use the network. The caller has fetched the listing, and passes the
+time of the request. If this client has changed an entry since that time, the listing does not undo
+the change.
 
 A large folder is merged in steps of one transaction each. Other operations may run between the
 steps, so each step checks again the rows that it is about to change. A hash of the service's last
-data for each entry is stored (`Inode.seen`); an entry is decoded only if the hash of the new data
+data for each entry is stored (`Inode.seen`). An entry is decoded only if the hash of the new data
 differs.
 """
 
@@ -42,7 +42,7 @@ class RawListing(Protocol):
         """Ids of the entries, in the order of their numbers; each id occurs once."""
 
     def said(self, number: int) -> bytes:
-        """Return the raw bytes of the entry with the given number."""
+        """Return the JSON text of the entry with the given number, as received."""
 
     def entry(self, number: int) -> Entry | None:
         """Return the decoded entry with the given number, or None if the entry is deleted."""
@@ -55,11 +55,14 @@ class RawListing(Protocol):
 
     @property
     def complete(self) -> bool:
-        """True if the listing is complete; otherwise inodes that it does not contain are kept."""
+        """True if `ids` contains the ids of all entries of the folder.
+
+        If it is False, the merge keeps inodes whose entries are missing from `ids`.
+        """
 
     @property
     def strangers(self) -> Sequence[Entry]:
-        """Entries without an id, of which only the names are known."""
+        """Entries without an id; only the name of such an entry is usable."""
 
 
 class Merged(msgspec.Struct, eq=False):
@@ -77,7 +80,7 @@ class Merged(msgspec.Struct, eq=False):
 
     @property
     def changed(self) -> bool:
-        """Return True if any names or attributes changed; file content does not count."""
+        """True if any names or attributes have changed; file content does not count."""
         return bool(self.gone or self.moved or self.appeared or self.attributes)
 
 
@@ -85,7 +88,8 @@ class Merge:
     """Merge of one listing into one folder.
 
     INVARIANT: the merge does not unlink an inode that has local changes or whose entry is in the
-    listing. Such an inode may be in another folder, because a program may have moved it there.
+    listing. The inode of a listed entry may be in another folder, because a program may have moved
+    the inode there.
     """
 
     def __init__(
@@ -116,8 +120,8 @@ class Merge:
     def entries(self, answer: RawListing) -> Iterator[None]:
         """Apply a listing of the folder in steps, and yield between two steps.
 
-        The changes are collected in `result`. Once the folder is removed, alone or with a folder
-        above it, the remaining steps do nothing.
+        The changes are collected in `result`. If the folder or a folder above it is removed between
+        two steps, the remaining steps do nothing.
         """
         inodes, folder = self._inodes, self._folder
         known = inodes.numbers_in(folder.ino)
@@ -423,9 +427,10 @@ class Merge:
         """Free the display name `name` if a folder that is kept for local changes has this name.
 
         An entry on the service needs the name; `to_folder` tells whether this entry is a folder. If
-        it is a file, rename the kept folder to a conflict-copy name. Otherwise schedule the
-        creation of the kept folder, if the service can create folders. The service rejects the
-        creation, because the name is taken, and then the two folders are merged.
+        the entry is a file, rename the kept folder to a conflict-copy name. If the entry is a
+        folder and the service can create folders, schedule the creation of the kept folder. The
+        service rejects the creation, because the name is taken, and then the two folders are
+        merged.
         """
         kept, state = self._kept(name), self._state
         if kept is None:
@@ -669,7 +674,7 @@ class Merge:
         unsure: Container[str] = frozenset(),
         complete: bool = True,
     ) -> Iterator[None]:
-        """Update the root to show the accessible `zones` in steps, and yield between two steps.
+        """Update the root in steps to show the accessible `zones`; yield between two steps.
 
         Zones whose ids are in `unsure` are left unchanged. If the list is not `complete`, zones
         that are not in the list are left unchanged, too. The changes are collected in `result`.

@@ -169,8 +169,8 @@ def local_name(
 ) -> str:
     """Return the name that a folder shows for an entry that the service calls `name`.
 
-    The folder's other entries have the names `taken`. `show` returns the display name for a name;
-    `zone_name` is for zones in the root folder.
+    The folder's other entries have the names `taken`. `show` is the function that returns the
+    display name for a name: `zone_name` for zones in the root folder, else `safe`.
     """
     shown = show(name)
     if fits(shown) and shown not in taken:

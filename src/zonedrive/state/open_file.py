@@ -27,7 +27,7 @@ STEP = 1 << 40  # greater than any inode number of a tree
 VIRTUAL = 1 << 62
 """First inode number and handle of the virtual entries of `views`.
 
-SQLite, in which the cache stores inode numbers, limits them to less than 1 << 63.
+Inode numbers must be less than 1 << 63, because the cache stores them in SQLite.
 """
 PAGE = 4096  # unit in which the kernel writes pages of a mapping
 
@@ -135,12 +135,12 @@ class OpenFile:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if no program is writing or is about to write."""
+        """True if no program is writing or is about to write."""
         return self.session is None and not self.preparing.locked()
 
     @property
     def may_be_read(self) -> bool:
-        """Return True if a handle may have read the content.
+        """True if a handle may have read the content.
 
         The kernel does not report each read, because it caches pages.
         """
@@ -148,7 +148,7 @@ class OpenFile:
 
     @property
     def is_version_gone(self) -> bool:
-        """Return True if reads fail because the service no longer has this version."""
+        """True if reads fail because the service no longer has this version."""
         return self.reader is not None and self.reader[1].version_gone
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Handle(msgspec.Struct, eq=False):
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
-        """Store an error of the `with` block for later close(2) and fsync(2) calls; re-raise it.
+        """Re-raise an error of the `with` block, and store it for later close(2) and fsync(2).
 
         The `with` block writes a change. A cancellation is stored as a timeout (ETIMEDOUT).
 

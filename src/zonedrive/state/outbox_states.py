@@ -211,7 +211,7 @@ REQUESTS: dict[Request, set[Request]] = {
     Request.NEW_FOLDER: {Request.NONE},
     Request.RELOCATION: {Request.NONE},
 }
-"""Permitted next states of each state.
+"""Permitted next states of a request, by current state.
 
 The next state is NONE when the request is resolved or passed on to another inode.
 """

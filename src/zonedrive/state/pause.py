@@ -3,10 +3,10 @@
 This module does not stop or start uploads. The file stays when the daemon ends, and commands can
 write the file while no daemon is running.
 
-INVARIANT: a file that cannot be read counts as an indefinite pause: the user has asked for a pause,
-and a delayed upload loses no data.
+INVARIANT: a file that cannot be read counts as an indefinite pause, because the user has asked for
+a pause, and a delayed upload loses no data.
 INVARIANT: if the clock is set back, a running daemon does not extend a pause that has an end. A
-daemon that starts after that ends the pause at the latest when the pause's original length has
+daemon that is started later ends the pause at the latest when the pause's original length has
 passed since the start of the daemon.
 """
 
@@ -81,7 +81,7 @@ class PauseSwitch:
         if self._pause is not None and self._pause.until_ns:
             self._count_down(min(self._pause.seconds_left, self._pause.longest))
         self.changes: Observers[[]] = Observers()
-        """Notified after a pause begins or ends."""
+        """Observers to notify after a pause begins or ends."""
 
     @property
     def current(self) -> Pause | None:

@@ -39,7 +39,7 @@ class PendingRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_move(self) -> bool:
-        """Return True if the request moves an existing entry to `folder` and `name`."""
+        """True if the request moves an existing entry to `folder` and `name`."""
         return self.remote_id is not None and not self.generation
 
     @property

@@ -69,7 +69,7 @@ class StateReader:
             raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the number of unsent changes, of bytes to send, and of changes without content.
+        """Return the numbers of unsent changes, of bytes to send, and of changes without content.
 
         Parked changes (see `Intent.parked`) do not count.
         """
@@ -81,7 +81,7 @@ class StateReader:
         return changes, size, without_content
 
     def failures(self) -> dict[str, int]:
-        """Return the number of failed changes by cause of failure (its name in lower case)."""
+        """Return a map from cause of failure (name in lower case) to number of failed changes."""
         rows = dict(
             self._database.execute(
                 "SELECT failed, count(*) FROM intents WHERE NOT parked GROUP BY failed"
@@ -103,7 +103,7 @@ class StateReader:
         return self._count(f"parent IN {_LOST_FOUND}")
 
     def named_bytes(self) -> set[tuple[int, int]]:
-        """Return (ino, generation) of all bytes in the spool that a row refers to."""
+        """Return (ino, generation) of each spool file that a database row refers to."""
         select = (
             "SELECT ino, generation FROM inodes WHERE generation > 0"
             " UNION SELECT ino, generation FROM intents WHERE generation > 0"
@@ -142,7 +142,7 @@ class StateReader:
         return ""
 
     def is_sealed(self) -> bool | None:
-        """Return True if the stored names are encrypted, or None if no names are stored."""
+        """Return True if the stored names are encrypted, False if not, None if there are none."""
         rows = self._first()
         return not _opens(rows, Clear()) if rows else None
 

@@ -47,7 +47,7 @@ class RejectedChanges:
         self._untold.pop((zone, remote_id), None)
 
     def unacknowledged(self) -> list[RejectedChange]:
-        """Return all unreported rejected changes, the oldest first."""
+        """Return all rejected changes that have not been reported to the user, oldest first."""
         return list(self._untold.values())
 
     def told(self, these: list[RejectedChange]) -> None:

@@ -25,10 +25,11 @@ log = logging.getLogger(__name__)
 def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
     """Drop the inode, if any, that has the entry `remote_id`, because `inode` takes over the entry.
 
-    If both are folders, the content of the dropped folder is merged into `inode`. Raises StoreError
-    if the other inode is in use, or if only one of the two inodes is a folder. Raises Changed if
-    `inode` is below the other folder: then a folder on the path between them was moved on the
-    service, and the next listings show its new place. Call within a transaction.
+    If both inodes are folders, the content of the dropped folder is merged into `inode`. Raises
+    StoreError if the other inode is in use, or if only one of the two inodes is a folder. Raises
+    Changed if `inode` is below the other folder. A folder on the path between the two was then
+    moved on the service, and the next listings show the new place of that folder. Call within a
+    transaction.
     """
     other = state.inodes.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -232,7 +233,7 @@ def _local_only_name(state: LocalState, child: Inode, folder: Inode) -> str | No
     """Return a free local-only name in `folder`, or None if there is none.
 
     The name consists of the name of `child` and a number. The number is as close to the end of the
-    name as possible: the setting `local_only` must still match the name.
+    name as possible, but the setting `local_only` must still match the name.
     """
     name, taken = child.name, state.inodes.children(folder.ino)
     numbered = (

@@ -1,6 +1,6 @@
 """Operations that record the service's responses, each in one transaction.
 
-A transaction changes inodes, intents and pending requests. This module sends no requests: the
+A transaction changes inodes, intents and pending requests. This module sends no requests. The
 caller has sent the request, and has checked that the local state has not changed since.
 """
 
@@ -130,7 +130,7 @@ def _identify(
 
 
 def entry_has_other_name(state: LocalState, request: PendingRequest, entry: Entry) -> bool:
-    """Return True if the new file or folder of `request` may have an entry of another name.
+    """Return True if the new file or folder of `request` may have become an entry of another name.
 
     The service may treat names as equal, for example names that differ only in case. The other name
     is the name in the response `entry`, or the name in an earlier upload to this entry.
@@ -146,8 +146,8 @@ def record_replaced(
 ) -> None:
     """Record a conflict if a new local file has become a version of another file.
 
-    `other` is the former inode of the other file, `inode` its inode from now on, and `entry` the
-    new version, the response to `request`. Does nothing for folders. Also does nothing if the
+    `other` is the former inode of the other file, and `inode` is the new one. `entry` is the new
+    version, as in the response to `request`. Does nothing for folders. Also does nothing if the
     previous version was this user's, and the user has removed the file here or uploaded it under
     the same name. For example, a program that always saves to the path `X.TXT` creates a new file
     each time, because the service's name is `x.txt`.
@@ -179,7 +179,7 @@ def _take_name(state: LocalState, inode: Inode, request: PendingRequest) -> None
 
 
 def is_at_place(state: LocalState, inode: Inode, request: PendingRequest) -> bool:
-    """Return True if the inode has the folder and the name that the request has sent."""
+    """Return True if the inode has the folder and the name that the request contains."""
     if inode.parent == NOWHERE or state.inodes.get(inode.parent).remote_id != request.folder:
         return False
     return shows(inode.name, request.name, inode.remote_id)
@@ -250,8 +250,8 @@ def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
 def record_place(state: LocalState, inode: Inode, *, created: PendingRequest | None = None) -> None:
     """Schedule a move if the inode's local place now differs from its place on the service.
 
-    Called after a request during which the inode may have been renamed. `created` is the request if
-    it has created the inode's entry. Call within a transaction.
+    Called after a request during which the inode may have been renamed. `created` is this request
+    if it has created the inode's entry, else None. Call within a transaction.
     """
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
@@ -281,7 +281,8 @@ def record_location(
     """Record the place of an entry on the service after a move whose response was lost.
 
     If `entry` is None, the service does not have the entry, and only the request is deleted.
-    `before` is the entry's revision before the move if the entry still has the same bytes.
+    `before` is the entry's revision before the move if the entry still has the same bytes, else
+    None.
     """
     inode = state.inodes.find(request.ino)
     with state.transaction():
@@ -313,9 +314,9 @@ def record_move(
     """Record that a move succeeded: `entry` is in the folder with the remote id `above`.
 
     `before` is the entry's revision before the move if the entry still has the same bytes, else
-    None. If the revision of `entry` differs from `before` only in the precision of the time,
-    `before` stays. `request` is the pending request of the move, and `done` the intent that the
-    move completes.
+    None. A revision of `entry` that differs from `before` only in the precision of the time counts
+    as unchanged. `request` is the pending request of the move, and `done` the intent that the move
+    completes.
     """
     revision = entry.revision
     if before is not None and differ_in_precision(before, revision):
@@ -338,7 +339,7 @@ def record_move(
 def _follow_revision(
     state: LocalState, inode: Inode, before: Revision | None, revision: Revision
 ) -> None:
-    """Record the revision of an entry after a move, which may count as a modification.
+    """Record the revision of an entry after a move, because a move may count as a modification.
 
     `before` is the entry's revision before the move if the entry still has the same bytes, else
     None. Call within a transaction.
@@ -382,7 +383,7 @@ def end_move(state: LocalState, intent: Intent, inode: Inode) -> None:
 
 
 def end_removal(state: LocalState, inode: Inode) -> None:
-    """Remove the inode of a removed entry, because the service has deleted the entry."""
+    """Remove the inode of an entry after the service has deleted the entry."""
     with state.transaction():
         state.intents.conflicts.end(inode.zone, inode.remote_id or "")
         local_operations.forget(state, inode)
@@ -441,8 +442,8 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:
     """Add a chain of nested remote folders to the tree; return the innermost one.
 
-    The first of `entries` is in `top`, and each other entry is in the entry before it. If one of
-    the folders was removed locally, or is a file, return that inode.
+    The first of `entries` is in `top`, and each other entry is in the entry before it. If an inode
+    in the chain was removed locally, or is a file, return that inode instead.
     """
     folder = top
     with state.transaction():

@@ -145,7 +145,7 @@ def damaged_name(path: Path) -> str:
 def done(path: Path) -> None:
     """End the repair, so that `pending` returns False.
 
-    Call this when the tables are consistent and durable.
+    Call this function when the tables are consistent and durable.
     """
     _mark(path).unlink()
 
@@ -153,8 +153,9 @@ def done(path: Path) -> None:
 def inspect(path: Path) -> str:
     """Check the structure of a large open database; return a description of the fault, or "".
 
-    The next start of the daemon repairs a fault. The check takes seconds: call it in a thread. A
-    small database is not checked, because `open_sound` checks such a database completely.
+    The next start of the daemon repairs a fault. The check takes seconds, so call this function
+    in a thread. A small database is not checked, because `open_sound` checks such a database
+    completely.
     """
     if path.stat().st_size <= SMALL:
         return ""
@@ -173,7 +174,8 @@ def inspect(path: Path) -> str:
 def noting_damage(path: Path) -> Iterator[None]:
     """Record damage that the `with` block finds, so that the next start repairs the database.
 
-    In a large database, `open_sound` checks only some rows. Raises StoreError for damage.
+    Such damage is possible because `open_sound` checks only some rows of a large database. Raises
+    StoreError if the block finds damage.
     """
     try:
         yield
@@ -191,7 +193,7 @@ def _note_fault(path: Path, why: str) -> None:
 
 
 def has_fault(path: Path) -> bool:
-    """Return True if a fault was found in the open database."""
+    """Return True if a fault was found in the database, and has not been repaired since."""
     return _fault_mark(path).exists()
 
 

@@ -1,4 +1,7 @@
-"""Upgrade of rows that an earlier zonedrive wrote. It runs before requests are served."""
+"""Upgrade of rows that an earlier zonedrive wrote.
+
+The upgrade runs before requests are served.
+"""
 
 import sqlite3
 

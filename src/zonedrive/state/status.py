@@ -91,9 +91,10 @@ class Status:
         """Return the status of the account as `zonedrive status --json` prints it.
 
         `intents` are the pending changes, `state` is the state of the connection, and `cache` is
-        the size and the limit of the cache in bytes. The result contains `paused_since` and
-        `paused_until` if they are known. `notices` are texts about problems; the texts that are
-        not empty, if any, are joined to one string, `notice`.
+        the size and the limit of the cache in bytes. During a pause, the result contains
+        `paused_since` if the start is known, and `paused_until` if the pause has an end. `notices`
+        are texts about problems. If any of them is not empty, the result contains `notice`, in
+        which the nonempty texts are joined to one string.
 
         `most` limits the list to the most urgent uploads, while `outbox` counts all uploads. If
         `most` is given, the result is for human-readable output and has additional fields: `change`
@@ -154,9 +155,10 @@ class Status:
     def conflicts(self) -> list[dict[str, Any]]:
         """Return `ino`, `path`, `original`, `by` and `at_ns` of each existing conflict copy.
 
-        `original` is the path of the original file, or "" if it was removed. It is the path of the
-        copy itself for a file that was deleted on the service while it was edited (`by` is ""), or
-        that has replaced another version. `by` is the user id of the other version's author.
+        `original` is the path of the original file, or "" if that file was removed. `original` is
+        equal to `path` for a file that was deleted on the service while it was edited (`by` is then
+        ""), or that has replaced another version. `by` is the user id of the other version's
+        author.
         """
         inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():

@@ -19,5 +19,5 @@ A listing passes through these modules:
     directory_cache   fetches the listing, once for all waiting callers
     listing_batches   merges the listing into the inodes (`state/merge`)
     directory_walks   predicts the listings that programs will need next
-    moved_entries     moves folders and edited files locally that a coworker has moved
+    moved_entries     applies a coworker's moves of folders and edited files locally
 """

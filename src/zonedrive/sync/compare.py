@@ -1,4 +1,4 @@
-"""Checks against the service: for deleted entries, and for versions with the same bytes.
+"""Comparison of local bytes with versions on the service, and checks for deleted entries.
 
 Revisions and sizes do not show whether two versions have the same bytes. Listings, the answer for
 one entry and the answer to an upload may give the time with different precision. Some services
@@ -47,10 +47,11 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 async def require_deletion(service: Service, zone: str, missing: NotFound) -> None:
     """Raise an error unless `missing` shows that an entry of the zone was deleted.
 
-    A zone that the service does not list, or lists as not accessible, may be back later, with its
-    entries. Raises Forbidden for such a zone: a change in it is then refused like a change in a
-    zone where the user is no longer a member. Raises Unavailable if the list of zones is refused or
-    incomplete, or contains the zone although `missing` says that the zone is unknown.
+    Raises Forbidden if the list of zones is complete, and lacks the zone or marks the zone as not
+    accessible. Such a zone may be back later, with its entries. A change in the zone is therefore
+    refused as if the user were no longer a member. Raises Unavailable if the list is refused, if an
+    incomplete list does not show the zone as accessible, or if the list contains the zone although
+    `missing` says that the zone is unknown.
     """
     try:
         listed = await service.listed_zones()
@@ -159,9 +160,9 @@ class Comparer:
         """Return True if `found` is the revision `known`, with a time of different precision.
 
         `found` is the inode's entry. The bytes are compared if possible, because another machine of
-        this user may have saved a version of the same size in the same second. If the bytes cannot
-        be compared, return True: such a version is improbable, and the service keeps it in any
-        case.
+        this user may have saved a version of the same size in the same second. If no comparison is
+        possible (see `_has_bytes_of`), return True, because such a version is improbable. Even
+        then, the service keeps that version.
         """
         if known is None or found.folder or not differ_in_precision(known, found.revision):
             return False
@@ -172,9 +173,10 @@ class Comparer:
     ) -> Revision | None:
         """Return `before` if `moved`, the answer to a move, has the bytes of `before`, else None.
 
-        If the service does not count a move as a change, a different revision shows that a version
-        was saved after the query of `before` and before the move. The bytes are compared if
-        possible.
+        `before` is the revision from a query before the move. A different revision has one of two
+        causes: the service counts a move as a change, or another version was saved between the
+        query and the move. A version by another user or of another size counts as another version.
+        Otherwise the bytes are compared; if no comparison is possible, return `before`.
         """
         if moved.folder or before == moved.revision or differ_in_precision(before, moved.revision):
             return before
@@ -187,10 +189,10 @@ class Comparer:
     async def revision_before_move(
         self, inode: Inode | None, found: Entry | None
     ) -> Revision | None:
-        """Return the last known revision of a moved file if `found` still has its bytes, else None.
+        """Return a file's last known revision if `found` has the same bytes, but another revision.
 
-        `found` is the inode's current entry. Return None as well if the bytes cannot be compared,
-        because another version may have been saved since.
+        `found` is the inode's current entry, after a possible move. Return None in all other cases,
+        also if the bytes cannot be compared, because another version may have been saved since.
         """
         intent = None if inode is None else self._state.intents.get(inode.ino)
         if inode is None or intent is None or found is None or found.folder:
@@ -203,9 +205,11 @@ class Comparer:
     async def _has_bytes_of(
         self, intent: Intent, inode: Inode, known: Revision, found: Entry
     ) -> bool | None:
-        """Return True if `found`, the inode's entry, has the cached bytes of the revision `known`.
+        """Return True if `found`, the inode's entry, has the cached content of revision `known`.
 
-        Return None if `found` is not small, or if these bytes are not cached.
+        Return None, without a comparison, if `found` is empty or larger than COMPARED, or if the
+        content of `known` is not completely cached. Also return False if the cached content is
+        damaged, or if the content of `found` cannot be read (see `require_unreadable`).
         """
         state, size = self._state, found.size
         if not (0 < size <= COMPARED and state.cache.is_complete(inode.ino, known)):

@@ -130,9 +130,10 @@ class DirectoryCache:
     async def ensure(self, folder: Inode) -> None:
         """Wait until a folder is listed; wait up to PATIENCE_S seconds to replace a stale listing.
 
-        Raises the service's error if the folder was never listed. For a folder that was listed
-        before, raises only Forbidden, and only if the folder holds no local changes. If the folder
-        was removed with a folder above it, do nothing.
+        For a folder that was never listed, raises the service's error. For a folder that was listed
+        before, raises only Forbidden. If the folder holds local changes, raises neither Forbidden
+        nor NotFound. If the folder is not on the service, or was removed, alone or with a folder
+        above it, do nothing.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -200,9 +201,10 @@ class DirectoryCache:
 
         `newer_than_ns` is a time of the monotonic clock. A listing from before a suspend of the
         machine does not count. If the folder was deleted on the service, return without a listing.
-        The merge of the parent's listing has then removed the folder locally, or has kept it
-        without a remote id for the local changes in it. Also return without a listing if the folder
-        was removed locally, alone or with a folder above it. Raises the service's error.
+        The merge of the parent's listing has then removed the folder locally, or has kept the
+        folder without a remote id, because of the local changes in the folder. Also return without
+        a listing if the folder was removed locally, alone or with a folder above it. Raises the
+        service's error.
         """
         inodes = self._state.inodes
         lost: list[tuple[Inode, str | None, NotFound, int]] = []  # until the folder above is listed
@@ -277,8 +279,8 @@ class DirectoryCache:
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        If the folder has no id, raises Changed if the outbox will create it, else StoreError. The
-        creation of a folder that was deleted on the service is scheduled before Changed is raised.
+        For a folder without an id, raises Changed if the service can create folders, else
+        StoreError. Before Changed is raised, the creation of the folder is scheduled, if necessary.
         """
         if folder.remote_id is not None:
             return folder.remote_id
@@ -405,7 +407,7 @@ class DirectoryCache:
         return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
-        """Prefetch the top folder of each zone that was never listed, one after the other.
+        """Prefetch the listing of each zone's top folder if there is none yet, one after the other.
 
         A user can then write into a zone even if the service becomes unreachable. The next access
         to the zone requests a new listing.

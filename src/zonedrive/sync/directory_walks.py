@@ -4,11 +4,11 @@ This module does not fetch the listings. The caller reports which listings progr
 listings have arrived, and this module selects the listings to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
-the program lists a folder and at once continues with its first subfolder. From then on, the next
-folders are prefetched, the nearest first. The order is depth-first (pre-order). A key is a
-position in this order: the second subfolder of the first subfolder has the key (0, 1). Some
-programs visit subfolders in the order of the listing, others in the order of the names. Two
-consecutive folders show which order a program follows.
+the program lists a folder and at once continues with its first subfolder. From then on, the
+listings of the next folders are prefetched in the order of the walk, which is depth-first
+(pre-order). A key is a position in this order: the second subfolder of the first subfolder has the
+key (0, 1). Some programs visit subfolders in the order of the listing, others in the order of the
+names. Two consecutive folders show which order a program follows.
 
 INVARIANT: at most MOST listings per walk have been requested and not used yet.
 INVARIANT: no listing is prefetched for a program that has paused for GONE_S seconds, or while
@@ -88,7 +88,7 @@ class DirectoryWalk:
     def moved(self, folder: Inode, *, listed: bool) -> None:
         """Record that the program has reached a folder of the walk, and adapt the window.
 
-        `listed` is True if the listing of the folder is already known.
+        `listed` is True if the folder has been listed before.
         """
         self.moved_s = _now()
         expected = self.ahead.pop(folder.ino, None) is not None
@@ -123,9 +123,10 @@ class DirectoryWalk:
             self._open(folder.ino, key)
 
     def following(self) -> Iterator[tuple[int, Key]]:
-        """Yield the ino and key of the next folders that are not in `ahead`, the nearest first.
+        """Yield the ino and key of the next folders, in walk order, that are not in `ahead`.
 
-        A later call continues after the last yielded folder.
+        A later call continues after the last yielded folder, unless `moved` or `landed` has
+        restarted the iteration.
         """
         for ino, key in self._rest:
             if key > self._position and ino not in self.ahead:
@@ -172,8 +173,8 @@ class DirectoryWalk:
 def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
     """Return the inos of the subfolders that are on the service, in the order of a walk.
 
-    With `by_name`, at most SORTED subfolders are sorted by name; a larger number keeps the order of
-    the listing.
+    If `by_name` is true and there are at most SORTED subfolders, the order is by name. Otherwise
+    the order is that of the listing.
     """
     inos = list(inodes.rows.folders_in(parent))
     if by_name and len(inos) <= SORTED:
@@ -218,7 +219,7 @@ class DirectoryWalks:
     def used(self, folder: Inode, *, listed: bool) -> None:
         """Record that a program uses the listing of a folder, and prefetch the next listings.
 
-        `listed` is True if the listing is already known.
+        `listed` is True if the folder has been listed before.
         """
         if folder.ino == ROOT:
             return  # the root is its own parent and has no siblings

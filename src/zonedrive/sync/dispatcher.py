@@ -7,8 +7,8 @@ INVARIANT: an inode has at most one running step.
 INVARIANT: only the executor ends an intent, after its step has succeeded. A failed step postpones
 the intent.
 
-INVARIANT: during a pause, only these steps start: requested steps (`preferred`), moves of entries
-that have a temporary name, and the steps on which one of these depends.
+INVARIANT: during a pause, a step starts only if it is requested (see `preferred`), if it moves an
+entry that has a temporary name, or if it must end before such a step.
 """
 
 import logging
@@ -81,7 +81,7 @@ def is_blocked(intent: Intent, vain: int | None) -> bool:
 
 
 def _overload(error: Exception) -> Unavailable | None:
-    """Return the service's error in `error` if it means an overload (429, 503), else None."""
+    """Return the `Unavailable` error in `error` if it reports an overload (429, 503), else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
 
@@ -138,7 +138,10 @@ class Dispatcher:
         self.changes: Observers[[]] = Observers()
         """Observers to notify at every change of the outbox, also when a step starts."""
         self.is_unwritable = False
-        """True if a failure could not be recorded; reset by a success and by `waited_for`."""
+        """True if a step's failure could not be recorded.
+
+        A successful step and `waited_for` reset the value.
+        """
         intents.changes.add(self.wake)
         state.pause.changes.add(self._note_pause)
 
@@ -394,7 +397,7 @@ class Dispatcher:
             self._retry_rejected_as_full()
 
     def _retry_rejected_as_full(self) -> None:
-        """Retry the steps that a full service rejected, if no deletion is running or can start.
+        """Retry the steps rejected for lack of space, if no deletion is running or can start.
 
         A retry after each of many deletions would delay the deletions.
         """
@@ -435,8 +438,8 @@ class Dispatcher:
     def _startable(steps: list[Step], now: int, first: Collection[int]) -> deque[Step]:
         """Return the steps that are due and not waiting for another step.
 
-        The steps of the inodes in `first` come before all others, and small uploads before large
-        ones.
+        Steps of the inodes in `first` come before all other steps. In each of the two groups,
+        uploads of more than BIG bytes come last.
         """
         due = [step for step in steps if step.intent.due_ns <= now and not step.after]
         due.sort(

@@ -83,9 +83,9 @@ class ListingBatches:
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
-        If `urgent` is true, a program is waiting for the listing, which is then merged at once.
-        Do nothing if the folder has another remote id when the listing is merged. Raises the error
-        of the merge.
+        If `urgent` is true, merge the listing at once, because a program is waiting for the
+        listing. Do nothing if the folder has another remote id when the listing is merged. Raises
+        the error of the merge.
         """
         if len(answer.ids) > TOGETHER:
             merge = self._begun(folder, asked_ns)
@@ -114,7 +114,7 @@ class ListingBatches:
             raise arrived.error
 
     def merge_waiting(self) -> None:
-        """Merge all waiting listings in one transaction; after an error, one by one."""
+        """Merge all waiting listings in one transaction; after an error, merge each separately."""
         batch, self._waiting = self._waiting, []
         try:
             self._merge_all(batch)

@@ -1,4 +1,4 @@
-"""Copying of remote content into the spool, where changes on the service do not affect it."""
+"""Copying of remote content into the spool, where changes on the service do not affect the copy."""
 
 from contextlib import suppress
 
@@ -78,10 +78,11 @@ async def bring_bytes(
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:
-    """Query the current version of a file on the service, and show this version from now on.
+    """Query a file's current version on the service, show that version locally, and return True.
 
-    Return False if the version has not changed, or if the file has local content. Raises NotFound
-    if the file is gone.
+    Also return True if the inode's entry or version has changed locally during the query. Return
+    False if the service has no other version, or if the file has local content. Raises NotFound if
+    the file is gone.
     """
     known = Snapshot(lambda: (inode.remote_id, inode.revision))
     found = await service.entry(inode.zone, inode.entry_id)

@@ -1,9 +1,10 @@
 """Local moves of folders and edited files that a coworker has moved on the service.
 
 If a listing no longer contains an entry, the entry was moved or deleted, but the listing does not
-show the new place. An edited file must not be removed, because the edit would be lost; and another
-entry on the service may already have the file's name. A folder keeps its inode, because it may be
-the current directory of programs, or hold files that programs have open.
+show the new place. An edited file must not be removed, because the edit would be lost. The file
+should not stay either, because another entry on the service may already have its name. A folder
+keeps its inode, because the folder may be the current directory of programs, or contain files that
+programs have open.
 
 INVARIANT: this module changes only names that the service has reported, and restores no folder that
 was removed or moved locally.
@@ -38,11 +39,11 @@ class MovedEntries:
     async def all_missing(self, folder: Inode, listed: Sequence[str], asked_ns: int) -> None:
         """Look up the entries that the listing of `folder` lacks, and move them locally.
 
-        Only folders are looked up, and files that were edited or that a program has open for
-        writing. If more than FOLDERS folders are missing, no folder is looked up. `listed` are the
-        ids in the listing, and `asked_ns` is the time of the request (monotonic clock). If the
-        service does not answer, no further entry is moved: the merge of the listing keeps the
-        edited files, and removes unchanged folders.
+        Only folders, edited files, and files that a program has open for writing are looked up. If
+        more than FOLDERS folders are missing, no folder is looked up. `listed` are the ids in the
+        listing, and `asked_ns` is the time of the request (monotonic clock). If the service does
+        not answer, no further entry is looked up. The merge of the listing then keeps the edited
+        files, and removes unchanged folders.
         """
         for inode in self._missing(folder, listed, asked_ns):
             place = self.place(inode)
@@ -71,7 +72,7 @@ class MovedEntries:
         return files + some if len(some) <= FOLDERS else files  # files first: errors end the search
 
     def _was_in(self, folder: Inode, inode: Inode, asked_ns: int) -> bool:
-        """Return True if the folder had the entry at `asked_ns`, and `_may_follow` returns True."""
+        """Return True if the entry was in the folder at `asked_ns`, and may be moved locally."""
         zone, remote_id = inode.zone, inode.remote_id
         return (
             remote_id is not None
@@ -95,10 +96,10 @@ class MovedEntries:
         return is_below or inodes.is_below(folder, inode)
 
     def place(self, inode: Inode) -> Snapshot[object]:
-        """Return a snapshot of an inode's place, which becomes stale after a move or local change.
+        """Return a snapshot of an inode's place; a move or a local change makes the snapshot stale.
 
-        Take the snapshot before the request, so that a response from before a move by this client
-        is ignored.
+        Take the snapshot before a request for the entry. `follow` then ignores the response if this
+        client has moved the entry meanwhile.
         """
 
         def read() -> object:

@@ -71,7 +71,7 @@ Place = tuple[int, str]
 
 
 class InodeView(msgspec.Struct, frozen=True):
-    """Facts about an inode that `fold` needs."""
+    """Facts that `fold` needs about an inode."""
 
     ino: int
     folder: bool
@@ -86,7 +86,7 @@ class InodeView(msgspec.Struct, frozen=True):
 
 
 class PlaceView(msgspec.Struct, eq=False):
-    """Facts about a place that `fold` needs."""
+    """Facts that `fold` needs about a place."""
 
     leaving: InodeView | None = None  # its entry is to be deleted or moved from here on the service
     left: tuple[InodeView, ...] = ()  # files whose last local place this is, see `InodeView.left`
@@ -112,7 +112,7 @@ class Action(IntEnum):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Operation that sends a change, or prepares a later step that sends it (ADOPT, WITHDRAW)."""
+    """Operation that sends a change, or that only prepares a later step (ADOPT, WITHDRAW)."""
 
     action: Action
     ino: int
@@ -208,9 +208,9 @@ def _makes_way(view: InodeView, places: Places) -> bool:
 
 
 def _has_successor(step: Step, view: InodeView, places: Set[Place | None]) -> bool:
-    """Return True if the step deletes an entry that another file at that place can take over.
+    """Return True if the step deletes an entry that a file at one of `places` can take over.
 
-    `places` are the local places of files whose own remote entry goes to a new file.
+    `places` are the local places of files whose own remote entries go to new files.
     """
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
     return is_removal and not step.intent.final and not places.isdisjoint((view.origin, view.left))
@@ -534,8 +534,8 @@ class Planner:
     def ended(self, step: Step) -> None:
         """Record that a step has ended, and unblock uploads that waited for the step.
 
-        If the last call of `due` returned this step, its inodes need not be planned again, unless
-        an intent that concerns a name is left and has changed.
+        The inodes of a step that the last call of `due` returned need not be planned again. But an
+        inode is planned again if its remaining intent concerns a name and has changed.
         """
         planned = self._startable.pop(step.ino, None)
         intents = self._intents
@@ -561,8 +561,8 @@ class Planner:
     ) -> tuple[list[Intent], dict[int, dict[Place, int]]]:
         """Return all intents to create, rename, move or delete, and intents they may depend on.
 
-        The second value is keyed by inode number. For each place at which a new file may take over
-        the inode's entry, it holds the number of the new local file (see `InodeViews.occupant`).
+        The second value maps an inode number to the places at which a new file may take over the
+        inode's entry. Each of these places is mapped to the result of `InodeViews.occupant`.
         """
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}

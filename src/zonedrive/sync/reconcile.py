@@ -2,8 +2,8 @@
 
 A lost reply or a killed daemon leaves a pending request. Before the next request for the same
 inode, the service's state is compared with the pending request. If they match, the result is
-recorded as if the response had arrived, also for a file that was renamed or removed locally in the
-meantime.
+recorded as if the response had arrived. The same applies to a file that was renamed or removed
+locally in the meantime.
 
 The sent version is not always the newest version of its file, because a coworker may have saved
 another version since. The sent version may also be in another file, because an upload identifies
@@ -56,7 +56,7 @@ from zonedrive.translation import marked
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
-"""Errors after which a request may have had an effect, unless the error is `unprocessed`.
+"""Errors after which a request may have had an effect, unless the error's `unprocessed` is true.
 
 After any other error, the request had no effect. But if `is_partial` is true for the error, an
 earlier request of the same operation had an effect.
@@ -301,8 +301,9 @@ class Reconciler:
     ) -> bool | None:
         """Return True if a version on the service has the bytes that the request sent.
 
-        `size` is the size of the version in bytes. `version` is by default the current version.
-        Return None if the size is the same, and the sent bytes are missing in the spool or damaged.
+        `size` is the size of the version in bytes. `version` is the id of the version, by default
+        of the current one. Return None if the sizes are equal, but the sent bytes are damaged or
+        missing in the spool.
         """
         if size != request.size:
             return False
@@ -339,8 +340,9 @@ class Reconciler:
         records of the request and the response. The newer version may be a coworker's or this
         client's. The search ends at the base of the edit, because older versions cannot contain the
         edit. The base itself matches if the save has changed no byte. A match of the base counts
-        only if the setting `unchanged` is "skip", and no program waits for the upload: such a
-        program may write more, based on the former version.
+        only if the setting `unchanged` is "skip", and no program waits for the upload. A waiting
+        program may write more, based on the former version. Return False while a program writes to
+        the file.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         is_base = intent.base is not None and differ_in_precision(intent.base, found.revision)
@@ -370,12 +372,12 @@ class Reconciler:
     async def version_below(
         self, request: PendingRequest, file_id: str, base: Revision | None = None
     ) -> Version | None:
-        """Return a version with the request's bytes that is older than the newest version, or None.
+        """Return an older version that has the bytes of the request, or None.
 
         Coworkers or another machine of this user may have added the newer versions. The search
-        covers the newest LOOK_BACK versions, and ends at the version `base`. Only versions by this
-        user count. The version `base` may have any author, but counts only if the setting
-        `unchanged` is "skip".
+        covers the newest LOOK_BACK versions except the newest one, and ends at the version `base`.
+        Only versions by this user count. The version `base` may have any author, but counts only if
+        the setting `unchanged` is "skip".
         """
         if not (self._service.can("versions") and self._service.can("version_content")):
             return None
@@ -474,7 +476,8 @@ class Reconciler:
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
         """Record that an upload went to `entry`, another entry with the same name.
 
-        If the original entry is deleted, the inode becomes the inode of `entry`.
+        If the original entry is deleted, the inode becomes the inode of `entry`. Otherwise the
+        inode keeps the original entry, see `discard_sent`.
         """
         state = self._state
         pending = state.requests.snapshot(request)
@@ -535,7 +538,8 @@ class Reconciler:
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.
 
-        Also remove `inode`, unless it has a name and is a folder or was edited since the request.
+        Also remove `inode`. But a folder, or a file that was edited since the request, stays if its
+        name was not removed.
         """
         state = self._state
         state.resolved(request)
@@ -548,7 +552,10 @@ class Reconciler:
         self._forget(inode)
 
     def _forget(self, inode: Inode) -> None:
-        """Remove an inode that needs no further request to the service."""
+        """Remove an inode that needs no further request to the service.
+
+        If the inode has an entry, the entry stays on the service, and the user is told.
+        """
         if inode.remote_id is not None:
             log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
             self._state.refusals.add(
@@ -568,7 +575,8 @@ class Reconciler:
     ) -> None:
         """Move the uploaded bytes into the cache, as the content of the service's version.
 
-        Delete the bytes instead if `is_cached`.
+        If `is_cached` is true, the cache already has the bytes, so only delete them from the spool.
+        Keep the bytes if another pending request has sent the same ones.
         """
         state, which = self._state, (inode.ino, request.generation)
         opened = state.opened.get(inode.ino)

@@ -197,10 +197,11 @@ class RemoteNamespace:
     async def _is_way_blocked(self, inode: Inode, parent: str, name: str) -> bool:
         """Return True if the entry needs a temporary name before it can get `name` in `parent`.
 
-        With some profiles, a move under a new name takes two requests. The first request fails if
-        the former folder has another entry `name`, and the target folder has another entry of the
-        former name. The service may treat names as equal that differ only in case or Unicode
-        normalization.
+        With some profiles, a move under a new name takes two requests. The entry cannot be renamed
+        first if its folder has another entry `name`. The entry cannot be moved first if the target
+        folder has an entry with the former name. Return True if both are the case, and `name` is
+        free in the target folder. Names that differ only in case or Unicode normalization count as
+        equal.
         """
         above, former = inode.remote_parent, inode.remote_name
         if not above or not former or is_aside(former) or above == parent or former == name:
@@ -212,7 +213,7 @@ class RemoteNamespace:
         return any(folded(each.name) == folded(name) for each in here)
 
     def _is_place_wanted(self, inode: Inode) -> bool:
-        """Return True if another entry is to be moved to the place that this entry has.
+        """Return True if another entry is to be moved to this entry's current place on the service.
 
         Names that differ only in case or Unicode normalization count as equal. The two entries may
         wait for each other, in a cycle that the planner does not see.
@@ -276,7 +277,7 @@ class RemoteNamespace:
         return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """After a failed move, record the place that the entry now has on the service.
+        """Record the place that the entry has on the service after a failed move.
 
         A move may take two requests, and the first request may have had an effect.
         """
@@ -317,9 +318,10 @@ class RemoteNamespace:
         return request, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _accept_deletions_above(self, zone: str, remote_id: str) -> None:
-        """End pending moves of this folder, and of folders above it, that were deleted remotely.
+        """End the pending move of a folder that was deleted remotely, and of such folders above it.
 
-        Such a move may wait for another entry's move into this folder, and that move always fails.
+        Such a pending move may wait for another entry's move into the folder `remote_id`. That
+        other move always fails, because the folder is gone.
         """
         state = self._state
         target = state.inodes.by_remote(zone, remote_id)
@@ -401,7 +403,7 @@ class RemoteNamespace:
             log.info("inode %d: removed; its readers may get an error: %s", inode.ino, wrong)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> Entry | None:
-        """Rename an entry from a temporary to its local name; if that is taken, to `instead`.
+        """Give an entry with a temporary name its local name, or `instead` if that name is taken.
 
         `instead` is by default the name of a conflict copy. Return the renamed entry, or None if
         the entry has no temporary name. Raises AlreadyExists if both names are taken.
@@ -465,8 +467,9 @@ class RemoteNamespace:
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.
 
-        If the folder was removed as a whole, its entries are still in the local tree. Then the
-        listings of its subfolders are fetched again, and a new version counts as a new entry.
+        A new version of an entry counts as such an entry. If the folder was removed as a whole, its
+        entries are still in the local tree. In this case, the subfolders are also listed again, and
+        unsent changes of entries below the folder also count.
         """
         state, inodes = self._state, self._state.inodes
         if await self._news_in(folder):

@@ -31,7 +31,7 @@ class VersionSource:
         )
 
     async def confirm(self) -> None:
-        """Check that the service itself answers, with a request for the file's entry.
+        """Check with a request for the file's entry that the service itself answers.
 
         Raises RemoteError if the request fails. A stored version never changes, but a captive
         portal may answer instead of the service.

@@ -3,7 +3,7 @@
 Without a rollback, every retry would fail, and the service's entry would stay hidden. A temporary
 failure, such as an unreachable service or a lock, is not a rejection: the change is retried later.
 
-INVARIANT: no local data is lost: content that waits for its upload is uploaded under the former
+INVARIANT: no local data is lost. Content that waits for its upload is uploaded under the former
 name.
 INVARIANT: a restored entry is reachable: it is neither in a removed folder nor below itself.
 INVARIANT: each rolled-back change becomes a `RejectedChange`, and the user is told about it.
@@ -39,8 +39,9 @@ class Rollback:
     def keep(self, inode: Inode, copy: Entry | None = None) -> None:
         """Undo the local removal of an entry; the next listing shows the entry again.
 
-        `copy` is the entry if it was renamed to a conflict-copy name; it is then shown at once. For
-        a folder, drop the local content that was copied from the service before the deletion.
+        If the entry was renamed to a conflict-copy name, `copy` is the renamed entry, which is
+        shown at once. For a folder, drop the local content that was copied from the service before
+        the deletion.
         """
         state = self._state
         if inode.is_folder:
@@ -82,10 +83,10 @@ class Rollback:
             self.move(moved, other, refused)
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Roll back a rename or move that the service rejects.
+        """Roll back a rename or move that the service rejects, and return True.
 
-        Return False if the former place is in use or gone. Return True and roll nothing back if an
-        earlier request has already moved the entry. Raises Stale if the intent has changed.
+        Return False if the former place is in use or gone. If an earlier request has already moved
+        the entry, roll nothing back, but also return True. Raises Stale if the intent has changed.
         """
         state = self._state
         state.intents.snapshot(intent).require()

@@ -1,7 +1,7 @@
 """Uploads of content: the conflict check, the transfer and the recording of the response.
 
-A save that has changed no byte is recorded like an upload whose response is the service's current
-version, but nothing is sent (setting `unchanged`).
+A save that changed no byte is not sent, unless the setting `unchanged` is "version". The save is
+recorded as if an upload had returned the service's current version.
 
 INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
 a coworker's version is never overwritten.
@@ -163,11 +163,11 @@ class Uploader:
             await self._upload(intent, inode, file)
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
-        """Decide whether to upload the file or to make a conflict copy, and do so.
+        """Decide whether to upload the file or to make a conflict copy, and carry out the decision.
 
-        The decision compares the service's version with the base of the edit. If the intent has
-        changed meanwhile, for example by a rename, the decision is discarded. Otherwise this
-        client's own version could be taken for a coworker's version.
+        The decision compares the service's version with the base of the edit. Raises Stale if the
+        intent has changed meanwhile, for example by a rename. After such a change, this client's
+        own version could be taken for a coworker's version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
@@ -320,7 +320,7 @@ class Uploader:
         conflicts.recreate(self._state, inode)
 
     async def _note_other_size(self, request: PendingRequest, entry: Entry) -> None:
-        """Handle the response `entry` to an upload if its size differs from that of the sent bytes.
+        """Handle an upload's response `entry` whose size differs from the size of the sent bytes.
 
         If the current version is by this user and has the size of `entry`, the service has changed
         the sent bytes. Then record this version as known, so that the next attempt sends the bytes
@@ -435,7 +435,8 @@ class Uploader:
         """Return the other inodes with this remote name, as `_others_named` does.
 
         Raises Changed if one of these inodes is to be moved or deleted. A parked file (see
-        `planner`) causes this error only if `inode` is a new file, which takes over the entry.
+        `planner`) causes this error only if `inode` is a new file, because a new file takes over
+        the entry of the parked file.
         """
         others = await self._others_named(inode, folder, name)
         for each in others:
@@ -470,10 +471,10 @@ class Uploader:
         return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
-        """Find the service's entry of a file whose inode has a wrong id; return the entry or None.
+        """Find the entry of a file whose inode has a wrong remote id, and correct that id.
 
-        The entry is found by the file's remote name and the revision that the edit is based on. The
-        inode gets the id of the entry.
+        Return the entry, or None. The entry is identified by its name in the remote folder, and by
+        the revision that the edit is based on.
         """
         folder, name = inode.remote_parent or "", inode.remote_name
         planned = self._state.intents.snapshot(intent)
@@ -500,8 +501,8 @@ class Uploader:
         is unknown. One listing serves all waiting files.
 
         Raises NotFound if the service does not have the folder. Raises Changed instead if a rename
-        of the folder or of a folder above was pending at the start or is pending now, and has not
-        failed: the rename must run first.
+        of the folder, or of a folder above it, was pending at the start or is pending now, because
+        the rename must run first. If such a rename has failed, raises NotFound.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)

@@ -6,5 +6,5 @@ write_sessions    bytes that are being written, from the first write until they 
 caller_policy     detection of calling programs that must not cause downloads (setting `guard`)
 fetch_failures    recently failed downloads, for the log and the status
 xattrs            the extended attributes
-maintenance       background maintenance of the database
+maintenance       background maintenance of the cache and the database
 """

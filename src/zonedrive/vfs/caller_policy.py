@@ -1,4 +1,4 @@
-"""Identification of the program behind a request: programs on the `guard` list get no download.
+"""Identification of calling programs, because programs on the `guard` list get no download.
 
 The callers of this module check a program before they cause a download for it. Results are not
 cached, because a process number may later belong to another process, and a process may execute
@@ -84,8 +84,8 @@ class CallerPolicy:
     def _by_cut(self, pid: int, names: set[str]) -> bool:
         """Return True if the process's own name, truncated by the kernel, is on the list.
 
-        A truncated name does not count if one of `names` begins with it. `names` are the known
-        names of the process, none of which is on the list.
+        `names` are the other names of the process, none of which is on the list. If one of them
+        begins with the truncated name, the truncated name does not count.
         """
         try:
             status = (self._proc / str(pid) / "status").read_bytes()

@@ -106,12 +106,13 @@ class Files:
         return opened
 
     async def _begin_reading(self, handle: Handle, inode: Inode, reader: Reader) -> bool:
-        """Fetch the first bytes if none are local, and return True; else return False.
+        """Fetch the first bytes if none are local; return True if a fetch was necessary.
 
         Many programs ignore an error of their first read, and later save the file as if it had been
         empty. So an error of the fetch is raised if the file is opened only for reading. If the
         program may also write, the error is ignored, because the program need not read the file.
-        Raises OSError (ESTALE) if the service has a newer version, which the kernel then opens.
+        For a file that is opened only for writing, nothing is fetched. Raises OSError (ESTALE) if
+        the service has a newer version, which the kernel then opens.
         """
         access, opened, content = handle.flags & os.O_ACCMODE, handle.file, handle.file.content
         if access == os.O_WRONLY:
@@ -200,9 +201,10 @@ class Files:
         """Commit the bytes of a new file that was never saved; ignore other files.
 
         A rename stores a database row for such a file, and may let the file replace another one.
-        Without the commit, a crash would then lose the content of both files. If the file is not
-        being written, the disk was too full to store its bytes, and even to remove it: it is saved
-        as the empty file that it appears to be. Raises OSError or StoreError.
+        Without the commit, a crash would then lose the content of both files. A new file without a
+        write session is left over if the disk was too full to store its bytes, and even to remove
+        the file. Such a file is saved as the empty file that programs see. Raises OSError or
+        StoreError.
         """
         if inode.is_folder or inode.generation or not inode.is_new:
             return
@@ -284,7 +286,7 @@ class Files:
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Write all of `data` at `offset`, or with O_APPEND at the end; return its length.
+        """Write `data` at `offset`, or with O_APPEND at the end; return the length of `data`.
 
         Raises OSError: EFBIG above the largest file size, ENOSPC on a full disk, or ESTALE if the
         file has a newer version. Also raises the service's error if the previous content cannot
@@ -381,7 +383,7 @@ class Files:
 
         If the file is not being written, do nothing and return False. The modification time is set
         to `mtime_ns` unless that is None, and the change time to the current time. The next commit
-        stores both times; without a commit, the caller must store them.
+        stores both times. If no commit follows, return False; the caller must then store the times.
         """
         session = self._state.session(inode.ino)
         if session is None:
@@ -439,8 +441,9 @@ class Files:
     def _end(self, opened: OpenFile) -> None:
         """Store written bytes after the last writer has closed the file.
 
-        If that fails, restore the previous content and raise the error. After a failed write,
-        restore the previous content without an error, because the program already got one.
+        If the bytes cannot be stored, restore the previous content and raise the error. After a
+        failed write, restore the previous content without an error, because the program already got
+        one.
         """
         if opened.session is None:
             return

@@ -121,7 +121,7 @@ class Namespace:
         return self._state.attr(inode, self._folders.trusted_for(inode.parent), number)
 
     async def getattr(self, number: int) -> Attr:
-        """Refresh the parent's listing if needed; return the stat fields for a kernel number."""
+        """Return a kernel inode's stat fields; refresh the parent's listing first if needed."""
         state = self._state
         inode = state.inodes.get(ino_of(number))
         if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(inode.ino):
@@ -219,8 +219,8 @@ class Namespace:
         """Create an empty file and open it for writing; return the handle and the stat fields.
 
         If the file was created since the kernel's lookup, open the existing file, or with O_EXCL
-        raise FileExistsError. Also raises PermissionError if the folder permits no new files, and
-        the errors of `folder`, `Files.open` and `Files.create`.
+        raise FileExistsError. Also raises PermissionError if no file may be created in the folder,
+        and the errors of the method `folder`, `Files.open` and `Files.create`.
         """
         state = self._state
         if not flags & os.O_EXCL:
@@ -245,8 +245,9 @@ class Namespace:
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
         """Create a folder and return its stat fields.
 
-        Raises FileExistsError, PermissionError if the parent folder permits no new entries,
-        NotSupported if the profile cannot make folders, and the errors of `folder`.
+        Raises FileExistsError if the name is taken, PermissionError if no entry may be created in
+        the parent folder, NotSupported if the profile has no operation that creates folders, and
+        the errors of the method `folder`.
         """
         state = self._state
         folder, wanted = await self._free_place(parent, name)
@@ -267,7 +268,7 @@ class Namespace:
         service's version and place again.
 
         Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
-        (EBUSY) if the entry is being uploaded or was renamed at the same time.
+        (EBUSY if the entry is being uploaded or was renamed at the same time).
         """
         state = self._state
         folder, wanted = await self.folder(parent), state.existing_name(name)
@@ -298,11 +299,12 @@ class Namespace:
                 state.revert_to_remote(successor)  # deletes the copy if nothing needs it
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
-        """Cancel a new file's running upload if the profile forbids `operation` after an upload.
+        """Cancel a new file's running upload if `operation` would be impossible after the upload.
 
-        `operation` is "rename", "move" or "delete". Raises OSError (EBUSY) if the upload does not
-        end within CALL_BACK_S seconds. If the upload completes first, the service has the file, and
-        the caller's next check rejects the operation.
+        `operation` is "rename", "move" or "delete". An operation that the profile does not support
+        is impossible after the upload. Raises OSError (EBUSY) if the upload does not end within
+        CALL_BACK_S seconds. If the upload completes first, the service has the file, and the
+        caller's next check rejects the operation.
         """
         state = self._state
         if not inode.is_new or inode.ino not in state.in_flight:
@@ -348,7 +350,7 @@ class Namespace:
         """Rename an entry as renameat2(2) does, with the same errors.
 
         `flags` is 0, RENAME_NOREPLACE or RENAME_EXCHANGE. Also raises NotSupported if the profile
-        cannot rename or move the entry on the service.
+        has no operation that renames or moves the entry on the service.
         """
         state = self._state
         source, wanted = state.existing_name(old_name), state.checked_name(new_name)
@@ -425,11 +427,11 @@ class Namespace:
                 self._renaming += Counter()  # drops the zeros
 
     def _leave_lost_upload(self, inode: Inode, folder: Inode, name: str) -> None:
-        """Before a rename of a new entry, detach its inode from a request without a response.
+        """Detach the inode of a new entry from its unanswered request, before the entry is renamed.
 
-        The request may have created an entry on the service. If the profile can move that entry to
-        `name` in `folder`, do nothing. Otherwise the inode is sent again as a new entry, and the
-        entry that the request has created, if any, is removed if possible.
+        The request may have created an entry on the service. If the profile has an operation that
+        moves that entry to `name` in `folder`, do nothing. Otherwise the inode is sent again as a
+        new entry, and the entry that the request has created, if any, is removed if possible.
         """
         state, request = self._state, self._state.requests.get(inode.ino)
         if request is None or not inode.is_new:
@@ -464,7 +466,7 @@ class Namespace:
     # ---- refusals ----
 
     def named(self, folder: Inode, name: str) -> Inode:
-        """Return the entry `name` of a folder. Raises FileNotFoundError."""
+        """Return the entry `name` of a folder; raise FileNotFoundError if there is none."""
         inode = self._state.inodes.child(folder.ino, name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
@@ -483,7 +485,7 @@ class Namespace:
         return folder, wanted
 
     def require_removable(self, inode: Inode) -> None:
-        """Raise NotSupported if the entry is on the service and the profile cannot delete it."""
+        """Raise NotSupported if the entry is on the service, but the profile offers no deletion."""
         if not inode.is_new and not self._service.can("delete", folder=inode.is_folder):
             raise NotSupported("the deployment's profile cannot delete")
 
@@ -506,9 +508,9 @@ class Namespace:
 
         `target` is the inode with the name, or None. If `aside` is true, the move goes through a
         temporary name. Raises PermissionError for a zone, or if a policy forbids uploading the
-        file's bytes as the next version of `target`. Raises NotSupported if the profile cannot
-        rename or move the entry. Raises OSError (EINVAL for a move of a folder into itself, EXDEV
-        if programs should copy the entry instead).
+        file's bytes as the next version of `target`. Raises NotSupported if the profile has no
+        operation that renames or moves the entry. Raises OSError (EINVAL for a move of a folder
+        into itself, EXDEV if programs should copy the entry instead).
         """
         state = self._state
         if inode.kind is Kind.ZONE or folder.ino == ROOT:

@@ -195,7 +195,7 @@ class WriteSessions:
             await self._folders.refresh(folder, time.monotonic_ns())
 
     async def keep(self) -> None:
-        """Every KEEP_S seconds, commit the sessions that only append to a file, such as a log.
+        """Commit, every KEEP_S seconds, the sessions that only append to a file, such as a log.
 
         A session that rewrites its file is not committed: if the daemon is killed, the previous
         content is better than half of the new content. Runs until cancelled.
@@ -263,10 +263,11 @@ class WriteSessions:
     async def save(self, opened: OpenFile, *, sync: bool = False) -> None:
         """Commit the session if it is dirty, on close(2) or, with `sync`, on fsync(2).
 
-        The bytes are also synced before the commit if they replace durable bytes of the file.
-        Otherwise a power cut could leave a record that is newer than the bytes. After a failed
-        write or commit, the save is refused, even if space is free again: an incomplete save must
-        not replace the previous content. Raises OSError or StoreError.
+        With `sync`, the bytes are synced before the commit. Without `sync`, the bytes are synced
+        only if they replace durable bytes of the file, because a power cut could leave a record
+        that is newer than the bytes. After a failed write or commit, the save is refused, even if
+        space is free again: an incomplete save must not replace the previous content. Raises
+        OSError or StoreError.
         """
         session = opened.session
         assert session is not None

@@ -4,12 +4,12 @@ The caller passes an inode number, a revision, a size, and a `Source` from which
 fetched. All cached content can be fetched again. The content of small files is stored in the SQLite
 index of the cache (see `cache_index` and `small_contents`), the content of other files in files.
 
-INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
-reader has them open.
+INVARIANT: the cache keeps at most one revision of an inode for later reads. Other revisions exist
+only while a reader has them open.
 
 INVARIANT: a problem with the cache folder never makes a read fail if the source can serve the read.
-Other programs may delete, empty, fill or write-protect the folder at any time, and its files may
-contain any data.
+Other programs may delete, empty, fill or write-protect the folder at any time. The files in the
+folder may contain any data.
 
 INVARIANT: `Quota.idle` is the disk usage in bytes of all content that has a row in the index,
 except the content of entries in use.
@@ -124,7 +124,7 @@ class Cache:
 
     @property
     def epoch(self) -> int:
-        """Number that changes after a loss of content, once the cache folder is usable again.
+        """Number that changes after cached content was lost; 0 while the index cannot be opened.
 
         All content is lost if the folder is emptied or the index is damaged. New content is also
         lost while a disk error prevents the opening of the index.
@@ -536,9 +536,10 @@ class Cache:
         self._discard([entry.path], entry.held)
 
     def _recorded(self, row: Row) -> Row | None:
-        """Store a row; return the row that the index then has for the same bytes, or None.
+        """Store `row`; return the row with which the index now describes the same bytes, or None.
 
-        If the disk is full, the earlier row stays, and is returned if it describes the same bytes.
+        If `row` cannot be stored, for example on a full disk, the revision's earlier row stays in
+        the index. The earlier row is returned if it describes the same bytes as `row`.
         """
         if self._index.put(row):
             return row
@@ -595,8 +596,9 @@ class Cache:
 
         First clear the index if it belongs to another identity or key, or if a power cut may have
         damaged unencrypted files. Then remove files without rows and rows without files, and set
-        `Quota.idle`. If a disk error has delayed the opening, also remove the rows of inodes that
-        are in use or new by now.
+        `Quota.idle`. If a disk error has delayed the opening, also remove outdated rows. A row is
+        outdated if its inode is in use or has newer content, or if the inode's number was passed to
+        `drop_between` meanwhile.
         """
         identity, boot = self._identity, self._boot
         clean = self._index.fact("clean") == "1"
@@ -684,9 +686,9 @@ def _row(entry: CacheEntry) -> Row:
 def _copied_whole(stored: ContentFile, path: Path, size: int) -> ContentFile:
     """Copy a cached file of `size` bytes to `path`, and verify the whole copy.
 
-    The copy is verified because programs write to it, so that damaged bytes could not be fetched
-    again. Raises OSError, and StoreError if the copy is damaged. On failure, no file is left behind
-    at `path`.
+    The copy is verified now, because damaged bytes could not be fetched again after a program has
+    written to the copy. Raises OSError, and StoreError if the copy is damaged. On failure, no file
+    is left behind at `path`.
     """
     copy = stored.copy_to(path)
     try:

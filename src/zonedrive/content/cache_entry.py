@@ -139,16 +139,17 @@ class CacheEntry:
             return self._allowance + self._writing
 
     def grant(self, granted: int, need: int) -> None:
-        """Replace the unused grant by `granted` bytes, of which the caller now writes `need`."""
+        """Replace the unused grant by `granted` bytes, `need` of which are about to be written."""
         self.recount(granted)
         with self._count:
             self._allowance = granted - need if granted else 0
             self._writing += need if granted else 0
 
     def recount(self, more: int = 0) -> None:
-        """Set `held` (which counts towards the limit) to the disk usage plus `more` bytes.
+        """Update `held`, the number of bytes that count towards the limit.
 
-        Granted space of which no write has begun is given back.
+        `held` becomes the file's disk usage, plus the granted bytes that are being written, plus
+        `more`. Granted space of which no write has begun is given back.
         """
         file = self._file
         with self._count:
@@ -174,7 +175,10 @@ class CacheEntry:
         self._disk, self.failure = False, error.errno or self.failure
 
     def process_arrivals(self) -> None:
-        """Add the ranges that threads have received or stored to `present` and `on_disk`."""
+        """Add the ranges that threads have received to `present`.
+
+        The ranges that are already stored on the disk are also added to `on_disk`.
+        """
         while self._arrived:
             start, data, on_disk = self._arrived.popleft()
             end = start + len(data)
@@ -308,7 +312,10 @@ class CacheEntry:
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """Close the entry; return True if its file has a name and contains all of `on_disk`."""
+        """Close the entry; return True if its file has a name and contains all ranges in `on_disk`.
+
+        Return False also after a disk error.
+        """
         with self._lock:
             self._closed = True
         self.process_arrivals()

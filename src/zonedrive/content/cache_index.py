@@ -5,7 +5,8 @@ hold other content. A damaged index is deleted and created again; callers then s
 damaged row counts as missing.
 
 INVARIANT: no method raises a disk error. `put` and `put_contents` return True if the write
-succeeded. A row whose deletion failed counts as deleted; each later write first deletes it.
+succeeded. A row whose deletion failed counts as deleted. Each later write first tries again to
+delete such rows.
 
 INVARIANT: a returned row has the values that were stored. Each row has a hash of its values, except
 the time of last use, which is not verified. If the account has a key, the hash is keyed, so that no
@@ -138,9 +139,9 @@ class CacheIndex:
     ) -> None:
         """Prepare to use the file at `path`.
 
-        `opened` is called each time the file was opened or created, and `lost` after damaged rows
-        were deleted. `key` is the account's key. Rows that were stored under another key count as
-        damaged.
+        `opened` is called each time the file has been opened or created. `lost` is called after
+        damaged rows have been deleted. `key` is the account's key. Rows that were stored under
+        another key count as damaged.
         """
         self.path = path
         given = key or b""
@@ -164,7 +165,7 @@ class CacheIndex:
     def open(self) -> None:
         """Open or create the index and call `opened`; after a disk error, work without an index.
 
-        Without an index, reads and writes try to open it again, at most once in AGAIN_S seconds.
+        Later reads and writes then try to open the index, at most once in AGAIN_S seconds.
         """
         self._tried_s = time.monotonic()
         try:
@@ -197,7 +198,7 @@ class CacheIndex:
 
     @property
     def is_open(self) -> bool:
-        """True if the SQLite file is open; False, for example, if a disk error prevented that."""
+        """True if the SQLite file is open; False, for example, if a disk error prevents opening."""
         return self._db is not None
 
     def _restart(self, why: Exception | None) -> None:
@@ -332,10 +333,10 @@ class CacheIndex:
             yield from self._rows(f"WHERE ino IN ({', '.join('?' * len(page))})", page)
 
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
-        """Return the rows that follow `after`, least recently used first.
+        """Return the first `count` or more rows that follow `after`, least recently used first.
 
-        Return at least `count` rows, unless fewer rows follow. `after` is the (used_ns, name) of a
-        row.
+        Fewer rows are returned if fewer follow, or if some of them are damaged. `after` is the
+        (used_ns, name) of a row.
         """
         count += len(self._undeleted)
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
@@ -364,7 +365,7 @@ class CacheIndex:
         return self._change(change)
 
     def _put_back(self, used_ns: int) -> None:
-        """Lower the eviction position `passed` if needed, so that a row used then is examined."""
+        """Move the eviction position `passed` before all rows last used at `used_ns`, if needed."""
         self.passed = min(self.passed, (used_ns, ""))
 
     def content(self, ino: int) -> bytes | None:

@@ -29,7 +29,10 @@ _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPER
 
 
 class ContentFile:
-    """Random access to the bytes of one file; holes are read as zeros."""
+    """Random access to the bytes of one file.
+
+    Holes are read as zeros, except holes that count as missing bytes (see `disable_redo_log`).
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         """Take ownership of `descriptor`, the open file at `path`."""
@@ -48,7 +51,8 @@ class ContentFile:
     def pread(self, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`; fewer at the end of the file, none past the end.
 
-        Raises Damaged if stored bytes were damaged or lost; a plain file does not detect this.
+        Raises Damaged if stored bytes of an encrypted file were damaged or lost. Damage in a plain
+        file is not detected.
         """
         with self._lock:
             return os.pread(self._open(), length, offset)
@@ -110,7 +114,7 @@ class ContentFile:
 
         Writes are then faster, but a killed process may leave a partly written chunk. Callers must
         read only bytes that were written. Reading a partly written chunk or a hole raises Damaged.
-        `is_complete` states that no bytes are missing: the holes of the file are zeros.
+        `is_complete` states that no bytes are missing. The current holes are then read as zeros.
         """
 
     def _flush(self) -> None:

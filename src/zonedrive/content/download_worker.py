@@ -83,7 +83,7 @@ class Download:
             return True
 
     def stop(self) -> None:
-        """Stop the download, because its bytes are no longer needed; its thread ends soon."""
+        """Stop the download; its thread ends soon."""
         self.stopped = True
         with self._moved:
             self._moved.notify()
@@ -101,8 +101,9 @@ class Download:
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
 
-        Raises BadAnswer or Changed if the source sends too few or too many bytes, Stopped if the
-        entry is closed, and the errors of `opened` and of the source.
+        Raises BadAnswer if the source sends too few bytes, and BadAnswer or Changed if the source
+        sends too many. Raises Stopped if the entry is closed, and the errors of `opened` and of the
+        source.
         """
         self._tell(self._begun)
         end = self.end if self.end < self.entry.size else None
@@ -142,8 +143,8 @@ class Download:
     def _came(self, end: int) -> None:
         """Record that bytes up to `end` can be read.
 
-        Notify the event loop if a reader waits for the bytes, or after TELL bytes or TELL_S
-        seconds.
+        Notify the event loop if a reader waits for the bytes, or if TELL bytes were received or
+        TELL_S seconds have passed since the last notification.
         """
         self.position = end
         now = time.monotonic()

@@ -250,7 +250,7 @@ class EncryptedFile(ContentFile):
         return memoryview(self._chunk(number, holes=self._may_be_hole(number)))
 
     def _may_be_hole(self, number: int) -> bool:
-        """Return True if a hole in place of a chunk is zeros, False if its bytes are missing."""
+        """Return True if a hole at this chunk stands for zeros, not for missing bytes."""
         return not self._regenerable or self._zeros.covers(number, number + 1)
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
@@ -330,7 +330,10 @@ class EncryptedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Write `piece` at `start` of a chunk in memory; `whole` means that no old bytes remain."""
+        """Write `piece` at offset `start` of a chunk in memory.
+
+        `whole` states that `piece` replaces all bytes of the chunk.
+        """
         if whole:
             chunk = bytearray(piece)
         else:
@@ -396,7 +399,10 @@ class EncryptedFile(ContentFile):
             self._zeros = Ranges(self._chunks.holes) if is_complete else Ranges()
 
     def _undo(self, number: int, before: Buffer | None) -> None:
-        """Undo a failed write: restore the slot's bytes `before`, or clear the slot if None."""
+        """Restore the previous bytes `before` of a slot after a failed write.
+
+        If `before` is None or empty, clear the slot.
+        """
         if before:
             self._slots.write_raw(number, before)
         else:

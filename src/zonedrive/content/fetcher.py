@@ -124,9 +124,9 @@ class WaitingReader:
 
 
 class Pace:
-    """Progress check for a waiting reader: LEAST bytes must arrive in each period.
+    """Progress check for a waiting reader.
 
-    A period has a length of `seconds` seconds.
+    At least LEAST bytes must arrive in each period of `seconds` seconds.
     """
 
     def __init__(self, seconds: float, came: int) -> None:
@@ -305,7 +305,8 @@ class Fetcher:
     def _barrier(self, start: int, goal: int) -> int:
         """Return the offset at which a download from `start` to `goal` should end.
 
-        The result is the start of the first present range that is worth skipping, else `goal`.
+        The result is the start of the first present range of more than SKIP bytes. The result is
+        `goal` if there is no such range, or if the source ignores ranges.
         """
         if self._ranged is not False:
             for first, end in self.entry.present.within(start, goal):
@@ -389,11 +390,11 @@ class Fetcher:
     async def _opened(self, download: Download, stream: Stream) -> bool:
         """Check an opened stream; return True if the download should continue.
 
-        The download's thread calls this method on the event loop. If neither size nor validator
-        shows that the stream is the entry's version, the source confirms the version first: the
-        stream may be another version, or the login page of a captive portal. Raises Changed if the
-        source has another version, BadAnswer if the size of the stream differs, and the errors of
-        the source.
+        The download's thread calls this method on the event loop. If the size of the stream is
+        wrong, or if size and validator do not identify the version, the source first confirms that
+        it still has the entry's version. For example, the stream may be the login page of a captive
+        portal. Raises Changed if the source has another version, BadAnswer if the size of the
+        stream differs, and the errors of the source.
         """
         entry = self.entry
         if download not in self._downloads:
@@ -445,7 +446,7 @@ class Fetcher:
             call(Task.FAILED_ARRIVAL, self._ended, download, wrong)
 
     def _catch_up(self) -> None:
-        """Process progress that the threads have not reported yet."""
+        """Process the bytes that downloads have received but not reported yet."""
         for download in list(self._downloads):
             if download.position > download.noted:
                 self._arrived(download)
@@ -475,8 +476,8 @@ class Fetcher:
     def _ended(self, download: Download, error: Exception | None, *, final: bool = False) -> None:
         """Remove a download and notify its waiting readers.
 
-        The readers get `error`. They try again instead if there is no error, or if a new connection
-        may get further and `final` is False.
+        The waiting readers get `error`. If `error` is None, or if `final` is False and a new
+        connection may get further, the readers instead request another download.
         """
         if download not in self._downloads:
             return

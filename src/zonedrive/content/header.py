@@ -91,7 +91,7 @@ class Head:
     def save(self, descriptor: int, size: int, holes: Ranges) -> None:
         """Write the file's state: `size` (in bytes) and `holes` (in chunks).
 
-        If this raises OSError, `size` and `holes` of this object are unchanged.
+        Raises OSError; the attributes `size` and `holes` are then unchanged.
         """
         record = self._record(size, holes)
         for offset in _RECORD_OFFSETS:

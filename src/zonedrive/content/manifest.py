@@ -2,7 +2,7 @@
 
 The encryption proves that this account wrote the chunks, but not that the chunks are the newest: an
 attacker with access to the disk may restore old chunks or an old file. The manifest is therefore
-stored apart from the file: encrypted, in the database row that names the file.
+stored apart from the file, in the database row that names the file, and is authenticated there.
 
 Each write of a chunk has its own nonce (see `slots`): 8 random bytes, chosen each time a file is
 opened for writing, then a counter of 4 bytes. The manifest holds the nonce of each chunk. Chunks

@@ -148,7 +148,7 @@ class Quota:
         removes. The last step yields the number of granted bytes. Other operations may run between
         two steps. Rows are evicted until `need` bytes are free, or `want` bytes if one batch is
         enough. Content in the index is not evicted while the index cannot delete content, because
-        that would free no space.
+        the eviction would free no space.
 
         Rows that cannot be evicted are examined only once, until the pins change or EXAMINE_S
         seconds have passed. An entry in use gets a new place in the index when it is closed.

@@ -41,7 +41,7 @@ class _Chunk:
 
 
 class MemoryBudget:
-    """Limit on the memory for bytes that could not be stored on the disk, for all entries."""
+    """Limit on the memory of all entries for bytes that could not be stored on the disk."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Create a budget of `capacity` bytes for all entries together."""
@@ -153,7 +153,7 @@ class RecentChunks:
     def get(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes at `offset`, or None if some of the bytes are missing.
 
-        Bytes of one chunk are not copied.
+        The bytes are copied only if they are in more than one chunk.
         """
         parts, end = list[memoryview](), offset + length
         while offset < end:

@@ -71,9 +71,9 @@ class Reader:
         return self._data[offset : offset + length]
 
     async def begin(self) -> bool:
-        """If no bytes are local, fetch the first ones, and return True; else return False.
+        """Fetch the first bytes if no bytes are local; return True if bytes were fetched.
 
-        Raises the errors of `read`.
+        Nothing is fetched for an empty file. Raises the errors of `read`.
         """
         return False
 

@@ -110,7 +110,7 @@ class Slots:
         write_all(self._descriptor, slot, slot_offset(number))
 
     def clear(self, number: int) -> None:
-        """Mark a slot as empty. This also works on a full disk."""
+        """Mark a slot as empty, even on a full disk. Raises OSError."""
         head = self._head(number)
         if any(head):
             self.write_raw(number, bytes(len(head)))

@@ -1,10 +1,10 @@
-"""Cache of small files; their bytes are stored in the cache index, many in one transaction.
+"""Cache of small files, whose bytes are stored in the cache index.
 
 This module does not depend on readers, downloads or the service.
 
-The content of a file can be read as soon as it is added. It is written a moment later, together
-with the content of other files. If the process is killed in between, the content is lost and must
-be fetched again.
+The content of a file can be read as soon as it is added. The content is written a moment later, in
+one transaction with the content of other files. If the process is killed in between, the content is
+lost and must be fetched again.
 
 Encryption, if the account has a key: AES-256-GCM under a key derived from the account's key. The
 row of a file holds the nonce and is authenticated itself (see `cache_index`), so a replacement of
@@ -173,7 +173,7 @@ class SmallContents:
         ), content  # fmt: skip
 
     def _opened(self, row: Row) -> bytes | None:
-        """Return the decrypted content of a row, or None if it is missing or was changed."""
+        """Return the decrypted content of a row, or None if the content is missing or damaged."""
         content = self._index.content(row.ino)
         if content is None or content[: self._nonce_bytes] != row.manifest:
             return None

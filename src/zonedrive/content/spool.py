@@ -1,15 +1,16 @@
 """Spool of content that the service does not have yet: one file for each local version.
 
 A generation is the number of a local version of an inode's content. The spool is in the state
-directory, and only `delete` removes its files.
+directory, and only `Spool.delete` removes files of the spool.
 
 A file is named INODE-GENERATION.sealed if it is encrypted, else INODE-GENERATION.plain. The format
-is part of the name, so that a changed `encrypt` setting never confuses the two formats.
+is part of the name, so that each file is read in its own format after a change of the setting
+`encrypt`.
 
 The manifests of encrypted files (see `manifest`) are in the database that names the files, so that
 a file and its manifest are recorded in one transaction. A row with an empty manifest belongs to a
-file whose state is unknown: an earlier version wrote the file, or its row was lost with a damaged
-database. All valid chunks of such a file are accepted.
+file whose state is unknown, because an earlier version wrote the file, or because the original row
+was lost with a damaged database. All valid chunks of such a file are accepted.
 
 INVARIANT: a file has one ContentFile object, shared by all its users.
 
@@ -264,8 +265,9 @@ class Spool:
         """Create a hard link to a local version's file for the new inode `other`.
 
         The manifest is copied. If the file system has no hard links, create a copy of the file
-        instead. The link or copy exists already if a process was killed before the commit, because
-        `other` then gets the same number again. Call this in a transaction. Raises OSError.
+        instead. A link or copy that already exists is kept. One exists if a process was killed
+        before the commit, because the next new inode then gets the same number. Call this in a
+        transaction. Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name then has no record either
@@ -298,7 +300,7 @@ class Spool:
             os.truncate(path, size)
 
     def accept(self, ino: int, generation: int) -> bool:
-        """Store an empty manifest for a file whose record is lost, so that it can be opened.
+        """Store an empty manifest if a file's record is lost, so that the file can be opened.
 
         Returns True if the record was lost. Call this in a transaction.
         """
@@ -345,9 +347,9 @@ class Spool:
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
         """Create a local version's file as an independent copy of `source`, and open the copy.
 
-        Call this in a thread, because it blocks during the copy, and pass the result to `adopt` on
-        the event loop. No thread may write to `source` during the copy. Raises OSError, and
-        StoreError if `source` was written to.
+        Call this in a thread, because the copy blocks. Then pass the result to `adopt` on the event
+        loop. No thread may write to `source` during the copy. Raises OSError, and StoreError if
+        `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
         with self._in_folder():

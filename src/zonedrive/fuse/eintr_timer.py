@@ -5,8 +5,8 @@ was killed, the read would wait for the next request and freeze the daemon. The 
 interrupts the read.
 
 Starting and stopping the timer costs two system calls, so the timer is not stopped each time the
-loop sleeps. After its signal has woken the sleeping loop, the timer is stopped until the loop has
-slept once more.
+loop sleeps. If a signal of the timer has woken the sleeping loop, the timer is stopped during the
+loop's next sleep.
 
 INVARIANT: at most one signal arrives while the loop sleeps, so an idle mount causes at most one
 wakeup.

@@ -22,7 +22,7 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 THREADS = 4
-"""Number of threads: an invalidation that waits for a slow request must not block all others."""
+"""Number of threads, so that an invalidation that waits for a slow request blocks no others."""
 
 BATCH = 256
 
@@ -40,7 +40,7 @@ class _Pages:
     def begin(self, ino: int) -> bool:
         """Register the calling thread as the one that invalidates the inode's pages; return True.
 
-        If another thread is doing so, make it repeat the invalidation, and return False.
+        If another thread is registered, make that thread repeat the invalidation; return False.
         """
         with self._lock:
             is_free = ino not in self._again

@@ -1,4 +1,4 @@
-"""One mount from start to end: the FUSE session with the kernel.
+"""Life cycle of one mount: the FUSE session with the kernel.
 
 This module does not use accounts, the service or the control socket. `mountpoint` checks
 where a mount may be made, and `operations` answers the kernel's requests.
@@ -201,9 +201,9 @@ class Session:
     async def _try(self) -> None:
         """Wait until the mount answers a stat, then apply the settings of `tuning`.
 
-        If the mount does not answer within ANSWER_SECONDS, stop the session and raise MountError.
-        Return early after `stop`. The requests run in threads, because this event loop answers
-        them.
+        If the mount fails or does not answer within ANSWER_SECONDS, stop the session and raise
+        MountError. Return early after `stop`. The calls to the mount run in threads, because this
+        event loop answers them.
         """
         in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True)
         try:

@@ -69,7 +69,10 @@ class Mount:
 
 
 def mounts(table: Path = TABLE) -> list[Mount]:
-    """Return all mounts that this process sees, oldest first; a later mount covers earlier ones."""
+    """Return all mounts that this process sees, the oldest first.
+
+    A later mount covers the earlier mounts at the same path.
+    """
     # Any user can mount on a path with other control characters, which the kernel does not escape.
     lines = table.read_bytes().split(b"\n")
     return [mount for line in lines if (mount := _parsed(line)) is not None]
@@ -135,7 +138,8 @@ def holding(path: Path) -> Mount | None:
 def absolute(path: str) -> Path:
     """Return `path` as the kernel's mount table would name it: absolute, without symbolic links.
 
-    Like the kernel, follow a symbolic link before the `..` after it. A missing part stays as it is.
+    Like the kernel, follow a symbolic link before the `..` after it. Parts of the path that do not
+    exist are kept.
 
     Nothing inside a zonedrive mount, even a dead one, is accessed: the access might hang, and
     zonedrive mounts contain no symbolic links. The working directory is not accessed either. Raises
@@ -243,9 +247,10 @@ def reserved(folder: Path) -> Iterator[None]:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError if `options` allow other users' access, but /etc/fuse.conf forbids it.
+    """Raise MountError if `allow_other` or `allow_root` is in `options` but not permitted.
 
-    Also raise MountError if this file cannot be read. For root, do nothing.
+    These options are permitted if `user_allow_other` is set in /etc/fuse.conf. Also raise
+    MountError if this file cannot be read. Without these options, and for root, check nothing.
     """
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:

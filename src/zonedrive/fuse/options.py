@@ -89,7 +89,7 @@ def _split(text: str) -> list[str]:
 
 
 def escaped(value: str) -> str:
-    """Return the value of an option in the form that `parse` and libfuse read."""
+    """Return an option's value with backslashes and commas escaped for `parse` and libfuse."""
     return value.replace("\\", "\\\\").replace(",", "\\,")
 
 

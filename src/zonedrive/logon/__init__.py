@@ -17,7 +17,8 @@ __all__ = ["stored"]
 def stored(account: str = DEFAULT_ACCOUNT) -> "Credentials":
     """Return the credentials of `account`, with the settings of config.toml. Sends no request.
 
-    Raises NotLoggedOn if the account was never logged on, and ConfigError for an invalid setting.
+    Raises NotLoggedOn if the account is not logged on, and ConfigError if a setting or the account
+    file is not valid.
     """
     # Imported here, because other modules of the package need no HTTP.
     from zonedrive import config

@@ -1,6 +1,6 @@
 """Account file: the data of a logon that later commands need, such as service, user and CA file.
 
-The account file contains no secrets; these are in a store of `zonedrive.logon.secrets`.
+The account file contains no secrets. See `zonedrive.logon.secrets` for the store of the secrets.
 """
 
 import errno
@@ -45,10 +45,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, paths: AccountPaths) -> Self:
         """Return the account from its account file, or else from the file's copy.
 
-        The copy is used if the file is missing or damaged. Raises NotLoggedOn if the account was
-        never logged on, and ConfigError if the copy cannot be read either or the base URL is
-        invalid. Raises ForeignFolder, a ConfigError, if a folder of the account belongs to another
-        user, whose account file could send this user's passwords and files to a different service.
+        The copy is used if the account file is missing or cannot be read. If the copy cannot be
+        read either, raises NotLoggedOn for a missing account file, and ConfigError for an
+        unreadable one. Also raises ConfigError if the base URL in the account file is invalid.
+        Raises ForeignFolder, a ConfigError, if a folder of the account belongs to another user.
+        The other user's account file could send this user's passwords and files to a different
+        service.
         """
         require_own_folders(paths)
         try:
@@ -133,7 +135,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def logon_command(self, *, session_only: bool = False) -> str:
         """Return the shell command that repeats this logon, with --session-only if requested.
 
-        The command saves the password if this logon did, unless the policy forbids it now.
+        The command has the option --save-password if the password of this logon is stored and the
+        organization allows saved passwords.
         """
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
@@ -164,9 +167,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def same_owner(self, other: "Account") -> bool:
         """Return True if `other`, a later logon, belongs to the same user of the same service.
 
-        Such accounts can use the same local data. User names are case-insensitive. If this
-        account's `user_id` equals the `username`, the service may have given no name. In this case,
-        or if one of the accounts has no `user_id`, equal user names are enough.
+        Such accounts can use the same local data. The user is the same if the `user_id` is equal,
+        ignoring case. An equal `username` is enough if one of the accounts has no `user_id`, or if
+        this account's `user_id` equals its `username`, because the service may have given no name.
         """
         if self.base_url != other.base_url:
             return False

@@ -41,7 +41,8 @@ class LocalData(msgspec.Struct, frozen=True):
     def kept(self) -> str:
         """Text about the data that a logoff without --discard must not delete; "" if none exists.
 
-        The text names pending changes, else files in lost+found, else local-only files.
+        The text names only the first kind of data that exists: pending changes, files in
+        lost+found, or local-only files (without temporary files of programs).
         """
         if self.backlog.files:
             return str(self.backlog)
@@ -91,11 +92,11 @@ def _closed(folder: Path) -> Path | None:
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
-    """Delete the account's secrets from this machine, and then its folders.
+    """Delete the account's secrets, then the account's folders; return "" on success.
 
-    Raises StoreError if the secrets cannot be deleted, and OSError if the folders cannot be
-    deleted. If `lost` is True, delete the folders even if the secrets cannot be deleted, and return
-    the message of the StoreError. Return "" if the secrets were deleted.
+    Raises StoreError if the secrets cannot be deleted. If `lost` is True, the folders are deleted
+    nevertheless, and the message of the StoreError is returned. Raises OSError if the folders
+    cannot be deleted.
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 

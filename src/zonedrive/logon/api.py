@@ -1,6 +1,6 @@
 """The service's endpoints for logon, logoff and tokens, as typed methods.
 
-This module asks the user nothing and stores nothing. Each method sends one request. Only a request
+The methods never prompt the user and store nothing. Each method sends one request. Only a request
 that changes nothing is repeated after an error. The methods raise subclasses of RemoteError.
 
 INVARIANT: passwords and one-time codes appear only in the bodies of requests.
@@ -37,7 +37,7 @@ PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
 
 class _Given(httpx.Auth):
-    """Authentication of httpx requests with `bearer`, if it is not None.
+    """Authentication of httpx requests with the bearer token `bearer`, unless `bearer` is None.
 
     The Date header of each response updates `clock`.
     """
@@ -109,10 +109,11 @@ class LogonApi:
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool
     ) -> str:
-        """Return the URL of the browser sign-on; the browser goes to `redirect` afterwards.
+        """Return the URL at which the browser begins a sign-on with the method `offer`.
 
-        If `fragment` is True, the result arrives in the fragment of the URL `redirect`, otherwise
-        in a form post. If `offer` is of the kind personal-id, `fragment` has no effect.
+        After the sign-on, the browser is sent to `redirect`. The result arrives in the fragment of
+        that URL if `fragment` is True, otherwise in a form post. If `offer` is of the kind
+        personal-id, `fragment` has no effect.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"
@@ -183,9 +184,10 @@ class LogonApi:
 
 @asynccontextmanager
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
-    """Yield a client of the logon endpoints at `url`, which trusts `ca_file` or the system's CAs.
+    """Yield a client of the logon endpoints at `url`.
 
-    Raises ConfigError if `url` or `ca_file` is not usable.
+    The client trusts the CAs in `ca_file`, or the system's CAs if `ca_file` is None. Raises
+    ConfigError if `url` or `ca_file` is not usable.
     """
     transport = LoopTransport(tls.trust(ca_file))
     try:

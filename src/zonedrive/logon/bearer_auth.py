@@ -1,14 +1,15 @@
 """Authentication of httpx clients with a bearer token that is replaced after a rejection.
 
-A bearer token is the token or session id in the Authorization header. This module does not log on:
-the creator of a BearerAuth provides a function that renews the bearer token.
+A bearer token is the token or session id in the Authorization header. This module contains no
+logon. The creator of a BearerAuth provides a function that renews the bearer token.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with a
 bearer token other than the rejected one (a renewed bearer token, or the bearer token of a later
 logon).
 INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
-request says nothing about the bearer token. The same holds for a request to an endpoint that only
-the deployment profile defines, because such an endpoint may reject a valid bearer token.
+request does not count as a rejection of the bearer token. The same holds for a request to an
+endpoint that only the deployment profile defines, because such an endpoint may reject a valid
+bearer token.
 INVARIANT: a rejected bearer token is sent to the service again only after a wait that grows from
 AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. During the wait, requests
 fail without being sent.
@@ -59,7 +60,10 @@ class Clock:
         self._ahead_ns = 0  # offset of the local clock
 
     def heard(self, date: str | None) -> None:
-        """Update the correction from a Date header; ignore a missing or malformed header."""
+        """Update the offset of the local clock with the value of a Date header.
+
+        A missing or malformed header is ignored.
+        """
         there = header_seconds(date)
         if there is None:
             return
@@ -140,7 +144,7 @@ at once, and raises NotLoggedOn if the service rejected the renewal.
 
 
 Command = Callable[[bool], str]
-"""Function that returns the shell command to log on again, "" if unknown.
+"""Function that returns the shell command to log on again, or "" if the command is unknown.
 
 The argument is True for a logon with a session only, False for a logon with a token.
 """
@@ -149,7 +153,7 @@ Found = TypeVar("Found")
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """Bearer token that the service rejected last, and the time of the next attempt with it.
+    """Most recently rejected bearer token, and the time of the next attempt with this token.
 
     The record is deleted when the service accepts a bearer token.
     """
@@ -182,8 +186,8 @@ class BearerAuth(httpx.Auth):
     ) -> None:
         """Set the store and the callbacks.
 
-        `reopen` returns the store that the account uses now, which a later logon may have changed.
-        `monotonic` returns seconds; see `Renew` and `Command` for the other callbacks.
+        `reopen` returns the account's current store, because a later logon may use another store.
+        `monotonic` returns seconds. See `Renew` and `Command` for the other callbacks.
         """
         self._command, self._reopen = command, reopen
         self.clock = Clock()
@@ -249,10 +253,12 @@ class BearerAuth(httpx.Auth):
         return self._known or (None if refusal is None else refusal.bearer)
 
     def find(self) -> Bearer:
-        """Return the bearer token in use, or else a stored or renewed one that may be accepted.
+        """Return the bearer token in use, or else the stored bearer token or a renewed one.
 
-        Blocks while the bearer token is loaded or renewed. Raises NotLoggedOn if there is no such
-        bearer token, or if another thread takes more than TURN_SECONDS to load or renew one.
+        The bearer token is renewed if the stored one was rejected or is missing. A rejected bearer
+        token is returned again when its next attempt is due. Blocks while the bearer token is
+        loaded or renewed. Raises NotLoggedOn if there is no bearer token to return, or if another
+        thread takes more than TURN_SECONDS to load or renew one.
         """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()

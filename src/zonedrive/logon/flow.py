@@ -92,8 +92,8 @@ class CredentialPrompt(Protocol):
     def require_wanted(self, *, is_last: bool = False) -> None:
         """Raise CredentialsRefused if the user has cancelled the logon.
 
-        `is_last` is True in the last call. The credentials are then stored, and a cancellation is
-        no longer possible.
+        `is_last` is True in the last call. After the last call, the credentials are stored, and a
+        cancellation is no longer possible.
         """
         return
 
@@ -134,10 +134,10 @@ class Flow:
         """Prepare the flow.
 
         If `username` is "", the user is asked for the name when the name is needed. `needs` are the
-        service's requirements. If `browser` is None, a browser sign-on is not possible; if `change`
+        service's requirements. If `browser` is None, a browser sign-on is not possible. If `change`
         is None, a password change is not possible. `known_as` takes a user name, and returns the
-        service's name for the user, as recorded at the previous logon. It returns "" if there was
-        no previous logon, or if another user made it.
+        service's name for the user, as recorded at the previous logon. If there was no previous
+        logon, or if the previous logon was another user's, `known_as` returns "".
         """
         self._has_begun = False
         self._browser, self._change = browser, change
@@ -184,8 +184,10 @@ class Flow:
     def _first_code(self) -> Secret | None:
         """Return the one-time code to send with the password, or None.
 
-        The service sends a code by mail only after this step. The user may have a code from the
-        mail of an earlier logon; that code becomes invalid if this step sends no code.
+        The user is not asked for a code that the service sends by mail, because the mail is sent
+        only after the password. However, a code that was given before the logon, for example from
+        the mail of an earlier logon, is returned, because the code becomes invalid if the password
+        is sent without a code.
         """
         if not self._needs.has_codes:
             return None
@@ -321,9 +323,10 @@ class Flow:
         """Change the user's password as the service requires, and return the new password.
 
         The request with the new password is sent once. Another request then checks that the service
-        still accepts the session. If the check fails, the session is ended. Before the change, the
-        service allows no request to end the session. Raises PasswordChangeRequired if a password
-        change is not possible or the old password is unknown, and RemoteError for a failed request.
+        still accepts the session. If the check fails, the session is ended. If the password change
+        fails, the session is not ended, because the service rejects the request to end a session
+        before the password change. Raises PasswordChangeRequired if a password change is not
+        possible or the old password is unknown, and RemoteError for a failed request.
         """
         access, change = self._access, self._change
         if change is None or self._password is None:
@@ -462,8 +465,8 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
     """Revoke `token`; return True if the token was revoked.
 
-    `access` must use `token`. Return False if the token's id is unknown, or the profile cannot
-    revoke tokens. Raises RemoteError if the request fails.
+    `access` must use `token`. Return False if the token's id is unknown, or if the profile has no
+    operation that revokes tokens. Raises RemoteError if the request fails.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -474,12 +477,13 @@ async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
 async def dismiss(
     access: LogonApi, profile: str, bearer: Bearer, tell: Callable[[str], None], which: str
 ) -> None:
-    """End a session or revoke a token that is no longer used, even if the logon is being cancelled.
+    """Invalidate an unused bearer token: end the session or revoke the token.
 
-    On failure, call `tell` with a message instead of raising an error. Omit the message if the
-    service does not accept the bearer token any more, or the bearer token has expired. `which`
-    describes the bearer token for the user, for example "your previous token". `profile` names the
-    deployment profile, whose operation `revoke_token`, if any, revokes a token.
+    The request is sent even if the logon is being cancelled. On failure, call `tell` with a message
+    instead of raising an error. Omit the message if the service does not accept the bearer token
+    any more, or if the bearer token has expired. `which` describes the bearer token for the user,
+    for example "your previous token". `profile` names the deployment profile. A token is revoked
+    with the profile's operation `revoke_token`, if the profile defines this operation.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, NOT_NOW

@@ -29,8 +29,8 @@ def data_box(
 ) -> tuple[Box, bytes | None]:
     """Return the cipher for names and the key for content.
 
-    If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing,
-    create the key if `make` is True. `make` must be False if encrypted data exists, because a new
+    If `encrypt` is False, return a `Clear` cipher and None. If the account's data key is missing
+    and `make` is True, create the key. `make` must be False if encrypted data exists, because a new
     key could not decrypt the data. `hold` returns a context manager that holds the account's lock,
     because a logon at the same time could otherwise overwrite the new key. Raises StoreError if the
     key is missing and `make` is False, if the key is damaged, or if the store fails.
@@ -69,7 +69,8 @@ def kept_key(store: SecretStore) -> bytes | None:
 def restore_key(store: SecretStore, master: bytes) -> bool:
     """Store the data key `master` if no data key is stored; return True in that case.
 
-    Raises StoreError if another key is stored, which is not replaced, or if the store fails.
+    Return False if `master` is already stored. A different stored key is not replaced. Raises
+    StoreError for a different stored key, or if the store fails.
     """
     own = _encoded(master)
     kept = store.get(NAME)

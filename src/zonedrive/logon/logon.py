@@ -195,7 +195,7 @@ class Logon:
         return _Plan(base, previous, profile, operations, ca_file, certificates, store)
 
     async def _sign_on(self, plan: _Plan, access: LogonApi) -> tuple[Account, LoggedOn]:
-        """Log on at the service; return the account and the logon with the bearer token to store.
+        """Log on at the service; return the account and the logon, both still to be stored.
 
         Raises ConfigError if the user must not take over the data of the previous user.
         """
@@ -386,9 +386,10 @@ class Logon:
             await dismiss(access, plan.profile, unstored, self._tell, which)
 
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
-        """Store the password if this was requested; return True if the password is stored.
+        """Store the password if requested and allowed; return True if the password is stored.
 
-        Delete an earlier password and the record of its rejection.
+        If the password is not stored, delete an earlier password. In both cases, delete the record
+        of a rejected password.
         """
         store.delete(REFUSED)
         if account.keeps_password and password is not None:

@@ -1,4 +1,4 @@
-"""The previous logon of an account, its data on this machine, and their owner.
+"""Previous logon of an account, and the local data that belongs to the user of that logon.
 
 This module sends no requests and does not read the database: see `LocalDataQueries`.
 
@@ -22,7 +22,7 @@ from zonedrive.paths import AccountPaths, quoted
 
 @dataclass(frozen=True)
 class LocalDataQueries:
-    """Queries about an account's current state on this machine, answered by other packages."""
+    """Queries about an account's current state on this machine, implemented in other packages."""
 
     local_data: Callable[[AccountPaths], LocalData]
     running: Callable[[AccountPaths], bool]  # True if a daemon is running
@@ -32,7 +32,7 @@ class LocalDataQueries:
 
 
 class PreviousAccount:
-    """Previous logon of an account, if any, and the local data that belongs to it."""
+    """Previous logon of an account, if any, and the local data of its user."""
 
     def __init__(self, paths: AccountPaths, queries: LocalDataQueries) -> None:
         self._paths, self._queries = paths, queries
@@ -67,7 +67,7 @@ class PreviousAccount:
     def refuse_takeover(self) -> None:
         """Raise ConfigError if another user must not take over this account.
 
-        This is the case if a daemon is running, or if some data exists only on this machine.
+        The error is raised if a daemon is running, or if some data exists only on this machine.
         """
         here, running = self._queries.local_data(self._paths), self._queries.running(self._paths)
         waiting, what = here.backlog, here.kept

@@ -63,10 +63,10 @@ class Renewal:
         run: Run | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the callbacks: `run` renews the logon; `monotonic` returns seconds.
+        """Set the callbacks.
 
-        The default of `run` is `in_a_process`. `store` opens the secret store that the account uses
-        now; the renewal process opens the same store.
+        `store` opens the account's current secret store, which the renewal process also uses. `run`
+        renews the logon; the default is `in_a_process`. `monotonic` returns seconds.
         """
         self._paths, self._open_store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic
@@ -76,11 +76,10 @@ class Renewal:
         self.last: Outcome | None = None
 
     def __call__(self, former: Bearer | None, *, ended: bool = True) -> Bearer | None:
-        """Return a replacement for the bearer token `former`, or None if this is not possible now.
+        """Return a new bearer token to replace `former`, or None if no renewal is possible now.
 
-        `ended` is False for a bearer token that the service still accepts. Raises
-        CredentialsRefused if the password was rejected, the user is blocked, or the new bearer
-        token could not be stored.
+        `ended` is False if the service still accepts `former`. Raises CredentialsRefused if the
+        password was rejected, the user is blocked, or the new bearer token could not be stored.
         """
         with self._turn:
             if not self.is_possible():
@@ -103,7 +102,7 @@ class Renewal:
     def is_possible(self) -> bool:
         """Return True if a password was stored at the logon, or systemd provides one.
 
-        Return False if the organization does not allow saved passwords.
+        Always return False if the organization does not allow saved passwords.
         """
         if not config.organization(self._paths.account).allows_saved_password:
             return False

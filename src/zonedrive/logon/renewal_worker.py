@@ -1,15 +1,15 @@
 """`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
 
 The renewal runs in a separate process, whose exit frees the memory with the password. The process
-reads a RenewalRequest from standard input and writes an Outcome to standard output. It never asks
-the user and writes nothing else.
+reads a RenewalRequest from standard input and writes an Outcome to standard output. The process
+never prompts the user and writes nothing else.
 
 INVARIANT: a password that the service rejected is recorded as a deliberately slow digest (scrypt)
-and never sent again by this account, not even after a restart.
+and never sent again for this account, not even after a restart.
 INVARIANT: while the service blocks the user, no password is sent. The wait doubles with each
-consecutive block. Any other rejection of a logon that does not concern the password is handled like
-a block.
-INVARIANT: the response to a request without a password says nothing about the password.
+consecutive block. If the service rejects a logon for another reason than the password, the
+rejection is handled like a block.
+INVARIANT: the response to a request without a password never counts as a rejection of the password.
 INVARIANT: nothing is stored or deleted if a logon or a logoff has changed the account or its bearer
 token since the renewal began.
 INVARIANT: the former bearer token is invalidated (token revoked or session ended) after the new one
@@ -82,7 +82,7 @@ Open = Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]]
 
 
 class RefusalRecord(msgspec.Struct, frozen=True):
-    """Record of a password that did not work, identified by `salt` and `digest`."""
+    """Record of a rejected logon; `salt` and `digest` identify the password that was used."""
 
     salt: bytes
     digest: bytes
@@ -97,10 +97,10 @@ class RefusalRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_blocking(self) -> bool:
-        """True if this record has a block that has not ended.
+        """True if this record is about a block that has not ended.
 
-        No block is longer than LONGEST_BLOCK_SECONDS. If the recorded end is further ahead, the
-        clock was set back meanwhile, the true end is unknown, and the result is False.
+        No block is longer than LONGEST_BLOCK_SECONDS. If the recorded end is further in the future,
+        the local clock was set back. The true end is then unknown, and the value is False.
         """
         return 0 < self.until - time.time() <= LONGEST_BLOCK_SECONDS
 
@@ -178,7 +178,7 @@ class Renewer:
     async def _attempt(self, start: _Start, seconds: float) -> Outcome:
         """Renew the logon within `seconds` seconds, and return the outcome.
 
-        Raises StoreError and _Replaced.
+        Raises StoreError if the store fails, and _Replaced if the stored logon was changed.
         """
         account = start.account
         try:
@@ -225,7 +225,8 @@ class Renewer:
         The new bearer token is a session if the former one is a session. Otherwise, it is a token,
         which is requested with the former token if that is still valid, or else with the session of
         a new logon. If the service creates no usable token after a new logon, the session is kept.
-        Raises RemoteError, StoreError and _Replaced.
+        Raises RemoteError if a request fails, StoreError if the store fails, and _Replaced if the
+        stored logon was changed.
         """
         account, bearer = start.account, start.bearer
         if bearer is not None and not start.has_ended:
@@ -352,10 +353,10 @@ class Renewer:
 
 
 def _is_final(refused: RemoteError, *, sent: bool) -> bool:
-    """Return True if only the user can renew the logon, for example with another password.
+    """Return True if only the user can renew the logon.
 
-    The service may also require a one-time code or a browser sign-on. `sent` is True if the
-    password was sent.
+    For example, the service requires another password, a one-time code or a browser sign-on. `sent`
+    is True if the password was sent.
     """
     if isinstance(refused, CredentialsRefused) and not refused.status:
         return True  # raised by the flow: a code, a browser or another password is required

@@ -4,9 +4,9 @@ This module does not interpret the secrets, and sends no request to the service.
 `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
 
 The store of an account is the first available of these: the file that an earlier logon wrote, a
-keyring that responds, a new file. So an account always finds its secrets where its logon stored
-them, even in a session that has no keyring. If the secrets are in a keyring that does not respond
-now, the secrets count as unavailable, and no new secrets are created.
+keyring that responds, a new file. The secrets are therefore always read from the store that the
+logon used, even in a session that has no keyring. If the secrets are in a keyring that does not
+respond now, the secrets count as unavailable, and no new secrets are created.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
 """
@@ -143,7 +143,7 @@ class FileStore(SecretStore):
 
     @staticmethod
     def _delete_leftovers(path: Path) -> None:
-        """Delete files with secrets that a process has left because it was killed while writing."""
+        """Delete temporary files of processes that were killed while writing the file `path`."""
         with contextlib.suppress(OSError):
             for left in path.parent.glob(f".{path.name}.*.new"):
                 left.unlink(missing_ok=True)
@@ -401,7 +401,10 @@ def _backend(may_prompt: bool) -> Keyring:
     from keyring.backends import SecretService
 
     class OwnKeyring(SecretService.Keyring):
-        """Secret Service backend of `keyring`, which connects to the session bus at each use."""
+        """Secret Service backend for the `keyring` library.
+
+        The backend looks for the session bus and connects to the bus at each use.
+        """
 
         def get_preferred_collection(self) -> object:
             """Return the collection of secrets that the `keyring` library prefers.

@@ -28,7 +28,7 @@ from zonedrive.translation import marked
 VARIABLE: Final = "DBUS_SESSION_BUS_ADDRESS"
 CREDENTIALS: Final = struct.Struct("=iII")  # process, user, group: unix(7), SO_PEERCRED
 ODD: Final = re.compile(r"[\x00-)+,:-@\[\]^`{-\x7f]")
-"""ASCII characters that the specification requires to be percent-encoded in an address."""
+"""ASCII characters that the D-Bus specification requires to be percent-encoded in an address."""
 FOREIGN: Final = marked("the session bus here is another user's")
 
 
@@ -102,7 +102,7 @@ def _own_socket(path: str) -> Path | None:
 
 
 def _owner(name: str) -> int | None:
-    """Return the user id of the process that listens on the socket `name`, None if unknown."""
+    """Return the user id of the process that listens on the socket `name`, or None if unknown."""
     with socket.socket(socket.AF_UNIX) as bus:
         bus.setblocking(False)  # do not wait for a bus that accepts no connections
         try:

@@ -1,6 +1,7 @@
 """Pages that the browser shows after it returns from a sign-on.
 
-This module handles no requests. No page contains any part of the provider's answer.
+This module handles no requests. No page contains any part of the provider's answer, except for the
+reason of a failed sign-on.
 
 INVARIANT: a page loads no other resource, and runs only the script below; the content security
 policy lists the digests of the script and the style sheet.

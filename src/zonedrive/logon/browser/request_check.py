@@ -72,10 +72,9 @@ def require_owners(*, remedy: str) -> None:
 def is_this_user(connection: trio.socket.SocketType) -> bool:
     """Return True if the program at the other end of an IPv4 connection runs as this user.
 
-    The connection must still be open after the query. Otherwise, the socket with the connection's
-    addresses could belong to a later connection.
-
-    Raises OSError if the connection has ended.
+    The state of the connection is checked after the owner. If the connection is no longer open,
+    return False, because the kernel may have reported the owner of a later connection with the same
+    addresses. Raises OSError if the connection had already ended before the call.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
         connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

@@ -1,6 +1,6 @@
 """Browser sign-on: choice of the method, the sign-on itself, and evaluation of the answer.
 
-This module uses no terminal and starts no browser: the `Person` that the caller passes does both.
+Only the `Person` that the caller passes uses a terminal or starts a browser.
 
 INVARIANT: no browser is opened unless the profile names the fields that a browser returns.
 INVARIANT: the returned fields are sent to the service once, as the profile specifies. No message to
@@ -96,8 +96,9 @@ class Person(Protocol):
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
         """Ask the user to open the URL `address` in any browser and sign on with `name`.
 
-        Afterwards, the user may paste the URL in the browser's address bar, which begins with
-        `back`. Each pasted text is passed to `take`, until `take` accepts a text.
+        After the sign-on, the browser's address bar shows a URL that begins with `back`. The user
+        may paste this URL into the user interface. Each pasted text is passed to `take`, until
+        `take` accepts a text.
         """
 
 
@@ -111,9 +112,10 @@ class Browser:
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """Return the requested or required sign-on method; None for user name and password.
 
-        Ask the user to choose if several providers are required. If the profile defines a sign-on,
-        also ask if the user name is unknown (`named` is False) and the service requires no
-        password. Raises SignOnNotOffered for a requested method that is missing, and the errors of
+        If the service requires an identity provider and offers several, the user chooses one. The
+        user is also asked to choose if no provider is required, no password is required, the
+        profile defines a sign-on, and the user name is unknown (`named` is False). Raises
+        SignOnNotOffered if the service does not offer the requested method, and the errors of
         `Person.choose`.
         """
         if requested := self.person.requested:
@@ -131,7 +133,7 @@ class Browser:
         where: Offer | str,
         logon: Callable[[Fields], Awaitable[Outcome]],
     ) -> Outcome:
-        """Let the user sign on, call `logon` with the returned fields, and return its result.
+        """Let the user sign on, pass the returned fields to `logon`, and return the outcome.
 
         `where` is the chosen method, or a URL from the service. Raises NotSupported if the
         profile does not define this sign-on, CredentialsRefused if the sign-on fails or takes too

@@ -3,8 +3,8 @@
 File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each entry with the original path and
 the deletion time. If the service can delete and restore, the mount has this folder. Moving a remote
-entry into `files` then deletes the entry on the service, which puts it into the service's trash
-(`zonedrive trash`).
+entry into `files` then deletes the entry on the service. The deleted entry is in the service's
+trash (see `zonedrive trash`).
 
 `files` shows the entries that were moved into it since the mount started, without their bytes.
 Programs can list and restore these entries: an entry that is moved out of `files` is restored on
@@ -101,7 +101,11 @@ class _Movable(_Fixed):
         self.mtime_ns = time.time_ns()
 
     async def remove(self, name: str, *, folder: bool) -> None:
-        """Remove an entry from this folder only; the service keeps the data of a trashed entry."""
+        """Remove an entry from this virtual folder.
+
+        The service's trash does not change. Raises FileNotFoundError if there is no such entry, and
+        OSError (ENOTDIR, EISDIR) if `folder` does not match the kind of the entry.
+        """
         if self.named(name).is_folder is not folder:
             raise OSError(errno.ENOTDIR if folder else errno.EISDIR, "of another kind")
         self.drop(name)
@@ -137,7 +141,7 @@ class _Notes(_Movable):
 
 
 class _Note(Node, Content):
-    """Note of a file manager, a file of at most NOTE_BYTES bytes in memory."""
+    """File with a file manager's note: at most NOTE_BYTES bytes, kept in memory."""
 
     mode = stat.S_IFREG | 0o600
     is_constant = False

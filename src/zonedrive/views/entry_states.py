@@ -145,7 +145,7 @@ class EntryStates:
     async def look_up(self, paths: list[str]) -> list[EntryState | None]:
         """Return the state of the entry at each path; paths are relative to the mount point.
 
-        The state is None if the path is not known on this machine or belongs to a virtual entry.
+        The state is None for a virtual entry, and if the local database has no entry at the path.
         """
         states, folders, found = (await self.unsynced()).states, dict[str, int | None](), []
         for number, path in enumerate(paths):

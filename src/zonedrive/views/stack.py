@@ -1,6 +1,6 @@
 """File system that `fuse` calls, and its background tasks.
 
-Each operation is passed to the layer that has the entry: the virtual layer, or else the tree.
+Each operation is passed to the layer that contains the entry: the virtual layer or the tree.
 """
 
 import contextlib
@@ -125,7 +125,10 @@ class FileSystem:
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
-        """After each change of the connection state, let the dispatcher look for steps to send."""
+        """Wake the dispatcher after each change of the connection state.
+
+        The dispatcher then looks for pending changes to send.
+        """
         while True:
             await self._service.link.wait_change()
             self._dispatcher.wake()
@@ -146,7 +149,7 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Return the attributes of the entry `name`, which is in the tree or virtual."""
+        """Return the attributes of the entry `name`, from the tree or the virtual layer."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
@@ -177,7 +180,10 @@ class FileSystem:
         return await self._names.opendir(ino)
 
     async def load(self, handle: int) -> None:
-        """Load the names in an open folder; call this before `listed` with `start` 0."""
+        """Load the names in an open folder.
+
+        Call this method before `listed` with `start` 0.
+        """
         if handle < VIRTUAL:
             await self._names.load(handle)
 
@@ -220,7 +226,8 @@ class FileSystem:
     async def getattr(self, ino: int) -> Attr:
         """Return the attributes for a kernel inode number.
 
-        For an open file that shows a former version, the attributes never change.
+        If the number belongs to an open former version of a file, return the attributes of that
+        version.
         """
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)

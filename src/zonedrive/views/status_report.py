@@ -52,7 +52,10 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def unknown(self) -> str:
-        """Reason why the service has no version of the file, or "" for any other entry."""
+        """Reason why `file` has no version on the service, or "".
+
+        The reason is "" if the service has a version, or if `file` is None.
+        """
         if self.file is None or self.file.remote_id is not None:
             return ""
         return self.stays or NOT_YET
@@ -89,8 +92,8 @@ class StatusReport:
     def status(self, under: Iterable[int] | None, most: int | None) -> dict[str, Any]:
         """Return the result of `Status.answer` for the mount.
 
-        `under` limits the uploads to these inodes, everything below them and conflict copies of
-        these files; `most` limits the list of uploads to the most urgent ones.
+        `under` limits the uploads to these inodes, the entries below them, and the conflict copies
+        of all these files. `most` limits the list of uploads to the most urgent ones.
         """
         quota = self._state.cache.quota
         return self._status.answer(
@@ -161,7 +164,7 @@ class StatusReport:
     def left(self) -> dict[str, int]:
         """Return the counts of pending changes: `files`, `changes` and `bytes`, as in `work`.
 
-        This also works after the stores have been closed.
+        The method also works after the stores have been closed.
         """
         return _counts(self._waiting())
 
@@ -261,13 +264,15 @@ class StatusReport:
 
         A change of a conflict copy also counts for its original. The wait enters `scope`, and
         also ends when `scope` is cancelled or reaches its deadline. Unless `is_patient`, a change
-        counts as blocked after `upload_wait.VAIN` failed attempts. While uploads are paused, wait
-        only for running uploads. If `first` is true, these changes are sent before all others, even
-        while uploads are paused. In that case, also wait until no entry has a temporary name (as
-        entries have while two names are exchanged).
+        counts as blocked after `upload_wait.VAIN` failed attempts.
 
-        Return a dict. After the end of `scope` or in a pause, the remaining changes include pending
-        ones.
+        If `first` is False and uploads are paused, wait only for running uploads. If `first` is
+        True, these changes are sent before all others, even while uploads are paused. In that case,
+        also wait until no entry has a temporary name (as entries have while two names are
+        exchanged).
+
+        Return a dict about the remaining changes. These are the blocked changes and, if the wait
+        was ended by `scope` or a pause, also pending changes.
 
         * `left`: the counts of the remaining changes
         * `uploads`: a description of each remaining change
@@ -436,7 +441,7 @@ class StatusReport:
         )
 
     def _stays(self, inode: Inode) -> str:
-        """Return the reason why the inode is never uploaded, or "" for any other inode."""
+        """Return the reason why an inode is never uploaded, or "" for an inode that is uploaded."""
         if not inode.local:
             return ""
         inodes, top = self._state.inodes, inode

@@ -2,8 +2,8 @@
 
 Programs use unlink(2) and rmdir(2) for single entries and for many purposes. A deletion in this
 module, in contrast, includes the content of a folder, is sent at once and can be undone. The
-entries below the folder keep their database rows until the service has deleted the folder, so that
-these entries can be distinguished from entries that coworkers add in the meantime.
+entries below a deleted folder keep their database rows until the service has deleted the folder, so
+that these entries can be distinguished from entries that coworkers add in the meantime.
 
 INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
 INVARIANT: a deleted entry keeps its identity and history, even if another entry takes its name.
@@ -66,11 +66,13 @@ class TrashOperations:
 
         Raises PermissionError for a zone or a protected entry, and OSError in these cases:
 
-        - EXDEV: the entry or anything below it exists only locally, or was rejected by the service.
+        - EXDEV: the entry or anything below the entry exists only locally, or has a failed upload.
           Programs then offer to delete the entry permanently.
-        - EBUSY: a program is writing to one of these files, or has just renamed the entry; or an
-          upload has just created a conflict copy of one of these files.
-        - ENETUNREACH or EBUSY: the upload of one of these files does not end soon.
+        - EBUSY: a program is writing to the entry or to a file below the entry.
+        - EBUSY: a program has just renamed the entry.
+        - EBUSY: an upload has just created a conflict copy of the entry or a file below the entry.
+        - ENETUNREACH: an upload is pending, and the service is unreachable.
+        - EBUSY: an upload is pending after PATIENCE_S seconds, or while uploads are paused.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -217,8 +219,9 @@ class TrashOperations:
     async def _deletion_sent(self, entry: Entry) -> None:
         """Wait until the service has received all pending changes that free the name of `entry`.
 
-        These changes include the deletion of the entry. Raises OSError (ENETUNREACH, EBUSY) if the
-        wait takes longer than PATIENCE_S seconds.
+        These changes include the deletion of the entry. Raises OSError if the service has not
+        received all of them when `_wait_while` returns: ENETUNREACH if the service is unreachable,
+        else EBUSY.
         """
         state, place = self._state, (entry.zone_id, entry.parent_id, entry.name)
 
@@ -272,8 +275,8 @@ class TrashOperations:
     async def end_removal(self, entry: Entry) -> None:
         """Drop the pending removal of an entry that is already in the service's trash.
 
-        Otherwise, the removal would be sent after the restore, and delete the entry again. Raises
-        ZonedriveError if a request for the removal does not end soon.
+        Otherwise, the removal would be sent after a restore of the entry, and would delete the
+        entry again. Raises ZonedriveError if a request for the removal does not end soon.
         """
         state = self._state
 
@@ -307,8 +310,8 @@ class TrashOperations:
     def require_vacant(self, entry: Entry) -> None:
         """Raise AlreadyExists if another local entry has the name of the entry to restore.
 
-        The service raises the same error only for entries that it has. Without this check, a local
-        entry that is not on the service yet would be renamed.
+        The service rejects the restore only if an entry on the service has the name. Without this
+        check, a local entry that is not on the service yet would be renamed.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(entry.zone_id, entry.parent_id)
@@ -326,10 +329,10 @@ class TrashOperations:
         return _entry(inode)
 
     async def show(self, entries: Iterable[Entry]) -> dict[tuple[str, str], str]:
-        """Refresh the listings of the folders of restored entries, so that the mount shows them.
+        """Make the mount show restored entries; return their paths, keyed by (zone id, entry id).
 
-        Each folder is listed once. Return the paths in the mount by the ids of zone and entry.
-        Leave out entries whose folder was never listed, or cannot be listed now.
+        The folders of the entries are listed again, each folder once. Entries are left out of the
+        result if their folder was never listed, or cannot be listed now.
         """
         inodes, now_ns = self._state.inodes, time.monotonic_ns()
         paths: dict[tuple[str, str], str] = {}

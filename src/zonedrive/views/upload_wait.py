@@ -1,4 +1,4 @@
-"""Waiting for the uploads of some changes, for `sync`; `status_report` creates its result."""
+"""Waiting for the uploads of some changes, for `StatusReport.sync`."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ WRITTEN = 0  # sequence number of bytes without an intent
 
 
 class UploadWait:
-    """Waiter of one `sync`: waits until each change in `remaining()` is uploaded or blocked."""
+    """One `sync` call's wait until each change in `remaining()` is uploaded or blocked."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class UploadWait:
         """Skip the settle time (the pause before an upload) of changes older than the wait.
 
         Also skip the settle time of files that were open for writing when the wait began, because
-        the kernel may report their last close only afterwards. With `first`, prefer all changes in
-        `left`.
+        the kernel may report their last close only afterwards. If the wait was created with
+        `first`, also prefer all changes in `left` to other changes.
         """
         if settling := [
             intent.ino

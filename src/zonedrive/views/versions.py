@@ -121,8 +121,8 @@ class VersionList:
     def serves(self, revision: str, refresh_s: float) -> bool:
         """Return True if this history is still valid for a file with `revision`.
 
-        A history is valid for `refresh_s` seconds, or for twice the duration of its request if this
-        is longer.
+        The history must have been requested at the same revision. A history is valid for
+        `refresh_s` seconds, or for twice the duration of its request, whichever is longer.
         """
         age_ns = since_boot_ns() - self._asked_ns
         return revision == self.revision and age_ns < max(refresh_s * 1e9, 2 * self._took_ns)
@@ -130,7 +130,8 @@ class VersionList:
     def identifies(self, revision: str) -> bool:
         """Return True if exactly one version has `revision`.
 
-        With imprecise times, versions of the same size and author can have the same time.
+        If the service's times are imprecise, several versions with the same size and author can
+        have the same revision.
         """
         return sum(version.revision == revision for version in self.versions) == 1
 
@@ -192,10 +193,10 @@ class Versions:
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers.
 
-        While the service is unreachable, return the cached history. Also return it if the response
-        takes longer than its `patience_s`; the next call then waits twice as long, so that a slow
-        service can renew the history, too. Raises NotSupported if the service cannot list versions,
-        and the service's errors.
+        While the service is unreachable, return the cached history. Also return the cached history
+        if the response takes longer than the history's `patience_s`. The next call then waits twice
+        as long, so that the history can be renewed even if the service is slow. Raises NotSupported
+        if the service cannot list versions, and the service's errors.
         """
         past = self.known(file.zone, file.remote_id or "")
         if past is not None and (
@@ -425,7 +426,10 @@ class _FormerVersion(Node):
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """Return the file's inode if the complete version is its cached content, else None."""
+        """Return the file's inode if the cached content of the file is this version, else None.
+
+        Also return None if the cached content is incomplete.
+        """
         file, known = self._history.file, self._history.known
         if file is None or not file.revision or file.revision != self._version.revision:
             return None

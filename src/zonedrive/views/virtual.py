@@ -56,7 +56,7 @@ def refuse_writing(flags: int) -> None:
 
 
 class SyncState(msgspec.Struct, frozen=True):
-    """Sync state of a virtual entry, which says whether and where its data is on the service."""
+    """Sync state of a virtual entry: whether and where the entry's data is on the service."""
 
     words: str  # text for the user
     here_only: bool = False  # the entry never leaves this machine
@@ -82,8 +82,8 @@ class Node:
     """Virtual file or folder, depending on `mode`; read-only unless a subclass overrides a method.
 
     A subclass for files must define `open`, and a subclass for folders `children`. The attributes
-    may be properties. Each access may create another node object, so two nodes with the same inode
-    number must have the same values.
+    may be properties. Each lookup of an entry may create another node object, so two nodes with the
+    same inode number must have the same attributes.
     """
 
     mode: int  # type and permission bits
@@ -196,7 +196,7 @@ class VirtualLayer:
         return root.open(parent)
 
     def has(self, parent: int, name: bytes) -> bool:
-        """Return True if the entry `name` of the folder is virtual, or would be if it existed."""
+        """Return True if the folder is virtual or contains the virtual root `name`."""
         return parent >= VIRTUAL or (name in self._roots and self.root(parent, name) is not None)
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
@@ -281,9 +281,9 @@ class VirtualLayer:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename or move an entry if its source or its target is virtual.
+        """Rename or move an entry within, into or out of virtual folders.
 
-        Raises OSError (EROFS) if one of the two is a virtual root.
+        Raises OSError (EROFS) if the source or the target is a virtual root.
         """
         state = self._state
         if self.root(old_parent, old_name) or self.root(new_parent, new_name):

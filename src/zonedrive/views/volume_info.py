@@ -54,8 +54,9 @@ class _File(Node, Content):
 def contents(title: str, icon: Path | None) -> bytes:
     """Return the content of `.xdg-volume-info` for a mount named `title`.
 
-    `icon` is the path of an installed icon, or None. With `icon`, the key `IconFile` is written in
-    addition to `Icon`, and has precedence; with `Icon` alone, GTK 3 shows the icon of a drive.
+    `icon` is the path of an installed icon, or None. If there is an icon, the key `IconFile` is
+    written in addition to `Icon`, and takes precedence over `Icon`. With `Icon` alone, GTK 3 shows
+    the icon of a drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]
     if icon is not None and str(icon).isprintable():

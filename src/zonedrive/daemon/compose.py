@@ -69,7 +69,7 @@ def build(
     """Create the components of the account's daemon.
 
     `before_recovery` is called after the user has answered all prompts, and before the recovery of
-    the local state, which can take long.
+    the local state. The recovery can take long.
 
     Raises KeyringLocked if the keyring has to be unlocked, StoreError if local data cannot be read,
     and ConfigError if the profile or a setting is invalid.

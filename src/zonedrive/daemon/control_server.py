@@ -61,7 +61,7 @@ class Server:
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
-        """Create the socket at `path`, unless the current socket file is still in the same folder.
+        """Create the socket at `path`, unless the current socket file still exists in that folder.
 
         Existing connections stay open. After `hide`, this method does nothing. Raises the same
         errors as `listen`.
@@ -112,8 +112,8 @@ class Server:
     async def _accept(self, connections: trio.Nursery) -> None:
         """Accept connections until cancelled; `listen_again` may replace the socket meanwhile.
 
-        After an error, the supervisor calls this method again, which then recreates a closed
-        socket. After `hide`, the socket is not recreated, because another daemon may use the path.
+        After an error, the supervisor calls this method again, and a closed socket is recreated.
+        After `hide`, the socket is not recreated, because another daemon may use the path.
         """
         while True:
             assert self._socket is not None, "listen first"

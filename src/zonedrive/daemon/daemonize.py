@@ -152,7 +152,7 @@ def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe)
 def load() -> None:
     """Import all modules of the daemon, with the garbage collector off to save time.
 
-    This includes modules that only an error needs, because an upgrade or a removal may delete their
+    Modules that only an error needs are included, because an upgrade or a removal may delete their
     files. Later collections ignore these modules, because the modules stay loaded.
     """
     gc.disable()

@@ -1,4 +1,4 @@
-"""Data key of a running mount, which is stored again if the secret store has lost it.
+"""Data key of a running mount, and its restoration if the secret store has lost the key.
 
 The daemon has the key in memory. If the keyring is emptied or the file with the secrets is removed,
 the pending changes would be unreadable after the end of the daemon.
@@ -40,7 +40,7 @@ def open_silently(paths: AccountPaths) -> SecretStore:
 
 
 class DataKey:
-    """Data key of one account, and the database that it encrypts."""
+    """Data key of one account, and the database that the key encrypts."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DataKey:
         self._limiter = trio.CapacityLimiter(1)
 
     async def keep(self) -> None:
-        """Store the key if the store does not have it; update `problem`.
+        """Restore the key if the secret store lacks the key, and update `problem`.
 
         A check that takes longer than SECONDS continues in its thread, and does not change
         `problem`. A locked keyring, or a secrets file with unsafe permissions, does not change
@@ -75,7 +75,10 @@ class DataKey:
             self.problem = problem
 
     def _restored(self) -> StoreError | None:
-        """Store the key if it is missing; return the new value of `problem`."""
+        """Restore the key if the secret store lacks the key; return the new value of `problem`.
+
+        Return None, without a check, if nothing is encrypted or the database was deleted.
+        """
         if self._master is None:
             return None
         with locked(self._paths):

@@ -114,9 +114,9 @@ class Commands:
         """Return the status object.
 
         The request's `paths` and `most` limit the uploads in the object. If `most` is given, the
-        object also has data about files that are never uploaded. If the service is not online,
-        `reason` is the cause, followed by a remedy if one is known, and `advice` is this remedy
-        alone. If a logon is required, `remedy` is the logon command, and `advice` is missing.
+        object also has data about files that are never uploaded. If the service is offline,
+        `reason` is the cause, followed by the remedy if there is one, and `advice` is the remedy
+        alone. If a logon is required, `reason` is the cause, and `remedy` is the logon command.
         `failing` lists the background tasks that fail, if any.
         """
         places = await self._places(request.paths)
@@ -171,10 +171,10 @@ class Commands:
         return {"version": __version__, **vitals, "failing": failing}
 
     async def _metrics(self, request: Request, say: Say) -> Message:
-        """Return the metrics that only a running daemon has; they contain no file names.
+        """Return the metrics that only a running daemon has, without any file names.
 
-        `cache` is in bytes. `logon_end`, the expiry of the logon, is in seconds since the epoch,
-        and is missing if the expiry is unknown.
+        The values in `cache` are in bytes. `logon_end`, the expiry of the logon, is in seconds
+        since the epoch, and is missing if the expiry is unknown.
         """
         bearer, quota = self._parts.auth.last, self._parts.state.cache.quota
         ends = {"logon_end": bearer.expires_ns / 1e9} if bearer and bearer.expires_ns else {}
@@ -191,7 +191,8 @@ class Commands:
 
         Return the mount point, and the `profile` that the daemon uses until the next mount.
         `profile` is "" if a setting, not the logon, selects the profile. `notice` is the reason why
-        the data key is not stored, or a message about another certificate authority, or "".
+        the data key is not stored. If the key is stored, `notice` is the result of
+        `_other_authority`.
         """
         self._logged_on()
         await self._parts.data_key.keep()
@@ -352,8 +353,8 @@ class Commands:
         of the mount. Local-only files inside a folder are ignored, because editors constantly
         create such files. A local-only file that is itself in `paths` is listed in `stays`. `lost`
         is the number of files in lost+found, and `taken_back` lists the changes that were rejected
-        and rolled back. `exit` is not 0 if `stays`, `lost` or `taken_back` is not empty, or if
-        changes are left.
+        and rolled back. `exit` is 0 if no change is left, `lost` is 0, and `stays` and `taken_back`
+        are empty.
         """
         places = await self._places(request.paths)
         roots = _inos(places) or [ROOT]
@@ -431,9 +432,9 @@ class Commands:
         """Return exit code, reason and remedy for a `sync` that did not send all changes.
 
         The remedy may be "". `waiting` are the remaining changes that have not failed, and `pause`
-        is a pause that stops them. `is_silent` is True if the service sent no response during the
-        `sync`. Of several reasons, return the first in this order: a pause, a service that is not
-        online, a silent service, an error of an upload.
+        is the pause that delays these changes, or None. `is_silent` is True if the service sent no
+        response during the `sync`. Of several reasons, return the first in this order: a pause, a
+        service that is not online, a silent service, an error of an upload.
         """
         link = self._parts.service.link
         is_uploading = any(one["state"] == "uploading" for one in waiting)
@@ -522,10 +523,10 @@ class Commands:
         Wait up to the request's `timeout` in seconds. If `now` is true or `timeout` is missing,
         unmount at once. Return after the stores are closed and the account's lock is released.
         `users` lists the programs that were still using the mount, and `left` counts the changes
-        that are not uploaded. `unreadable` is the reason why no later mount can read them, or "".
-        `paused` is True if uploads are paused, and `taken_back` lists rolled-back changes as in
-        `_sync`. Raises StoreError if `now` is false and local data that only this machine has would
-        become unreadable.
+        that are not uploaded. `unreadable` is the reason why no later mount can read these changes,
+        or "". `paused` is True if uploads are paused, and `taken_back` lists rolled-back changes as
+        in `_sync`. Raises StoreError if `now` is false and local data that only this machine has
+        would become unreadable.
         """
         with trio.move_on_after(request.timeout or 0.0) as waiting:
             if not request.now:
@@ -652,10 +653,10 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins, each with counts of its files, its bytes, and folders never listed.
+        """Return each pin with counts of its files, its bytes, and folders that were never listed.
 
-        If the request has `most`, also return up to `most` files of each pin that cannot be read
-        offline.
+        If the request has `most`, each pin also has a list of up to `most` files that cannot be
+        read offline.
         """
         found = []
         for inode in self._parts.files.pins.roots():
@@ -701,9 +702,10 @@ class Commands:
         return place
 
     async def _places(self, paths: Sequence[str]) -> list[Place]:
-        """Return the `Place` of each path, which is absolute or relative to the mount point.
+        """Return the `Place` of each of the `paths`, in the same order.
 
-        Raises ZonedriveError if a path is outside the mount or does not exist.
+        A path is absolute, or relative to the mount point. Raises ZonedriveError if a path is
+        outside the mount or does not exist.
         """
         folder, found = self._session.folder, []
         for path in paths:

@@ -114,7 +114,8 @@ def _inode(record: logging.LogRecord) -> int | None:
 def _error(record: logging.LogRecord) -> BaseException | None:
     """Return the exception of a log record, or None.
 
-    The exception is the `extra` value "error", the one in `exc_info`, or a message argument.
+    The exception is looked for in the `extra` value "error", in `exc_info`, and in the arguments of
+    the message, in this order.
     """
     raised = record.exc_info[1] if record.exc_info else None
     args = record.args if isinstance(record.args, tuple) else ()

@@ -221,7 +221,10 @@ def _encoded(record: _Record) -> bytes:
 
 
 def _write_over(path: Path, record: _Record) -> None:
-    """Replace the content of the file, whose size stays the same; shorten the reason if needed."""
+    """Replace the record in the file at `path`, without changing the size of the file.
+
+    A reason that is too long for that size is shortened.
+    """
     with path.open("r+b", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         while len(data := _encoded(record)) > size and record.why:

@@ -152,9 +152,9 @@ def is_opened_by(paths: AccountPaths, box: Box) -> bool:
 def box_of(paths: AccountPaths) -> Box:
     """Return the `Box` that decrypts the local names. Raises StoreError.
 
-    The setting `encrypt` is not used, because the mount may have had another value (`-o encrypt`).
-    The call may wait until the user unlocks a keyring, so the caller must not hold the account's
-    lock.
+    The setting `encrypt` is not used, because the local data may come from a mount with a different
+    value (`-o encrypt`). The call may wait until the user unlocks a keyring, so the caller must not
+    hold the account's lock.
     """
     if not needs_key(paths) or is_sealed(paths) is False:
         return Clear()
@@ -296,7 +296,10 @@ QUERIES = LocalDataQueries(
 
 
 def pause(paths: AccountPaths) -> Pause | None:
-    """Return the current pause of the uploads, or None, whether or not a daemon is running."""
+    """Return the current pause of the uploads, or None if there is no pause.
+
+    The function works with and without a running daemon.
+    """
     return load_pause(paths.pause)
 
 
@@ -339,11 +342,11 @@ def read_only(folder: Path) -> str:
 
 
 def outbox(paths: AccountPaths) -> dict[str, Any]:
-    """Return measurements of the outbox, also while a daemon is running.
+    """Return metrics of the outbox.
 
-    `oldest` is the time when the oldest waiting content was saved, in seconds since the epoch, or
-    None if no content is waiting. A file that was never closed is not counted. Raises StoreError
-    if the state cannot be read.
+    The function works with and without a running daemon. `oldest` is the time when the oldest
+    waiting content was saved, in seconds since the epoch, or None if no content is waiting. A file
+    that was never closed is not counted. Raises StoreError if the state cannot be read.
     """
     with reader(paths) as state:
         pending, size, _ = state.waiting()

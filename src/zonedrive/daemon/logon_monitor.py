@@ -1,6 +1,6 @@
-"""Monitor of a mount's logon, which renews the logon or notifies the user.
+"""Timing of logon renewals, and of notifications about the logon, for one mount.
 
-This module contains no code that renews a logon or shows a notification.
+The code that renews a logon or shows a notification is in other modules.
 
 INVARIANT: each notification has a button for the logon, or shows the complete logon command.
 INVARIANT: a notification about an ended logon is shown at most every RESAY_SECONDS, unless the user
@@ -37,7 +37,7 @@ REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the us
 
 
 class LogonMonitor:
-    """Monitor that renews the logon of one mount before it ends, or notifies the user."""
+    """Monitor that renews the logon of one mount in time, or notifies the user."""
 
     def __init__(self, parts: Parts, actions: ClickActions, notification: Notification) -> None:
         self._parts, self._actions, self._notification = parts, actions, notification
@@ -159,7 +159,7 @@ class LogonMonitor:
         """Send a request with the expired bearer token; return the seconds until the next check.
 
         Without a request, an idle mount would stay `online`. The service decides whether the logon
-        has ended, because use may have prolonged a session.
+        has ended, because requests may have prolonged a session.
         """
         service = self._parts.service
         if service.link.state == "online":

@@ -194,6 +194,7 @@ class Terminal(logging.StreamHandler[TextIO]):
 def _without_waiting(descriptor: int) -> int | None:
     """Return a non-blocking descriptor of the same pipe or terminal, or None.
 
+    None means that `descriptor` is neither a pipe nor a terminal, or cannot be opened again.
     O_NONBLOCK is not set on `descriptor` itself, because other programs may share it.
     """
     mode = os.fstat(descriptor).st_mode

@@ -171,7 +171,7 @@ class Desktop:
             return self._bus
 
     async def _hold(self, address: str, task_status: trio.TaskStatus[None]) -> None:
-        """Open a connection to the session bus, and handle its messages until it is closed."""
+        """Open a connection to the session bus, and handle messages until the connection ends."""
         try:
             async with await open_dbus_connection(address) as bus, trio.open_nursery() as nursery:
                 nursery.start_soon(self._receive, bus)

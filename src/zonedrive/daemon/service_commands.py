@@ -96,10 +96,10 @@ def change_member(
 ) -> str:
     """Set a member's access level in the zone `wanted`, and return the member's id.
 
-    If `level` is None, remove the member. `who` is the id or the name of the member, or, if `new`
-    is True, the id of a user or group that is not a member yet. Raises AlreadyExists if a `new`
-    member is a member already, NotFound if no member or several members match, and the errors of
-    the function `chosen`. If the profile lacks the operation, raises NotSupported before any
+    If `level` is None, remove the member. `who` is the id or the name of the member. If `new` is
+    True, `who` is the id of a user or group that is not a member yet. Raises AlreadyExists if a
+    `new` member is a member already, NotFound if no member or several members match, and the errors
+    of the function `chosen`. If the profile lacks the operation, raises NotSupported before any
     request is sent.
     """
 
@@ -205,8 +205,9 @@ def version(
     """Download the version `name` of a file, and pass its content to `take`, chunk by chunk.
 
     `take` is called in a worker thread. An interrupt (Ctrl-C) ends the download. Raises BadAnswer
-    if the content is shorter than `size`, the size of the version in bytes (0: unknown). The
-    service need not state the length of a response, which can therefore end too early unnoticed.
+    if the content is shorter than `size`, the size of the version in bytes (0: unknown). The check
+    is needed because the service need not state the length of a response, so a response that ends
+    too early would not be noticed.
     """
     opened: list[Download] = []
     failed: list[Exception] = []

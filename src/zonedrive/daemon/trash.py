@@ -95,7 +95,10 @@ class Trash:
         return await self._list()
 
     async def _list(self) -> dict[str, Any]:
-        """Return the trash entries, last deleted first, and zones whose trash cannot be listed."""
+        """Return the trash entries as `entries`, most recently deleted first.
+
+        `unseen` in the result has the names of the zones whose trash cannot be listed.
+        """
         await self._look()
         found = [(one, await self._folder(one)) for one in self._deleted]
         found.sort(
@@ -113,8 +116,9 @@ class Trash:
     async def _restore(self, wanted: list[str]) -> list[dict[str, Any]]:
         """Restore the entries `wanted`, given by id, name or path.
 
-        Return an object for each restored entry: its `path`, and in `left` the number of entries
-        inside it that stay in the trash because they were deleted separately.
+        Return an object for each restored entry. `path` is the path of the entry. `left` is the
+        number of entries inside the restored entry that stay in the trash because they were deleted
+        separately.
         """
         done: dict[Key, str] = {}
         found: list[Entry] = []
@@ -154,7 +158,8 @@ class Trash:
     async def _purge(self, wanted: list[str]) -> dict[str, Any]:
         """Delete the entries `wanted` permanently, given by id, name or path.
 
-        Return their paths, and in `inside` the number of other entries that were deleted with them.
+        In the result, `purged` has the paths of these entries, and `inside` is the number of other
+        trash entries that were deleted together with them.
         """
 
         async def purge(one: Deletion) -> str:
@@ -200,9 +205,10 @@ class Trash:
         return found
 
     async def _choose(self, wanted: list[str]) -> list[Deletion]:
-        """Return the trash entries `wanted`, given by id, name or path, folders first.
+        """Return the trash entries `wanted`, each folder before the entries inside it.
 
-        Raises an error if an entry is missing or ambiguous.
+        `wanted` has ids, names or paths. Raises NotFound if an entry is missing, and ZonedriveError
+        if an entry is ambiguous or `wanted` is empty.
         """
         if not wanted:
             raise ZonedriveError("the request names no entries")
@@ -220,8 +226,8 @@ class Trash:
     ) -> list[str]:
         """Call `work` for each chosen entry, and return the results.
 
-        If a call fails, the error message also lists the results of the earlier calls, after
-        `done`, a word such as "restored".
+        If a call raises ZonedriveError, the results of the earlier calls are added to the message.
+        `done` is a word such as "restored", which precedes these results.
         """
         names: list[str] = []
         self.total = len(chosen)
@@ -322,7 +328,7 @@ class Trash:
         return False
 
     async def _offer(self, found: list[Deletion]) -> str:
-        """Return a string that lists ambiguous entries, last deleted first.
+        """Return a string that lists ambiguous entries, most recently deleted first.
 
         The string has the id, folder, time and size of up to OFFERED entries.
         """

@@ -1,4 +1,4 @@
-"""Clock that also counts the time in suspend; `time.monotonic` does not."""
+"""Clock that, unlike `time.monotonic`, also counts the time in suspend."""
 
 import time
 

@@ -34,7 +34,7 @@ class Cause(IntEnum):
 
     @property
     def is_failure(self) -> bool:
-        """True if the user may have to act; a change with another cause needs no action."""
+        """True if a change with this cause may need an action of the user."""
         return self in PHRASES
 
 
@@ -74,9 +74,10 @@ _DISK = {
 
 
 def cause_of(error: Exception) -> Cause:
-    """Return the cause of a failed attempt, according to the most specific known class of `error`.
+    """Return the cause of a failed attempt to send a change, which ended with `error`.
 
-    For an exception group, the first exception of the group decides.
+    The cause depends on the most specific class of `error` in `_TYPES`, on the errno, and on the
+    HTTP status. For an exception group, the first exception of the group decides.
     """
     error = errors.first_of(error)
     if isinstance(error, OSError) and not error.errno:
@@ -111,7 +112,11 @@ def label(cause: Cause) -> str | None:
 
 
 def count(causes: Iterable[Cause]) -> dict[str, int]:
-    """Count the failed changes by cause, and return the counts keyed by the cause's label."""
+    """Return the number of failed changes for each cause, keyed by the cause's label.
+
+    `causes` has the cause of each change. Causes that are no failures (see `Cause.is_failure`) are
+    left out.
+    """
     found = Counter(cause for cause in causes if cause.is_failure)
     return {cause.name.lower(): number for cause, number in found.items()}
 

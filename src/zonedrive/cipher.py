@@ -52,16 +52,19 @@ class Sealed:
         return nonce + self._aead.encrypt(nonce, plain, context)
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Return the decrypted bytes. Raises Damaged if `sealed` or `context` was changed."""
+        """Return the decrypted bytes.
+
+        Raises Damaged unless `seal` has returned `sealed` under this key and with `context`.
+        """
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
         except (InvalidTag, ValueError, TypeError) as wrong:  # TypeError: not even bytes
             raise Damaged("stored bytes fail their check") from wrong
 
     def mark(self, plain: bytes) -> int:
-        """Return a keyed hash of `plain` (BLAKE2b): a signed 64-bit number, never 0.
+        """Return a keyed hash (BLAKE2b) of `plain` as a signed 64-bit number other than 0.
 
-        The number is used to look up `plain` without revealing these bytes.
+        The number is a lookup key that does not reveal `plain`.
         """
         marker = self._marker.copy()
         marker.update(plain)

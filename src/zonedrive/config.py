@@ -1,7 +1,8 @@
-"""Settings from config.toml and `-o` options, which are validated once and then read-only.
+"""Settings from config.toml and from `-o` options.
 
-A setting has the same name and meaning in the file and in `-o`. Tables `[account.NAME]` in the file
-override the top level for one account.
+The settings are validated when they are loaded, and are read-only afterwards. A setting has the
+same name and meaning in the file and in `-o`. Tables `[account.NAME]` in the file override the top
+level for one account.
 """
 
 import contextlib
@@ -143,8 +144,9 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Administrator's settings for one account, which consist of defaults and policies.
 
     INVARIANT: an error in the administrator's file is stored in `problems`, and raised by
-    `check_logon` only. If a policy that can forbid uploads, logons or saved passwords cannot be
-    read, these are forbidden. Any other policy that cannot be read has its default value.
+    `check_logon` only. If a policy that can forbid an action (uploads, logons, saving passwords)
+    cannot be read, that action is forbidden. Any other policy that cannot be read has its default
+    value; for `cache_size`, a smaller value of the user stays in effect.
     """
 
     base_url: str | None = None  # normalized
@@ -171,7 +173,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
-        """Return True if `base_url` is the organization's service, or the organization sets none.
+        """Return True if `base_url` is the organization's service, or if no service is set.
 
         Raises ConfigError if `base_url` is not valid.
         """
@@ -180,8 +182,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     def check_service(self, base_url: str, option: str | None = None) -> None:
         """Raise ConfigError if the policy names a service other than `base_url`.
 
-        `option` is the command-line option for the account with the service `base_url`; None means
-        that the user has just entered `base_url`.
+        `option` selects the account in the suggested command (see `AccountPaths.option`). None
+        means that the user has just entered `base_url`, so the remedy contains no command.
         """
         if "base_url" in self.policy and not self.is_service(base_url):
             raise ConfigError(
@@ -192,7 +194,10 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check_logon(self, *, ca_file: str | None, profile: str | None, save_password: bool) -> None:
-        """Raise ConfigError if the policy cannot be read or forbids an option of the logon."""
+        """Raise ConfigError if a policy forbids an option of the logon.
+
+        Also raises ConfigError if a policy that can forbid a logon cannot be read.
+        """
         for name in (*LOGON_POLICIES, "state_dir"):
             if name in self.closed:
                 raise self.closed[name]
@@ -258,7 +263,7 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
     def read(
         table: tuple[str, ...], source: Mapping[str, object]
     ) -> tuple[dict[str, object], dict[str, ConfigError]]:
-        """Return the values of a table, and its problems by name."""
+        """Return the valid values of the table `source`, and the errors of the others, by name."""
         values: dict[str, object] = {}
         refused: dict[str, ConfigError] = {}
         for name, value in source.items():
@@ -311,9 +316,10 @@ ADMINISTRATOR = "ask the administrator of this computer to correct it"
 
 
 def unless_policy(name: str, remedy: str) -> str:
-    """Return `remedy`, or the remedy to ask the administrator if a policy sets `name`.
+    """Return `remedy`, or the remedy "ask the administrator ..." if a policy sets `name`.
 
-    `remedy` tells the user to change the setting `name`. Policies are the same for all accounts.
+    `remedy` tells the user to change the setting `name`. Policies are the same for all accounts, so
+    the function needs no account.
     """
     if name in organization(DEFAULT_ACCOUNT).policy:
         return marked(f"ask the administrator of this computer to correct the policy {name}")
@@ -323,7 +329,8 @@ def unless_policy(name: str, remedy: str) -> str:
 def on_this_machine() -> str:
     """Return the remedy for a state folder whose file system does not support locks or databases.
 
-    If the folder contains accounts, the remedy is to move it, so that no pending change is lost.
+    If the folder contains accounts, the remedy is to move the folder, so that no pending change is
+    lost.
     """
     remedy = marked("set XDG_STATE_HOME to a folder on a disk of this machine")
     if has_accounts():
@@ -414,8 +421,8 @@ def load(
     The file at `path` need not exist. A relative path of a profile is relative to the folder of the
     file or, in an option, to the current folder. `system` has the administrator's settings; None
     means that they are read from SYSTEM_FOLDER. `tell` is called with a line for each problem in
-    the administrator's settings, and for each value of the user that they override. Raises
-    ConfigError for an invalid file or value, and BadOption for an invalid option.
+    the administrator's settings, and for each value of the user that these settings override.
+    Raises ConfigError for an invalid file or value, and BadOption for an invalid option.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -443,8 +450,9 @@ def load(
 def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
     """Change settings of `account` in the file at `path`, and keep the file's comments.
 
-    `values` maps names to texts as in `-o` options, but with each item of a list on its own line;
-    None removes a setting. On an error (ConfigError or OSError), the file is unchanged.
+    `values` maps the name of a setting to its new value as text, or to None, which removes the
+    setting. A text has the form of a `-o` option, except that each item of a list is on its own
+    line. On an error (ConfigError or OSError), the file is unchanged.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -571,7 +579,10 @@ def profile_at(name_or_path: str, folder: Path) -> str:
 
 
 def _checked(name: str, value: object, where: str, folder: Path) -> object:
-    """Return the result of `_converted`, after the check of `_require_effect`."""
+    """Return a value converted to the type of the setting `name`, after all checks.
+
+    The parameters and errors are those of `_converted` and `_require_effect`.
+    """
     found = _converted(name, value, where, folder)
     _require_effect(name, found, where)
     return found
@@ -595,8 +606,9 @@ def _converted(
 ) -> object:
     """Return a value converted to the type of the setting `name`.
 
-    A message about an unknown name proposes `names`. A relative path of a profile is relative to
-    `folder`. Raises ConfigError with a message that starts with `where`.
+    The message about an unknown name suggests the most similar of `names`, or lists all of them. A
+    relative path of a profile is relative to `folder`. Raises ConfigError with a message that
+    starts with `where`.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, names, 1)
@@ -621,7 +633,7 @@ def _converted(
 
 
 def _size(value: object) -> object:
-    """Return the bytes for a string such as `10G` or `500 MiB`; return other values unchanged."""
+    """Return the number of bytes for a string such as `10G`; return other values unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value, re.IGNORECASE | re.ASCII)

@@ -70,7 +70,7 @@ V = TypeVar("V")
 def is_damage(wrong: BaseException | None) -> bool:
     """Return True if `wrong` reports a corrupt database file.
 
-    The error may be of SQLite, or about a name in the schema that is not UTF-8.
+    Corruption causes an error of SQLite, or a UnicodeDecodeError for a name in the schema.
     """
     if isinstance(wrong, UnicodeDecodeError):
         return True
@@ -172,11 +172,12 @@ class Database:
         self.execute(_new_identity())
 
     def transaction(self) -> "Transaction":
-        """Return a context manager; statements in its block take effect together or not at all.
+        """Return a context manager that runs its `with` block as one transaction.
 
-        Transactions may be nested: the outermost one commits or rolls back everything. Code that
-        also holds rows in memory calls `on_rollback` to register how to undo a change of these
-        rows. A transaction without changes needs no commit.
+        The statements in the block take effect together or not at all. Transactions may be nested:
+        the outermost one commits or rolls back everything. Code that also holds rows in memory
+        calls `on_rollback` to register how to undo a change of these rows. A block that only reads
+        begins no transaction of SQLite.
         """
         return Transaction(self)
 
@@ -205,9 +206,10 @@ class Database:
             step()
 
     def _mark_log(self) -> None:
-        """Create the marker file if the log has commits; on failure, there is no marker.
+        """Create the marker file if the log has commits.
 
-        The log is synced first, so that a power cut does not leave the marker beside an empty log.
+        An OSError is ignored, so the marker may be missing although the log has commits. The log is
+        synced first, so that a power cut does not leave the marker beside an empty log.
         """
         log = self._descriptors[0]
         if not os.fstat(log).st_size:
@@ -246,7 +248,11 @@ class Database:
         self._undo.append(step)
 
     def restore_on_rollback(self, values: dict[K, V], key: K) -> None:
-        """Restore `values[key]`, or its absence, if the open transaction is rolled back."""
+        """Ensure that a rollback of the open transaction restores `values[key]`.
+
+        Call this method before the change of `values[key]`. If the key is missing now, the rollback
+        removes the key.
+        """
         before = values.get(key)
         if before is None:
             self.on_rollback(lambda: values.pop(key, None))
@@ -262,8 +268,8 @@ class Database:
     def after_commit(self, step: Callable[[], object]) -> None:
         """Call `step` after the commit of the open transaction, or at once if none is open.
 
-        Use this for steps that cannot be undone, such as deleting a file that rows referred to
-        before the commit.
+        Use this method for steps that cannot be undone, such as deleting a file that rows referred
+        to before the commit.
         """
         if self._undo is None:
             step()
@@ -308,7 +314,11 @@ class Database:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def _disk_errno(self) -> int:
-        """Return the errno of a failed write to the disk, which SQLite does not report."""
+        """Return the errno of a failed write to the disk, because SQLite does not report the errno.
+
+        The method tests the disk with another write. If the test does not fail with EIO or EROFS,
+        return ENOSPC.
+        """
         try:
             require_room(self.path.parent)
         except OSError as wrong:
@@ -317,13 +327,16 @@ class Database:
         return errno.ENOSPC
 
     def _is_at_limit(self) -> bool:
-        """Return True if a file of the database is as large as this process may write."""
+        """Return True if a file of the database has reached this process's limit of file sizes."""
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         sizes = (os.fstat(descriptor).st_size for descriptor in self._descriptors)
         return limit != resource.RLIM_INFINITY and max(sizes, default=0) >= limit
 
     def flush(self) -> None:
-        """Wait until all commits are on the disk. Call this in a thread; it takes milliseconds."""
+        """Wait until all commits are on the disk.
+
+        Call this method in a thread, because a flush takes milliseconds.
+        """
         for descriptor in self._descriptors:
             os.fsync(descriptor)
 
@@ -369,7 +382,10 @@ class Database:
 
 
 class Transaction:
-    """Context manager of `Database.transaction`. A generator function would take twice the time."""
+    """Context manager that `Database.transaction` returns.
+
+    The context manager is a class because a generator-based one takes twice as long.
+    """
 
     __slots__ = ("_database", "_outermost")
 
@@ -400,7 +416,10 @@ def _assign(target: object, values: Mapping[str, object]) -> None:
 
 
 def _connected(place: Path | str, stack: ExitStack) -> Connection:
-    """Return a new connection, which is closed together with `stack`."""
+    """Return a new connection, which is closed together with `stack`.
+
+    `place` is a path or, as a string, a URI or ":memory:".
+    """
     return stack.enter_context(
         closing(
             sqlite3.connect(
@@ -499,12 +518,14 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     """Return a connection that reads a database without changing any of its files.
 
     SQLite keeps an index (`-shm`) of the write-ahead log (`-wal`). Normally, SQLite writes to the
-    index, and creates log and index if they are missing. With `readonly_shm`, SQLite builds the
-    index in memory. If there is no log, SQLite needs no index (`immutable`). If a daemon has the
-    database open, SQLite uses the daemon's index and has to lock that index. If the index is
-    missing or needs a repair, the connection reads a temporary copy of the database. A copy is also
-    read if the daemon keeps the index locked for seconds. Such a daemon was stopped in the middle
-    of a commit, so the database does not change while it is copied.
+    index, and creates log and index if they are missing. The connection avoids such changes:
+
+    - If there is no log, SQLite needs no index (`immutable`).
+    - If log and index exist, SQLite builds a separate index in memory (`readonly_shm`).
+    - If a daemon has the database open, SQLite uses and locks the daemon's index instead.
+    - If the index is missing, needs a repair, or stays locked for seconds, a temporary copy of the
+      database is read. A daemon that keeps the index locked was stopped in the middle of a commit,
+      so the database does not change while it is copied.
     """
     log, index = sibling(path, "-wal"), sibling(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"

@@ -106,8 +106,8 @@ class RemoteError(ZonedriveError):
     the service sent none), and `bare` the message without the attempted operation. `logged` is the
     message for logs, by default the same message.
 
-    INVARIANT: `str()` returns the message for logs, without text of the service, which may contain
-    names of files.
+    INVARIANT: `str()` returns the message for logs. That message contains no text of the service,
+    because such text may contain names of files.
     """
 
     is_partial = False
@@ -180,7 +180,7 @@ class OtherHost(Untrusted):
 
 
 class NoTls(Unreachable):
-    """Error for a server that answers, but not with TLS 1.2 or later."""
+    """Error for a server that answers without TLS, or supports only versions before TLS 1.2."""
 
 
 class Unavailable(RemoteError):

@@ -32,8 +32,9 @@ def count(number: int, thing: str, things: str = "") -> str:
 def unsent(left: Mapping[str, int]) -> str:
     """Return a string such as `2 files (5 bytes) and 1 change (new folders, renames, removals)`.
 
-    A part with the number 0 is omitted. `left` has `files`, the number of all pending changes,
-    `bytes`, and `changes`, the number of pending changes without content.
+    A part with the number 0 is omitted. The keys of `left` are `files` (number of all pending
+    changes), `bytes` (size of the content to send) and, optionally, `changes` (number of pending
+    changes without content).
     """
     changes = left.get("changes", 0)
     others = marked(f"{count(changes, 'change')} (new folders, renames, removals)")

@@ -1,4 +1,4 @@
-"""Memory for file content, which is allocated in huge pages and returned to the system when free.
+"""Memory for file content: allocation in huge pages, and return of free memory to the system.
 
 This module requires Linux. Without glibc, `give_back` only frees unused buffers.
 """

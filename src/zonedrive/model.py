@@ -22,7 +22,7 @@ UNITS_NS = (10**9, 10**6, 10**3)
 
 
 def differ_in_precision(one: Revision, other: Revision) -> bool:
-    """Return True if the revisions differ only in the precision of the time or a missing author.
+    """Return True if only the precision of the time or a missing author makes the revisions differ.
 
     Such revisions are probably two forms of one revision. However, another machine of the author
     may have saved a version of the same size within the coarser unit of time. If the author is
@@ -117,7 +117,7 @@ Level = Literal["Manage", "Access", "None"]
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Member of a group or a zone: a user or a group."""
+    """User or group that is a member of a group or zone."""
 
     id: str
     type: str  # User or Group
@@ -152,7 +152,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Token in a list of tokens; its secret is not included."""
+    """Item of a list of tokens, without the token's secret."""
 
     id: str  # "": not stated by the service
     name: str  # "": not stated

@@ -48,7 +48,8 @@ def config_file() -> Path:
 def state_dir() -> Path:
     """Return the folder for durable data, with one folder for each account.
 
-    Raises NoHomeDirectory if the folder is unknown, or ForeignFolder if another user created it.
+    Raises NoHomeDirectory if the home folder is needed but cannot be determined, and ForeignFolder
+    if another user has created the folder.
     """
     return _by_policy("state_dir") or _base("XDG_STATE_HOME", ".local/state")
 
@@ -56,8 +57,8 @@ def state_dir() -> Path:
 def has_accounts() -> bool:
     """Return True if the state folder has the data of an account, or cannot be read.
 
-    If the user then chose another state folder, zonedrive would not find the data, and would not
-    send its pending changes.
+    In both cases, the user must not simply choose another state folder, because zonedrive would no
+    longer find the data and send the pending changes.
     """
     try:
         folder = state_dir()
@@ -88,7 +89,11 @@ def runtime_dir() -> Path:
 
 
 def given_runtime_dir() -> Path | None:
-    """Return XDG_RUNTIME_DIR with links resolved, or None if the folder is not private."""
+    """Return the path in XDG_RUNTIME_DIR with links resolved, or None.
+
+    None means that the variable has no absolute path, or that the folder is not private (see
+    `is_private`).
+    """
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError, RuntimeError):  # links in a cycle
         base = Path(given).resolve()
@@ -98,7 +103,7 @@ def given_runtime_dir() -> Path | None:
 
 
 def is_private(path: Path) -> bool:
-    """Return True if only this user or root can change `path` or replace it.
+    """Return True if `path` belongs to this user, and no user but root can change or replace it.
 
     `path` must not contain links. A missing file is as private as its nearest existing parent.
     """
@@ -173,9 +178,10 @@ def is_absolute(value: object) -> TypeGuard[str]:
 
 
 def _by_policy(name: str) -> Path | None:
-    """Return this user's subfolder of the folder that the policy `name` sets, or None if not set.
+    """Return this user's subfolder of the folder that the policy `name` sets.
 
-    Raises ForeignFolder if another user has created the subfolder.
+    Return None if the policy is not set. Raises ForeignFolder if another user has created the
+    subfolder.
     """
     folder = policy_folders().get(name)
     return own_subfolder(folder) if folder else None
@@ -184,9 +190,9 @@ def _by_policy(name: str) -> Path | None:
 def own_subfolder(folder: Path) -> Path:
     """Return this user's subfolder of `folder`, a folder in which all users may create files.
 
-    The subfolder need not exist. Raises ForeignFolder if it is a link or a file, or belongs to
-    another user (except root), who could store an account there that uploads to a different
-    service.
+    The subfolder need not exist. Raises ForeignFolder if the subfolder is a link or a file, or
+    belongs to another user except root. Such a user could store an account there that uploads to a
+    different service.
     """
     own = folder / str(os.geteuid())
     with contextlib.suppress(OSError):
@@ -228,13 +234,17 @@ def _can_have_subfolder(folder: Path) -> bool:
 
 
 def _base(variable: str, default: str) -> Path:
-    """Return zonedrive's folder below an XDG directory, or below the default in the home folder."""
+    """Return the folder `zonedrive` in an XDG directory.
+
+    The directory is the value of `variable` or, if that is not an absolute path, the path `default`
+    in the home folder.
+    """
     given = os.environ.get(variable, "")
     return (Path(given) if given.startswith("/") else home() / default) / "zonedrive"
 
 
 def home() -> Path:
-    """Return the home folder. Raises NoHomeDirectory if the system knows no home folder."""
+    """Return the home folder. Raises NoHomeDirectory if the home folder cannot be determined."""
     with contextlib.suppress(RuntimeError):
         found = Path.home()
         if found.is_absolute():
@@ -251,7 +261,10 @@ def quoted(path: Path) -> str:
 
 
 def expanded(path: str) -> Path:
-    """Return the path with a leading `~` expanded. Raises ConfigError for an unknown user."""
+    """Return `path` with a leading `~` or `~USER` expanded.
+
+    Raises ConfigError if that home folder cannot be determined.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError as wrong:
@@ -316,8 +329,9 @@ class AccountPaths:
     def state(self) -> Path:
         """Folder of data that must not be lost.
 
-        A running daemon keeps the folder of its start if the policy `state_dir` changes. The result
-        is then the daemon's folder, and stays the same for this object after the daemon has ended.
+        If the policy `state_dir` has changed since the start of the running daemon, the result is
+        the folder that the daemon uses. This object then returns the same folder even after the
+        daemon has ended.
         """
         if not self._kept:
             kept = _daemons_state(self.account)
@@ -418,8 +432,8 @@ def require_own_folders(paths: AccountPaths) -> None:
 def require_own_folder(folder: Path) -> None:
     """Raise ForeignFolder if `folder` belongs to another user.
 
-    Root may own a folder. Any other owner could replace the files that this user stores there. The
-    owner of a missing or unreachable folder is that of its nearest reachable parent.
+    Root may own a folder. Any other owner could replace the files that this user stores there. If
+    `folder` is missing or cannot be reached, the owner of its nearest reachable parent is checked.
     """
     for above in (folder, *folder.parents):
         with contextlib.suppress(OSError):
@@ -431,7 +445,7 @@ def require_own_folder(folder: Path) -> None:
 def _foreign(folder: Path) -> ForeignFolder:
     """Return the error for `folder`, which belongs to another user.
 
-    The remedy depends on the likely reason. A folder in this user's home folder probably has the
+    The remedy depends on the likely reason. A folder in this user's home folder probably got its
     owner from an earlier user id or a restored backup. The path of any other folder probably comes
     from the environment of another user's shell. HOME may come from that shell, too, so the home
     folder is read from the user database.
@@ -501,10 +515,10 @@ _NOTED = ".state-dirs"  # no account has this name
 
 
 def former_state_dirs() -> list[Path]:
-    """Return the values that `state_dir` may have had before the policy was set or changed.
+    """Return the folders that `state_dir` may have returned before the policy was set or changed.
 
-    The first one is the folder that is used if no policy is set. The result is empty if there is no
-    home folder.
+    The first of them is the folder that is used if no policy is set. The result is empty if there
+    is no home folder.
     """
     found: list[Path] = []
     with contextlib.suppress(NoHomeDirectory):
@@ -550,9 +564,9 @@ def is_locked(lock: Path) -> bool:
 def not_moved(paths: AccountPaths) -> NotLoggedOn | None:
     """Return the error for an account whose state folder must be moved, or None.
 
-    The folder must be moved if it is where it was before the policy `state_dir` was set, changed or
-    removed. If the user logged on again instead, the pending changes in the former folder would
-    never be sent.
+    The folder must be moved if it is still at a path that was used before the policy `state_dir`
+    was set, changed or removed. If the user logged on again instead, the pending changes in the
+    former folder would never be sent.
     """
     if paths.is_logged_on:
         return None
@@ -664,8 +678,9 @@ def sync_file_system(folder: Path) -> None:
 def lock_file(path: Path, *, wait: bool) -> Iterator[bool]:
     """Lock the file `path`, which is created if necessary, while the `with` block runs.
 
-    If another process holds the lock, wait until the lock is free or, if `wait` is False, yield
-    False. Otherwise, yield True. Raises OSError if the folder of the file is missing.
+    Yield True when this process holds the lock. If another process holds the lock, wait for the
+    lock if `wait` is True, and yield False if `wait` is False. Raises OSError if the folder of the
+    file is missing.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 FORM = ("encoding", "errors", "line_buffering", "write_through")  # of a stream
 
 failures: list[OSError] = []
-"""List with the error of the first failed write to standard output; else empty.
+"""Error of the first failed write to standard output; empty if no write has failed.
 
 After such an error, all later output is discarded.
 """
@@ -36,7 +36,7 @@ closed_streams: set[int] = set()
 """Descriptors of the standard streams that were closed at the start; their output is discarded."""
 
 former_limits: list[int] = []
-"""Soft limit of open files at the start, if `raise_limits` has raised it; else empty."""
+"""Soft limit of open files before `raise_limits` has raised the limit; empty if unchanged."""
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
@@ -65,7 +65,7 @@ def open_closed_streams() -> None:
 
 
 class _Output(io.TextIOWrapper):
-    """Standard output or standard error; a write that fails raises no error.
+    """Stream for standard output or standard error, whose writes raise no OSError.
 
     Text that cannot be written is discarded. `failures` gets the error of standard output.
     """
@@ -91,7 +91,7 @@ class _Output(io.TextIOWrapper):
 def replace_output() -> None:
     """Replace `sys.stdout` and `sys.stderr` by streams whose writes raise no OSError.
 
-    Their `buffer` still raises OSError. Call this only in the main program.
+    Writes to the `buffer` of these streams still raise OSError. Call this only in the main program.
     """
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
@@ -104,7 +104,7 @@ def replace_output() -> None:
 
 
 def output_failure() -> OSError | None:
-    """Write the buffered output, and return the error of standard output; None if there is none."""
+    """Flush standard output, and return the error of the first failed write to it, or None."""
     sys.stdout.flush()
     return failures[0] if failures else None
 
@@ -112,9 +112,9 @@ def output_failure() -> OSError | None:
 def receive_signals() -> None:
     """Unblock all signals, and do not ignore SIGCHLD.
 
-    A child process inherits both from its parent. A blocked SIGTERM would not end the daemon. While
-    SIGCHLD is ignored, the kernel keeps no exit status, and Python reports 0 for every child
-    process, also for a fusermount3 that refused to unmount.
+    A process inherits the blocked and the ignored signals from its parent process. A blocked
+    SIGTERM would not end the daemon. While SIGCHLD is ignored, the kernel keeps no exit status, and
+    Python reports 0 for every child process, also for a fusermount3 that refused to unmount.
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -164,12 +164,18 @@ def _raise_limit(which: int) -> int | None:
 
 
 def with_former_limit(command: list[str]) -> list[str]:
-    """Return a command that runs `command` with the former soft limit of open files."""
+    """Return a command that runs `command` with the former soft limit of open files.
+
+    Return `command` itself if `raise_limits` has not raised the limit.
+    """
     if not former_limits:
         return command
     return ["prlimit", f"--nofile={former_limits[0]}:", *command]
 
 
 def leave(number: int, frame: object) -> None:
-    """Exit at a signal with status 128 + `number`, after the `finally` blocks."""
+    """Handle a signal by raising SystemExit with status 128 + `number`.
+
+    The `finally` blocks run before the process exits.
+    """
     sys.exit(128 + number)

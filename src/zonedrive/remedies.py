@@ -86,7 +86,10 @@ def in_window(message: str, remedy: str) -> tuple[str, tuple[str, ...]]:
 
 
 def replaced(clause: str) -> tuple[str, str] | None:
-    """Return the sentence that replaces a clause, and its button; None if the clause stays."""
+    """Return the sentence that replaces a clause of a remedy, and the sentence's button, or "".
+
+    Return None if no sentence replaces the clause.
+    """
     return next((row[1:] for row in _rows() if re.search(row[0], clause)), None)
 
 

@@ -48,7 +48,8 @@ def base_url(text: str) -> str:
 def _ascii_host(host: str, *, is_bracketed: bool) -> str:
     """Return `host` in ASCII, or "" if `host` is not a valid host name or IP address.
 
-    An IPv6 address is in brackets in a URL, but not in `host`.
+    `is_bracketed` is True if the host is in brackets in the URL, as an IPv6 address is. In this
+    case, the result has brackets, but `host` has none.
     """
     host = f"[{host}]" if is_bracketed else host
     if not _HOST.fullmatch(host):

@@ -14,7 +14,7 @@ import trio
 
 
 class Flight:
-    """Operation in progress that several callers can wait for; subclasses add its result."""
+    """Operation in progress that several callers can wait for; subclasses add a result."""
 
     def __init__(self) -> None:
         self._landed = trio.Event()

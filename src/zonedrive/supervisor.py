@@ -1,4 +1,4 @@
-"""Supervision of a daemon's background tasks, which restarts tasks and records their exceptions.
+"""Supervisor that restarts a daemon's background tasks and records their exceptions.
 
 This module does not depend on the work of a task.
 

@@ -1,8 +1,8 @@
 """Parsing of TOML written by users, with limits, and line numbers for error messages.
 
 INVARIANT: `parse` takes about as long as one run of the TOML parser, even for a text that is
-rejected. `line_of` takes about as long for the first key of a text.
-The nesting of a parsed document is limited, so recursive functions can process the document.
+rejected. The first call of `line_of` for a text takes about as long, too. The nesting of a parsed
+document is limited, so recursive functions can process the document.
 """
 
 import functools
@@ -63,7 +63,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return `words`, without the middle part if longer than LONGEST_WORDS characters.
+    """Return `words`, shortened in the middle to about LONGEST_WORDS characters if necessary.
 
     The end is kept, because it may contain a line number.
     """

@@ -31,7 +31,7 @@ class TransferSlots:
         self.is_taken = False
 
     def take(self) -> bool:
-        """Wait up to PATIENCE_S seconds for the turn; return True if the caller got it."""
+        """Wait up to PATIENCE_S seconds for the turn; return True if the caller got the turn."""
         with self._lock:
             if not self.is_taken:
                 self.is_taken = True
@@ -70,9 +70,10 @@ class TransferSlot:
         self._since = clock()
 
     def advance(self, count: int) -> None:
-        """Add `count` to the transferred bytes; after QUANTUM bytes, end the turn.
+        """Add `count` to the transferred bytes; end or renew the turn after QUANTUM bytes.
 
-        A fast transfer then waits for its next turn, or keeps the turn if no transfer is waiting.
+        A slow transfer ends its turn. A fast transfer (see FAST) keeps its turn if no other
+        transfer is waiting. Otherwise, a fast transfer ends its turn and waits for the next turn.
         """
         self._bytes += count
         if self._bytes < QUANTUM:

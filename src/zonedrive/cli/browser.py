@@ -162,9 +162,9 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Call `opened_by` in a worker thread, and return its result.
+    """Call `opened_by` in a worker thread, and return the result.
 
-    Meanwhile, this thread can answer the browser's requests.
+    The event loop can meanwhile answer the browser's requests.
     """
     return await trio.to_thread.run_sync(opened_by, commands, address, own_environment())
 

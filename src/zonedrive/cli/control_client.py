@@ -116,7 +116,7 @@ def asked_or_stored(
     """Return the daemon's response, or the result of `stored` if the account is not mounted.
 
     `ask_daemon` sends the request to the daemon, and `stored` uses the data on the disk instead.
-    While a daemon is starting or ending, `stored` raises AlreadyRunning; then both functions are
+    While a daemon is starting or ending, `stored` raises AlreadyRunning. Both functions are then
     called again, for up to BETWEEN_SECONDS. Raises the other errors of both functions, and
     ConfigError if the account's folders cannot be used.
     """
@@ -277,7 +277,10 @@ def unmoved_accounts() -> list[AccountPaths]:
 
 
 def _named() -> Iterator[AccountPaths]:
-    """Yield an account for each name in the current and former state folders, sorted by name."""
+    """Yield the accounts with a folder in the current or a former state folder, sorted by name.
+
+    The default account is included if the current state folder cannot be read.
+    """
     names: set[str] = set()
     try:
         names |= {entry.name for entry in state_dir().iterdir()}
@@ -300,9 +303,10 @@ def _daemons() -> Iterator[tuple[lock.Holder, AccountPaths]]:
 
 
 def serving(folder: Path) -> AccountPaths | None:
-    """Return the account whose running daemon has its mount at `folder`, or None.
+    """Return the account whose running daemon mounted `folder`, or None.
 
-    If nothing is mounted at `folder`, the mount of the returned account was detached from there.
+    The account is also returned if nothing is mounted at `folder` because the daemon is starting,
+    or because its mount has been detached.
     """
     found = [each for each in _daemons() if each[0].mountpoint == folder]
     if mount := mountpoint.at(folder):
@@ -313,12 +317,13 @@ def serving(folder: Path) -> AccountPaths | None:
 
 
 def located(path: Path) -> tuple[Mount | None, AccountPaths | None, Path]:
-    """Return the mount that contains `path`, the account of its daemon, and the path of the entry.
+    """Return the mount that contains `path`, the account of the mount's daemon, and a path.
 
-    The returned path is in the daemon's own mount. It differs from `path` if `path` is in a bind
-    mount of the daemon's mount or of a folder in that mount. `path` is absolute and without
-    symbolic links. The mount is None if `path` is in no mount of zonedrive. The account is None if
-    no running daemon is known for the mount; then the returned path is `path`.
+    `path` is absolute and without symbolic links. The returned path leads to the same entry in the
+    daemon's own mount. The two paths differ if `path` is in a bind mount of the daemon's mount or
+    of a folder in that mount. The mount is None if `path` is in no mount of zonedrive. If there is
+    no mount, or no running daemon is found for the mount, the account is None and the returned path
+    is `path`.
     """
     mount = mountpoint.holding(path)
     if mount is None:
@@ -346,8 +351,8 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
     """Return the account whose mount contains all paths in `given`, and the paths in that mount.
 
     If `given` is empty, the account is `account` or the default account. Raises ZonedriveError if a
-    path is in no mount or in the mount of an account other than `account`, if the daemon of its
-    mount died, or if the paths are in the mounts of several accounts.
+    path is in no mount, in the mount of an account other than `account`, or in a mount whose daemon
+    died. Also raises ZonedriveError if the paths are in the mounts of several accounts.
     """
     below = list[str]()
     found: AccountPaths | None = AccountPaths(account) if account else None
@@ -472,7 +477,7 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Divide a wait for the daemon into slices: yield before each slice.
+    """Divide a wait for the daemon into slices, and yield before each slice.
 
     After each yield, the caller waits for SLICE_SECONDS. Raises TimeoutError at the time limit. The
     limit is SIGN_SECONDS, or WORKING_SECONDS while the daemon's process `pid` computes or waits for

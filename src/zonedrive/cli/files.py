@@ -142,9 +142,9 @@ def _write(piece: bytes | bytearray | memoryview) -> None:
 def require_replaceable(path: str, *, is_copied: bool = False) -> None:
     """Raise ZonedriveError if replacing the file at `path` would lose content.
 
-    The function rejects a file in a mount that a program has open for writing. Unless `is_copied`
-    is true, the function also rejects a file in `lost+found`, and a file whose content is only on
-    this machine until the upload. `is_copied` means that the caller has copied the content, or may
+    The function rejects a file in a mount if a program has the file open for writing. Unless
+    `is_copied` is true, the function also rejects a file in `lost+found`, and a file whose content
+    has not been uploaded yet. `is_copied` means that the caller has copied the content, or may
     discard the content. Any other path is accepted.
     """
     target = mountpoint.absolute(path)
@@ -264,7 +264,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a trash request to the daemon and return the response; meanwhile, show the progress.
+    """Send a trash request to the daemon, show the progress, and return the response.
 
     If no daemon is running, the request goes to the service directly. Raises MountEnded if the
     mount ends during a request that changes the trash, because the request may have had an effect.

@@ -122,9 +122,9 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     """Return a string, such as "; dropped 1 file in lost+found", that names the data to be deleted.
 
     Returns "" if logoff deletes only copies of data on the service. Raises ZonedriveError if data
-    would be lost and `discard` is false. There may be such data even after the earlier checks,
-    because a daemon may have saved data meanwhile. The caller prevents daemons from starting, so
-    that no more data is added.
+    would be lost and `discard` is false. This check is necessary although `logoff` has made the
+    same check before, because a daemon may have saved data meanwhile. Call this function while
+    daemons are prevented from starting, so that no more data is added.
     """
     try:
         here = local_data.only_here(paths)

@@ -341,9 +341,9 @@ class Terminal(CredentialPrompt):
     def code(self, kind: str) -> Secret:
         """Return the one-time code of type `kind`, from standard input or from a prompt.
 
-        With --password-stdin, or without a terminal, there is no prompt, and the code is read from
-        standard input. Without a prompt, raises CredentialsRefused unless `--code -` was given, and
-        BadOption if standard input has no code.
+        With --password-stdin, or without a terminal, there is no prompt. The code is then read from
+        standard input if `--code -` was given. Otherwise, raises CredentialsRefused. Raises
+        BadOption if standard input does not contain a code.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
@@ -372,8 +372,9 @@ class Terminal(CredentialPrompt):
     def _line(self, name: str, missing: str) -> str:
         """Return the line of standard input for `name`: "password", "code" or "new password".
 
-        The lines of earlier inputs are kept, because the service chooses the order. Raises
-        BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
+        If lines for other inputs come first, they are stored for later calls, because the service
+        chooses the order of its questions. Raises BadOption if the line is empty (with the message
+        `missing`), too long or not UTF-8.
         """
         while name in self._ahead:
             self._passed[self._ahead.pop(0)] = _line()

@@ -57,7 +57,10 @@ class Metrics:
         self.add("state", "gauge", "1 for the state of the account.", states)
 
     def _asked(self, paths: AccountPaths) -> tuple[dict[str, Any], str]:
-        """Return the daemon's metrics, or {} if no daemon responds, and the account's state."""
+        """Return the daemon's metrics and the account's state.
+
+        The metrics are {} if no daemon responds.
+        """
         try:
             found = control_client.ask(paths, {"command": "metrics"}, timeout=ASK_SECONDS)
         except ZonedriveError:

@@ -157,7 +157,8 @@ def _chosen(account: str | None, given: options.Options) -> AccountPaths:
     """Return the account that `--account` or `-o account=` names, or else the default account.
 
     `account` is the value of `--account`, and `given` contains the values of `-o`. Raises BadOption
-    if the two options name different accounts, or if `-o` has an option for mount(8) only.
+    if the two options name different accounts, or if `-o` contains an option that is for mount(8)
+    only.
     """
     if given.setuid:
         raise BadOption(

@@ -165,7 +165,7 @@ def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated
 
 @contextlib.contextmanager
 def as_usage(prefix: str) -> Iterator[None]:
-    """Convert a ConfigError from the `with` block to BadOption; put `prefix` before its message."""
+    """Convert a ConfigError in the `with` block to BadOption, with `prefix` before the message."""
     try:
         yield
     except ConfigError as wrong:

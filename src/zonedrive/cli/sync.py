@@ -92,8 +92,9 @@ def _wait(paths: AccountPaths, request: Message) -> None:
 def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     """Raise ZonedriveError if an unmounted account has pending changes or files in lost+found.
 
-    If there are none, raise `ended`, or return if `ended` is a MountEnded. A MountEnded means that
-    the mount ended during the command.
+    If there are no such changes or files, raise `ended`, or return if `ended` is a MountEnded. A
+    MountEnded means that the mount ended during the command. If a policy forbids the mount, the
+    error of the policy is raised instead.
     """
     from zonedrive.daemon.local_data import disk_problem, forbidden, only_here
 
@@ -181,7 +182,7 @@ def report_rejected(last: Message) -> None:
 def print_failures(failed: list[Message], more: str) -> None:
     """Print the first LINES failures, one per line, and a line with the number of further failures.
 
-    `more` completes the last line after the words "3 more files".
+    The last line consists of words such as "3 more files" and of `more`.
     """
     for one in failed[:LINES]:
         complain(f"{one['path']}: {one['error']}")

@@ -65,22 +65,25 @@ def show(
 
 
 def amount(size: int | None) -> str:
-    """Return a number of bytes in readable form, such as `3.4 MiB`; a dash for None."""
+    """Return a number of bytes in readable form, such as `3.4 MiB`, or "-" for None."""
     return "-" if size is None else formatting.amount(size)
 
 
 def when(text: str | None) -> str:
-    """Convert an ISO 8601 time to local time, in the format of the text output; "" for None."""
+    """Return an ISO 8601 time as local time in the format of the text output, or "" for None."""
     return formatting.local_time(datetime.fromisoformat(text).timestamp()) if text else ""
 
 
 def moment(ns: int) -> str | None:
-    """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0, an unknown time."""
+    """Return a time in ns since the epoch as ISO 8601 in UTC, or None if `ns` is 0 (unknown)."""
     return timestamp(ns) if ns else None
 
 
 def width() -> int:
-    """Return the width of the terminal in columns (at least 20); UNFOLDED for a file or pipe."""
+    """Return the width of the terminal in columns, at least 20.
+
+    Return UNFOLDED if standard output is a file or pipe, and $COLUMNS is not set.
+    """
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return max(20, shutil.get_terminal_size((80, 24)).columns)
     return UNFOLDED
@@ -162,7 +165,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def complain(text: str) -> None:
-    """Print an error or a note on stderr: one line that begins with `zonedrive: `.
+    """Print an error or a note on stderr, as one line that begins with `zonedrive: `.
 
     Line breaks become spaces. Other spaces stay, because a path may contain them.
     """

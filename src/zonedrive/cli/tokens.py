@@ -204,7 +204,7 @@ def _revoke(account: str, token_id: str) -> None:
 
 
 def _own_id(account: str) -> str | None:
-    """Return the id of the logon's token; None if unknown, or if the logon has no token."""
+    """Return the id of the logon's token, or None if there is no token or its id is unknown."""
     from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.secrets import open_store
 

@@ -105,10 +105,10 @@ class ZoneLog:
         return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
 
     def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:
-        """Return the messages in `answer`, the log of one zone, that concern `place` and `user`.
+        """Return the messages in `answer`, the log of one zone, that match this query.
 
-        The `path` of a returned message is a path in the mount. `folder` is the folder name of the
-        zone in the mount.
+        The `path` of a returned message is a path in the mount, or "" if none is known. `folder` is
+        the folder name of the zone in the mount.
         """
         if self.user:
             answer = [one for one in answer if _is_by(one["user"], self.user)]
@@ -152,7 +152,7 @@ class ZoneLog:
 
 
 def _is_by(user: str, wanted: str) -> bool:
-    """Return True if `wanted` is the id `user` or its part before the @, ignoring case."""
+    """Return True if `wanted` is `user` (an id) or the part of `user` before @, ignoring case."""
     lower = user.casefold()
     return wanted.casefold() in (lower, lower.partition("@")[0])
 
@@ -231,8 +231,8 @@ def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
     """Yield the latest messages, oldest first, then wait for new messages and yield them.
 
     The latest messages are those that are not older than `since` (ns since the epoch). If `since`
-    is None, they are at most FIRST messages of the last FIRST_NS ns. The iteration ends when
-    nothing reads the output any more.
+    is None, the latest messages are at most FIRST messages of the last FIRST_NS ns. The iteration
+    ends when nothing reads the output any more.
     """
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since

@@ -68,7 +68,7 @@ class DoctorFacts:
 
     @cached_property
     def bearer(self) -> Bearer | StoreError | None:
-        """Token or session of the logon; None if missing; a StoreError if it cannot be read."""
+        """Token or session of the logon, None if there is none, or the error raised on reading."""
         if self.store_error is not None:
             return self.store_error
         try:
@@ -100,7 +100,7 @@ class DoctorFacts:
 
     @cached_property
     def forbidden(self) -> ConfigError | None:
-        """Error if the organization's policies forbid mounting the account, else None."""
+        """Error for an organization policy that forbids mounting the account, or None."""
         return local_data.forbidden(self.paths)
 
     @property
@@ -174,7 +174,8 @@ def good(detail: str, remedy: str = "") -> CheckResult:
 def bad(detail: str, remedy: str, here: str = "", **names: object) -> CheckResult:
     """Return the result of a check that found a problem.
 
-    `names` contains the values of placeholders in `remedy`, see `local_remedy`.
+    `here` is a remedy that may contain names, for the local user only. `names` contains the values
+    of placeholders in `remedy`, see `local_remedy`.
     """
     return CheckResult(False, detail, remedy, here, names)
 

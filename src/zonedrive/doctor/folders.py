@@ -122,7 +122,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
 def _elsewhere(facts: DoctorFacts, detail: str) -> CheckResult:
     """Return a failed result for a state folder that must be on another file system.
 
-    An existing folder has the logon, and perhaps pending changes, so it must be moved.
+    An existing folder must be moved, because it contains the logon and perhaps pending changes.
     """
     folder = facts.paths.state
     remedy = MOVE if nearest_existing(folder) == folder else LOCAL
@@ -130,7 +130,7 @@ def _elsewhere(facts: DoctorFacts, detail: str) -> CheckResult:
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
-    """Return a failed result if a file exists at the path of `folder` or a parent, else None.
+    """Return a failed result if a file is in the place of `folder` or of a parent, else None.
 
     `variable` is the environment variable that the remedy suggests setting.
     """

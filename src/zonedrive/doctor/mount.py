@@ -35,7 +35,10 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the user's mounts of the service respond; report whether the account has one."""
+    """Check that the user's mounts of the service respond.
+
+    The result also tells whether the account is mounted.
+    """
     account = facts.account
     if account is None:
         return None

@@ -66,9 +66,9 @@ Request = Callable[[], Awaitable[object]]
 def examine(facts: DoctorFacts, file: str) -> Iterator[tuple[str, CheckResult]]:
     """Yield (name, result) for the profile, each operation in it, and each operation it lacks.
 
-    `file` is the name or the path of the profile. If the profile is invalid, there are no other
-    results. If there is no valid logon or the service cannot be reached, the only other result is a
-    failed result named `logon` or `service`.
+    `file` is the name or the path of the profile. The first result is the result for the profile.
+    If the profile is invalid, no other result follows. If there is no valid logon, or the service
+    cannot be reached, only a failed result named `logon` or `service` follows.
     """
     try:
         profile = load_profile(file)
@@ -186,7 +186,10 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
 
 
 async def _some_file(service: HttpService, zones: list[Zone]) -> Entry | None:
-    """Return a file from the first FOLDERS folders, preferably not an empty one, or None."""
+    """Return a file from the first FOLDERS folders, or None if they contain no file.
+
+    A file that is not empty is preferred.
+    """
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in zones]
     for _ in range(FOLDERS):

@@ -102,7 +102,7 @@ class Guard:
         self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer requests for one-time URLs, reject foreign requests, pass others to the app."""
+        """Answer a one-time URL, reject an unauthorized request, or pass the request to the app."""
         request = Request(scope)
         refused = self._refusal(request)
         if refused is not None:
@@ -112,7 +112,7 @@ class Guard:
         await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the response to a one-time URL or a rejected request; None for other requests."""
+        """Return the response to a one-time URL or a rejected request, or None otherwise."""
         if request.headers.get("host") != self._host:
             return _plain(421, "This address does not belong to zonedrive.")
         path = request.url.path

@@ -128,7 +128,7 @@ class AccountView:
 
     @property
     def pause(self) -> str:
-        """Text that says uploads are paused, and until when; "" if they are not paused."""
+        """Text that says that uploads are paused, and until when, or "" if they are not paused."""
         if not self.status.get("paused"):
             return ""
         if end := self.status.get("paused_until"):
@@ -139,7 +139,7 @@ class AccountView:
     def uploads(self) -> list[dict[str, Any]]:
         """Up to ROWS uploads, the most urgent first.
 
-        `problem` of an upload is the reason why the upload waits, or None.
+        The value for the key `problem` is the problem that prevents the upload, or None.
         """
         found = self.status.get("uploads", [])[:ROWS]
         return [one | {"problem": problems.of_upload(one)} for one in found]

@@ -47,7 +47,8 @@ class Outcome:
 def run(*words: str, seconds: float | None = CHANGE_SECONDS, given: str = "") -> Outcome:
     """Run `zonedrive WORDS` with `given` as standard input, and return the result.
 
-    After `seconds`, unless None, the command is killed, and the result has the error DaemonTimeout.
+    A command that takes more than `seconds` (None: no limit) is killed. The result then contains
+    a DaemonTimeout as `error`.
     """
     # A file in memory, because the temporary folder may be full or read-only.
     with os.fdopen(os.memfd_create("error"), "w+b") as passed_on:
@@ -74,7 +75,7 @@ def run(*words: str, seconds: float | None = CHANGE_SECONDS, given: str = "") ->
 
 
 def listed(*words: str, seconds: float = READ_SECONDS) -> Any:
-    """Return the decoded JSON output of `zonedrive WORDS --json`, which may take up to `seconds`.
+    """Run `zonedrive WORDS --json` for up to `seconds`, and return the decoded JSON output.
 
     Raises the error of the command if the output is not JSON.
     """

@@ -228,10 +228,11 @@ class Window:
     async def _stream(
         self, request: Request, live: Callable[[], str], rest: float
     ) -> AsyncIterator[str]:
-        """Yield events with the dynamic part of a page, one at each change, while the page is open.
+        """Yield an event with the dynamic part of a page at each change, while the page is open.
 
-        The pause between two updates is at least `rest` times as long as an update takes. Also end
-        if MOST_STREAMS newer streams are open; the page then requests a new stream.
+        The pause between two updates is at least `rest` times as long as an update takes. The
+        iteration also ends if MOST_STREAMS newer streams are open. The page then requests a new
+        stream.
         """
         this, former = object(), ""
         with self._present(), contextlib.ExitStack() as at_end:
@@ -549,7 +550,7 @@ class Window:
     # ---- changes, sharing, members ----
 
     def _log(self, request: Request) -> Response:
-        """Show the changes at a path: the zone log, or file versions if there is no zone log."""
+        """Show the zone log of a path, or a file's versions if the profile defines no zone log."""
         account, given = self._view(request), request.query_params
         path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
         since = given.get("since", "" if path else WEEK)
@@ -677,8 +678,8 @@ class Window:
     ) -> Response:
         """Show the settings.
 
-        If the user's input was rejected with `error`, `tried` has the input, and `former` has the
-        values that the form showed first.
+        If the user's input was rejected with `error`, `tried` contains the input, and `former`
+        contains the values that the form showed first.
         """
         account = self._view(request)
         shared = config.organization(account.name)
@@ -696,7 +697,10 @@ class Window:
         )  # fmt: skip
 
     def _change_settings(self, request: Request, form: FormData) -> Response:
-        """Save the settings that differ from what the form showed; "" removes a setting."""
+        """Save the settings that the user has changed in the form.
+
+        An empty value removes a setting.
+        """
         account = self._view(request)
         given = {name: _lines(_text(form, name)) for name in config.NAMES if name in form}
         former = {name: _lines(_text(form, f"former-{name}")) for name in given}
@@ -823,7 +827,8 @@ def _periods() -> list[tuple[str, str]]:
 def _entries(folder: Path, wanted: str) -> list[tuple[bool, str]]:
     """Return the entries of a folder whose names contain `wanted`, ignoring case.
 
-    Each entry is a pair: True for a folder, and the name. Folders come first, sorted by name.
+    An entry is a pair (True for a folder, name). Folders come before other entries. Both groups are
+    sorted by name.
     """
     with os.scandir(folder) as found:
         entries = [

@@ -87,7 +87,10 @@ def _sentence(text: str) -> str:
 
 
 def worded(error: Exception) -> Problem:
-    """Return the problem for an error; text and buttons replace shell commands in its message."""
+    """Return the problem whose text consists of the message and the remedy of an error.
+
+    Shell commands in the message and in the remedy are replaced with text and buttons.
+    """
     text, buttons = in_window(*error_messages.parts(error))
     return Problem(text, buttons=buttons)
 

@@ -45,18 +45,21 @@ daemon's socket.
 """
 REQUEST = 64 * 1024  # bytes; a URL has up to three for each byte of a path
 ERROR_IS_SHOWN = "ZONEDRIVE_ERROR_IS_SHOWN"
-"""Environment variable that a menu of a file manager sets, because the menu shows the error."""
+"""Environment variable that is set if the caller, a file manager's menu action, shows the error."""
 
 
 def run(page: str, *, browser: bool) -> str:
     """Open the web interface at the path `page`, and serve it until all pages are closed.
 
-    If `browser` is False, print the URL instead of opening a browser. Return "" at the end.
+    If `browser` is False, print the URL instead of opening a browser. Return "" after all pages are
+    closed.
 
     If another process of this user already serves the web interface, open a page of that process,
-    and return a message for the user. Raises ZonedriveError if that process does not answer, or if
-    requests of other users cannot be rejected, and OSError. An error is also shown as a
-    notification, unless `browser` is False or the environment has ERROR_IS_SHOWN.
+    and return a message for the user.
+
+    Raises OSError. Raises ZonedriveError if that process does not answer, or if requests of other
+    users cannot be rejected. If `browser` is True and the environment does not contain
+    ERROR_IS_SHOWN, the error is also shown with `_notify`.
     """
     is_shown = os.environ.pop(ERROR_IS_SHOWN, "")  # not for the daemons that the window starts
     try:
@@ -204,7 +207,7 @@ class Presence:
             self._end = max(self._expected, time.monotonic() + CLOSED_SECONDS)
 
     def used(self) -> None:
-        """Keep the server running for at least QUIET_SECONDS seconds after a request.
+        """After a request, keep the server running for at least QUIET_SECONDS if no page is open.
 
         `open` does not count the pages of a browser without scripts. Such a browser is detected
         only by its requests.

@@ -1,8 +1,8 @@
 """Mounting of accounts at each login, with a systemd user unit or the desktop's autostart.
 
-The unit mounts the account on its default folder; if necessary, a drop-in sets this folder. If the
-account is mounted elsewhere, or if there is no service manager or no unit, a file in the desktop's
-autostart folder is used.
+The unit mounts the account on the account's default folder. If the unit file contains another
+folder, a drop-in sets the default folder. If the account is mounted elsewhere, or if there is no
+service manager or no unit, a file in the desktop's autostart folder is used.
 """
 
 import errno
@@ -24,11 +24,11 @@ def is_on(name: str) -> bool:
 
 
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
-    """Set up mounting the account at each login; if `start` is False, undo this.
+    """Set up mounting the account at each login, or undo the setup if `start` is False.
 
     `mountpoint` is the folder to mount on; "" means the default folder. The unit is enabled or the
     autostart file exists, never both, because an account has one mount. Raises OSError if a file or
-    folder cannot be written, or if these files cannot contain the folder's path (see `_word`).
+    folder cannot be written, or if `_word` rejects the path of the folder to mount on.
     """
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     if start:
@@ -49,9 +49,10 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 
 
 def begin(name: str) -> Path:
-    """Set up mounting the account at each login, on its current mount point or default folder.
+    """Set up mounting the account at each login, and return the folder to mount on.
 
-    Return the folder. Raises NotLoggedOn, or the errors of `choose`.
+    The folder is the account's current mount point if one is known, else the default folder. Raises
+    NotLoggedOn, or the errors of `choose`.
     """
     mountpoint = accounts.view(name).mountpoint
     choose(name, mountpoint, start=True)

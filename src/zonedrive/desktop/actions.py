@@ -25,15 +25,15 @@ class Failed(Exception):
 
 
 def ask(command: str, **values: object) -> Callable[[list[str]], None]:
-    """Return an action that sends `command` with `values` to the daemons that serve its paths."""
+    """Return an action that sends `command` with `values` to the daemons of the action's paths."""
     return lambda paths: _report(_each({"command": command, **values}, paths))
 
 
 def copy_link(paths: list[str]) -> None:
     """Copy the web link of the first path to KDE's clipboard, or show it in a notification.
 
-    The link is for members of the zone. A program without a window cannot use other clipboards;
-    extensions of file managers can.
+    The link is for members of the zone. The action does not use other clipboards, because a program
+    without a window cannot use them.
     """
     (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
     _report([answer])

@@ -4,9 +4,9 @@ The client runs in the event loop of another program, such as a file manager. Th
 non-blocking sockets and no threads, because a file manager's embedded Python does not let threads
 run.
 
-INVARIANT: in such a program, only `soon` blocks, for at most the time that the caller specifies;
-`blocking` and `serving` are for separate processes. A daemon that does not answer in time is
-disconnected, and its entries have no states until the daemon answers again.
+INVARIANT: in such a program, only `soon` blocks, for at most the time that the caller specifies.
+The functions `blocking` and `serving` are for separate processes. A daemon that does not answer in
+time is disconnected, and its entries have no states until the daemon answers again.
 """
 
 import json
@@ -214,7 +214,7 @@ class Daemon:
 
 
 class Client:
-    """Known states of the entries of all mounts, and the connections to the daemons."""
+    """Cached states of the entries of all mounts, and the connections to the daemons."""
 
     def __init__(self, loop: Loop, on_change: Callable[[list[str]], None]) -> None:
         """Connect to the daemons; `on_change` is called with paths whose states have changed."""
@@ -252,7 +252,11 @@ class Client:
         return found
 
     def soon(self, paths: Iterable[str], seconds: float) -> dict[str, Entry]:
-        """Return the known states of `paths`; wait up to `seconds` for unknown states."""
+        """Return the states of the entries at `paths`, keyed by path.
+
+        Wait up to `seconds` for states that are not cached. States that do not arrive in time are
+        left out.
+        """
         wanted = list(paths)
         unknown = [path for path in wanted if self.entry(path) is None and self.is_inside(path)]
         if unknown:
@@ -372,9 +376,9 @@ class Client:
             self._on_change(changed)
 
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
-        """Store the changes that a daemon reports for entries with known states.
+        """Store the changes that a daemon reports for entries whose states are cached.
 
-        If `everything` is True, query all known states of the mount again. A changed entry whose
+        If `everything` is True, query all cached states of the mount again. A changed entry whose
         state is being queried is queried again, too. `on_change` always includes the mount point,
         because the mount's entry counts, its connection to the service or the pause of its uploads
         may have changed.
@@ -414,8 +418,8 @@ class Client:
 def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
     """Send a request to the daemon with the socket `path`, and return the last line of its answer.
 
-    `silence` is the maximum time between two lines, in seconds. Raises OSError if the connection
-    fails or a line takes longer (TimeoutError), and ValueError if a line is not JSON.
+    `silence` is the maximum time between two lines, in seconds. Raises TimeoutError if a line takes
+    longer, OSError if the connection fails, and ValueError if a line is not JSON.
     """
     for message in _lines(path, request, silence):
         if message.get("done") or "error" in message:

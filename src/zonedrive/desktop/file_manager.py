@@ -1,8 +1,8 @@
 """Extension that adds emblems and menus to Nautilus, Nemo and Caja, and menus to Thunar.
 
-INVARIANT: the file manager never waits for a daemon, except before a menu: unknown states of
-the selected entries may delay the menu by up to MENU_SECONDS seconds. After an error in this
-module, emblems or menus are missing, but the file manager continues to work.
+INVARIANT: the file manager waits for a daemon only before it shows a menu, for up to MENU_SECONDS
+seconds, if states of the selected entries are not cached. After an error in this module, emblems or
+menus are missing, but the file manager continues to work.
 """
 
 import ctypes
@@ -75,8 +75,8 @@ class States:
         """Return the menu items for `files`, as objects of the file manager's `module`.
 
         Return [] if an entry is not in a mount or its daemon is not connected. `kind` is a part of
-        the items' names: in Nautilus, the menus of the selection and of the open folder must not
-        have items of the same name.
+        the items' names, because in Nautilus the menus of the selection and of the open folder must
+        not contain items of the same name.
         """
         paths = [path_of(file) for file in files]
         inside = [path for path in paths if path is not None and self.client.is_inside(path)]

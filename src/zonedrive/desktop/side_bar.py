@@ -17,7 +17,8 @@ BUS_PATH = "/org/zonedrive/Desktop"
 def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
     """Return the name of an account's CloudProviders.AccountStatus, and a text for the user.
 
-    `link` is the state of the connection to the service. `counts` has entry counts by state.
+    `link` is the state of the connection to the service. `counts` contains the number of entries in
+    each state.
     """
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)

@@ -2,7 +2,7 @@
 
 This module does not depend on what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
 for an authenticated caller whose scope allows the endpoint's action. For a caller who must change
-their password, only the endpoint of the resource `password` runs.
+their password, the only endpoint in `GUARDED` that runs is the one with the resource `password`.
 """
 
 import sqlite3
@@ -139,7 +139,7 @@ class _Route(Route):
         self._beginning = path.partition("{")[0]
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return the kind of match with the request, and the additions to the scope."""
+        """Return the kind of match between route and request, and additions to the ASGI scope."""
         if not scope["path"].startswith(self._beginning):
             return Match.NONE, {}
         return super().matches(scope)

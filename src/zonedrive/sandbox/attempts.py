@@ -56,7 +56,7 @@ class Attempts:
                 del names[next(iter(names))]
 
     def succeeded(self, user: str) -> None:
-        """Reset the failure count of a name."""
+        """Reset the failure count of the user name `user`."""
         self._failures.pop(user.lower(), None)
 
     def unblock(self, user: str) -> bool:

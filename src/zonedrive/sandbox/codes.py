@@ -36,7 +36,8 @@ class Codes:
     def mail(self, user_id: str) -> None:
         """Create a new code for the user if codes are sent by mail (the kind ServiceMail).
 
-        No real mail is sent; `mailed` returns the code. The user's previous code becomes invalid.
+        No code is created for a user without an `otp_secret`. No real mail is sent; `mailed`
+        returns the code. The user's previous code becomes invalid.
         """
         if self.kind != "ServiceMail":
             return

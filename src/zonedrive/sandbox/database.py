@@ -54,7 +54,8 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """Run the `with` block in a transaction; roll the transaction back after an exception.
 
-        An inner transaction is a part of the outer transaction.
+        A nested transaction is a part of the outermost transaction, and is committed or rolled back
+        together with it.
         """
         if self._depth == 0:
             self._connection.execute("BEGIN IMMEDIATE")

@@ -1,8 +1,8 @@
 """Files and folders in the tree of each zone, and the versions of each file.
 
-This module checks no permissions. INVARIANT: a version row never changes; a file's current version
-is its newest version; `modified_us` of a file strictly increases with each version. This module
-accepts any text as a name.
+This module checks no permissions, and accepts any text as a name. INVARIANT: a version row never
+changes, a file's current version is its newest version, and `modified_us` of a file strictly
+increases with each version.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 PAGES = "/api/sandbox/pages/"
-"""Path prefix of the members' web pages; a 401 response there makes browsers ask for a password."""
+"""Path prefix of the web pages for members of a zone.
+
+A 401 response for such a page makes the browser ask for a password.
+"""
 
 # Default error name for an HTTP status, used for framework errors and injected faults.
 CODE_OF_STATUS = {
@@ -63,7 +66,7 @@ def unusable(path: Path, wrong: OSError | sqlite3.Error) -> SandboxError:
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return SandboxError(f"{path} is not a sandbox's database ({wrong})")
     is_full = code == sqlite3.SQLITE_FULL or getattr(wrong, "errno", 0) in FULL
-    if code == sqlite3.SQLITE_IOERR:  # also for a file of SQLite's that is mapped into memory
+    if code == sqlite3.SQLITE_IOERR:  # possibly a full disk, if SQLite has mapped a file to memory
         is_full = shutil.disk_usage(path if path.is_dir() else path.parent).free < SMALLEST_FREE
     if is_full:
         return SandboxError(
@@ -115,7 +118,8 @@ def error_response(
 async def answer_api_error(request: Request, error: Exception) -> Response:
     """Return the response for an ApiError (Starlette exception handler).
 
-    A 401 response asks for HTTP Basic credentials if the path is below PAGES, otherwise for Bearer.
+    A 401 response asks for HTTP Basic credentials if the path is below PAGES, otherwise for a
+    bearer token.
     """
     assert isinstance(error, ApiError)
     is_page = request.url.path.startswith(PAGES)
@@ -166,5 +170,5 @@ def bad_argument(message: str) -> ApiError:
 
 
 def must_change_password() -> ApiError:
-    """Return ApiError 403 for a caller who must change the password before other requests."""
+    """Return ApiError 403 for a caller who must change their password first."""
     return ApiError(403, "NOT_ALLOWED", "The password must be changed first")

@@ -110,7 +110,7 @@ class Faults:
 
 
 def _check(order: FaultOrder, effects: list[tuple[Kind, float]]) -> None:
-    """Raise ValueError if the fields of an order contradict each other."""
+    """Raise ValueError if the fields of an order are invalid or contradict each other."""
     if not effects and order.down is None:
         raise ValueError("a fault needs latency_ms, status, cut_after, drop_reply, stall or down")
     if order.times is not None and order.times < 1:

@@ -42,7 +42,10 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Unfinished logon flows by flow id; a 202 response contains the id as `sessionId`."""
+    """Unfinished logon flows by flow id, and the ids of recently successful flows.
+
+    A 202 response contains the flow id as `sessionId`.
+    """
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
@@ -58,7 +61,8 @@ class Flows:
     ) -> str:
         """Start a flow, or continue `flow_id` with a new state; return the flow's id.
 
-        The client sends the id as logonSessionId with its next request.
+        The client sends the id as logonSessionId with its next request. `code` is a one-time code
+        that was received before the password.
         """
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)

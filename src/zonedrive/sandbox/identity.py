@@ -76,7 +76,7 @@ class Authenticator:
         return Caller(user, grant.scope)
 
     async def _by_password(self, encoded: str, peer: str) -> User:
-        """Return the user of HTTP Basic credentials; raise ApiError 401 if they are not valid.
+        """Return the user of HTTP Basic credentials; raise ApiError 401 if they are rejected.
 
         If the user name is known, the password must be the password of this user. If the user name
         is unknown, the password alone identifies the user.

@@ -1,7 +1,7 @@
 """Received content, which a thread writes in large blocks to a file below `incoming/`.
 
-This module does not depend on the source of the bytes. INVARIANT: at most a few MiB are in memory;
-after `finish` the bytes are on the disk, after `discard` the file is gone.
+This module does not depend on the source of the bytes. INVARIANT: at most a few MiB are in memory.
+After `finish`, all bytes are on the disk. After `discard`, the file is no longer in `incoming/`.
 """
 
 import asyncio
@@ -39,7 +39,10 @@ class Incoming:
             self._start()
 
     async def finish(self) -> None:
-        """Write and sync the remaining bytes, then close the file. Raises OSError if this fails."""
+        """Write and sync the remaining bytes, then close the file.
+
+        Raises OSError if a write or the sync fails.
+        """
         await self._settle()
         self._start()
         await self._settle()

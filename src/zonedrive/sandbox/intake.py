@@ -16,7 +16,7 @@ from zonedrive.sandbox.errors import ApiError, bad_argument
 
 LARGEST_BODY = 1 << 20
 LONGEST_NAME = 64 * 1024  # bytes of UTF-8
-LARGEST_PAGE = 10**9  # of a page's number and size, so that their product fits into SQLite
+LARGEST_PAGE = 10**9  # limit of `page` and `pageSize`, so that their product fits into SQLite
 
 T = TypeVar("T")
 

@@ -1,8 +1,9 @@
 """Checks of a scope, which restricts a session or token by permissions and limitations.
 
 The checks do not depend on the user. The names and meanings of limitations are specific to the
-sandbox. `zones` allows access only to the listed zones. `entries` allows only two things: to read
-the listed entries and everything below them, and to list the zones.
+sandbox. The limitation `zones` allows access only to the listed zones. The limitation `entries`
+allows only two actions: reading the listed entries and everything below them, and listing the
+zones.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ def check(scope: Scope | None) -> None:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Return True if containers are nested more than `levels` deep."""
+    """Return True if lists and dictionaries in `value` are nested more than `levels` deep."""
     layer = [value]
     for _ in range(levels):
         layer = [

@@ -1,4 +1,4 @@
-"""Listening socket that reuses its port after a restart if possible and can refuse connections.
+"""Listening socket that can refuse connections, and reuses its port after a restart if possible.
 
 This module does not depend on HTTP. INVARIANT: while connections are refused, this process keeps
 the port bound, so that only a process that binds this port with SO_REUSEADDR can get it.

@@ -14,7 +14,7 @@ LONGEST_HEADERS = 16 * 1024
 
 
 class UploadForm:
-    """Parser of one upload form; `feed` returns the file's bytes, `finish` the file name."""
+    """Parser of one upload form; `feed` returns the file's bytes, `finish` returns its name."""
 
     def __init__(self, content_type: str) -> None:
         """Create the parser; raise ApiError 400 if `content_type` has no boundary."""

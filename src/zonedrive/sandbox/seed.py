@@ -1,7 +1,7 @@
 """Initial users, groups, zones and content of a sandbox, created from its world file.
 
-This module does not parse TOML; see `world`. INVARIANT: the database contains all of this data or
-none. If the first start was killed, the next start loads the data again.
+This module does not parse TOML; see `world`. INVARIANT: the database contains all of the initial
+data or none of it. If the first start was killed before the commit, the next start loads the data.
 """
 
 import os
@@ -48,8 +48,8 @@ def with_passwords(world: World, file: Path) -> World:
 def fill(deployment: Deployment, world: World) -> None:
     """Load a validated world into an empty deployment.
 
-    All users of `world` must have passwords. Raises SandboxError if the content of a zone cannot be
-    copied, and OSError and sqlite3.Error if the disk is full.
+    All users of `world` must have passwords. Raises OSError or sqlite3.Error if the disk is full,
+    and SandboxError if the content of a zone cannot be copied for another reason.
     """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)
@@ -70,7 +70,7 @@ def fill(deployment: Deployment, world: World) -> None:
 def _groups(deployment: Deployment, world: World) -> None:
     groups, creator = deployment.groups, _creator(world)
     for group in world.groups:
-        # Members are added after all groups exist; only they determine who manages the group.
+        # Members are added when all groups exist. Only their levels determine who manages a group.
         groups.create(group.name, group.description, creator, [], creator_manages=False)
     for group in world.groups:
         changes = [
@@ -125,7 +125,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
             copy.folder(Path(world.folder) / zone.content, root_id)
         except OSError as wrong:
             if wrong.errno in FULL:
-                raise  # the content itself is no mistake
+                raise  # the disk is full; the content is valid
             raise SandboxError(f"{wrong.filename} cannot be copied: {wrong.strerror}") from wrong
 
 

@@ -39,7 +39,8 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
     """Run the sandbox in the folder `data` until SIGTERM or SIGINT.
 
     The first start loads `world_file` (None: the packaged world file) into `data`. Port 0 means the
-    port of the last run, or a free port. Raises SandboxError if the sandbox cannot start.
+    port of the last run if this port is free, otherwise any free port. Raises SandboxError if the
+    sandbox cannot start.
     """
     data = data.absolute()
     if not 0 <= port <= 65535:
@@ -68,7 +69,8 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
 def _alone(data: Path) -> Iterator[None]:
     """Lock the folder `data` while the `with` block runs.
 
-    Raises SandboxError if another sandbox holds the lock, and OSError if the lock cannot be made.
+    Raises SandboxError if another sandbox holds the lock, and OSError if the lock file cannot be
+    opened or locked.
     """
     fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -97,7 +99,7 @@ def _ready(file: Path | None) -> Iterator[Callable[[bytes], object]]:
         with opened as stream:
 
             def write(content: bytes) -> None:
-                with _writing(device), stream:  # at its end, a reader of the pipe has everything
+                with _writing(device), stream:  # closes the pipe, so that its reader sees the end
                     stream.write(content)
 
             yield write

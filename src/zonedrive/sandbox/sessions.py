@@ -24,7 +24,7 @@ CLIENT = "ServiceSSI"
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Limit on the actions of a session or token.
 
-    An unknown field is rejected, because it may be a limit, which the sandbox cannot enforce.
+    An unknown field is rejected, because it may describe a limit that the sandbox cannot enforce.
     """
 
     name: str = ""

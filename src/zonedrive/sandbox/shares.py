@@ -55,7 +55,10 @@ class Shares:
 
 
 def scope_of(share: Row) -> Scope:
-    """Return the scope of a share's sessions: reading the shared entry and its descendants."""
+    """Return the scope of the sessions that a share's key can start.
+
+    The scope allows only reading the shared entry and everything below it.
+    """
     return Scope(
         name="share",
         permissions={"files": {"list": True, "get": True, "access": True}},

@@ -1,4 +1,4 @@
-"""User records with passwords, and their JSON form in API responses.
+"""Table of users with their password digests, and the JSON form of a user in API responses.
 
 This module does not depend on sessions, groups or zones.
 """

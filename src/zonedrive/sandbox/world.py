@@ -148,7 +148,10 @@ def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
 
 
 def _first_line(text: str, name: str) -> str:
-    """Return a string such as ', line 12' for the first line of a key or table; "" if not found."""
+    """Return a string such as ', line 12' for the first line with the key or table `name`.
+
+    Return "" if there is no such line.
+    """
     quoted = rf"""["']?{re.escape(name)}["']?"""
     head = re.search(rf"^[ \t]*\[*[ \t]*{quoted}[ \t]*[].=]", text, re.MULTILINE)
     return "" if head is None else f", line {text.count(chr(10), 0, head.start()) + 1}"
@@ -163,9 +166,10 @@ def _plain(sentence: str) -> str:
 def _line(text: str, place: str, key: str = "") -> str:
     """Return a string such as ', line 12, users[1].id' for the place 'users[1].id'.
 
-    The line is the one that sets the last key of `place`. If `place` is only a table, the line is
-    the one that sets `key` in this table. If there is no such line, the line is the header of the
-    table. If the header is not found either, the line is omitted. Returns "" for the place "".
+    The line is the one that sets the first key after the table in `place` (here `id`). If `place`
+    is only a table, the line is the one that sets `key` in this table. If there is no such line,
+    the line is the header of the table. If the header is not found either, the line number is
+    omitted. Returns "" for the place "".
     """
     found = re.match(r"(\w*)(?:\[(\d+)\])?(?:\.(\w+))?", place)
     table, number, inner = found.groups()  # type: ignore[union-attr]

@@ -66,8 +66,8 @@ class ZoneLog:
     ) -> list[dict[str, Any]]:
         """Return up to `limit` messages of a zone as JSON objects, newest first.
 
-        Skips the first `offset` messages, and omits messages older than `since_us` (microseconds
-        since the epoch).
+        Messages older than `since_us` (microseconds since the epoch) are omitted. The first
+        `offset` of the other messages are skipped.
         """
         rows = self._database.all(
             "SELECT * FROM zone_log WHERE zone_id = ? AND at_us >= ?"

@@ -181,7 +181,7 @@ class Zones:
         }
 
     def _size(self, zone_id: str) -> int:
-        """Return the total size of the current versions of files that are not deleted, in bytes."""
+        """Return the total size in bytes of the current versions of files that are not deleted."""
         size: int = self._database.scalar(
             "SELECT coalesce(sum(size), 0) FROM entries WHERE zone_id = ? AND trash_id IS NULL",
             zone_id,

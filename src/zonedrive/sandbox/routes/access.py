@@ -116,7 +116,10 @@ async def logoff(request: Request) -> Response:
 
 
 async def new_credentials(request: Request) -> Response:
-    """Handle POST /api/access/newcredentials: return a message, or 400 for an unknown user."""
+    """Handle POST /api/access/newcredentials: respond 200, or 400 for an unknown user.
+
+    The response contains only a message; the sandbox does not create credentials.
+    """
     wanted = await intake.json_body(request, UserId)
     user = deployment(request).users.find(wanted.name)
     if user is None:

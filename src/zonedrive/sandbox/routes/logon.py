@@ -1,9 +1,9 @@
 """Logon with password and one-time code, in one request or in a flow of several requests.
 
 A flow has the state PASSWORDPENDING until a password is received, then VERIFICATIONCODEPENDING
-until a code is received. INVARIANT: a failed request ends its flow. The properties of the session
-(scope, lifetime, cookie) that a request sets apply to the whole flow; later requests can only set
-properties that are not set yet.
+until a code is received. INVARIANT: a failed request ends its flow. Each request of a flow can set
+properties of the session (scope, lifetime, cookie). Values for properties that an earlier request
+of the flow has set are ignored.
 """
 
 import math

@@ -38,7 +38,7 @@ class Place(msgspec.Struct, eq=False, rename="camel"):
 
 
 class Attributes(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a request that sets attributes; attributes missing from it remain unchanged."""
+    """Body of a request that sets attributes; a missing attribute remains unchanged."""
 
     executable: bool | None = None
     hidden: bool | None = None
@@ -127,7 +127,7 @@ async def purge(request: Request, caller: Caller) -> Response:
 async def set_attributes(request: Request, caller: Caller) -> Response:
     """Handle PUT …/entries/<id>/attributes: set attributes; return the entry.
 
-    Setting a protection needs the level Manage, other attributes need the level Modify.
+    Setting a protection requires the level Manage. Setting other attributes requires Modify.
     """
     body = await intake.json_body(request, Attributes)
     chosen = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
@@ -157,7 +157,9 @@ async def zone_log(request: Request, caller: Caller) -> Response:
 async def levels(request: Request, caller: Caller) -> Response:
     """Handle GET /api/sandbox/levels: return the caller's level in each zone.
 
-    If no level is set for the caller directly, the highest level of the caller's groups counts.
+    The response omits zones of which the caller is not a member, and zones that the caller's scope
+    excludes. If no level is set for the caller directly, the highest level of the caller's groups
+    counts.
     """
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(

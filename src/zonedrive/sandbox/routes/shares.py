@@ -26,7 +26,8 @@ from zonedrive.sandbox.zones import Level
 async def share(request: Request, caller: Caller) -> Response:
     """Handle POST …/entries/<id>/share: share an entry; respond 201 with the share key.
 
-    The zone must allow sharing.
+    The response is 403 if the zone does not allow sharing, or if the caller's session or token has
+    a scope.
     """
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
@@ -46,7 +47,8 @@ async def share(request: Request, caller: Caller) -> Response:
 async def unshare(request: Request, caller: Caller) -> Response:
     """Handle DELETE …/entries/<id>/share: end all shares of an entry; respond 204.
 
-    The response is 404 if the entry is not shared.
+    The response is 404 if the entry is not shared, and 403 if the caller's session or token has a
+    scope.
     """
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
@@ -113,7 +115,7 @@ def _share(request: Request) -> Row:
 def _entry(request: Request, found: Row, entry_id: str) -> Row:
     """Return the shared entry or an entry below it; raise ApiError for any other entry.
 
-    The user who created the share must still be able to read the entry.
+    Also raises ApiError if the user who created the share may no longer read the entry.
     """
     service = deployment(request)
     service.zones.enter(found["zone_id"], found["user_id"], Level.ADD)

@@ -1,9 +1,10 @@
-"""Web page for sign-on that simulates identity providers and electronic identification.
+"""Sign-on page that simulates identity providers and electronic identification.
 
 A URL of the page is valid for one sign-on. After the right password, the browser is redirected to
 the client with the parameter `token`, which is valid for one logon. After a cancellation or too
-many wrong passwords, the parameter is `error`, an error name of the API. These parameters and the
-page are specific to the sandbox, because the API documentation does not describe them.
+many wrong passwords, the redirect instead has the parameter `error`, whose value is an error name
+of the API. These parameters and the page are specific to the sandbox, because the API documentation
+does not describe them.
 """
 
 from typing import Literal
@@ -43,7 +44,8 @@ async def page(request: Request) -> Response:
 async def sign_on(request: Request) -> Response:
     """Handle POST /api/sandbox/signon: check the password, and redirect to the client.
 
-    The response is the form again if the password is wrong.
+    If the password is wrong, the response is the form again. After MOST_FAILURES wrong passwords,
+    the browser is redirected with an error instead.
     """
     visit_id = intake.text(request, "id")
     service = deployment(request)

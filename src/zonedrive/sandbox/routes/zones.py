@@ -76,9 +76,10 @@ def refuse_read(row: Row) -> None:
 
 
 def content_of(request: Request, version: Version) -> Response:
-    """Return a response with a version's content or the requested range: 200, 206 or 416.
+    """Return a response with a version's content (200), or with the requested range of it (206).
 
-    The ETag identifies the version, so that a client never joins bytes of two versions.
+    The status is 416 if the requested range is outside the content. The ETag identifies the
+    version, so that a client never joins bytes of two versions.
     """
     service = deployment(request)
     headers: dict[str, Any] = {
@@ -115,8 +116,9 @@ def _range(
     """Return (first, length) of the requested range; None means the complete content.
 
     Length 0 means that the range is outside the content. Multiple ranges, other units and malformed
-    ranges are ignored. A range is also ignored if its If-Range header is not the version's ETag. A
-    date is never accepted, because two versions may have been saved in the same second.
+    ranges are ignored. A range is also ignored if the request has an If-Range header that is not
+    the version's ETag. A date in If-Range is never accepted, because two versions may have been
+    saved in the same second.
     """
     wanted = RANGE.fullmatch(request.headers.get("range", "").strip().lower().replace(" ", ""))
     if wanted is None:

@@ -21,7 +21,10 @@ MARK_BYTES = 8
 
 
 class Clear:
-    """Box that encrypts nothing, for an account with the setting `encrypt = false`."""
+    """Replacement for `Sealed` that neither encrypts nor authenticates.
+
+    Used for an account with the setting `encrypt = false`.
+    """
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
         """Return `plain` unchanged."""
@@ -37,10 +40,10 @@ class Clear:
 
 
 class Sealed:
-    """Box that encrypts with AES-256-GCM under one key; the output is nonce, ciphertext and tag."""
+    """Encryption with AES-256-GCM under one key; the output is nonce, ciphertext and tag."""
 
     def __init__(self, key: bytes) -> None:
-        """Create a box; `key` has KEY_BYTES bytes."""
+        """Set the key, which has KEY_BYTES bytes."""
         self._aead = AESGCM(key)
         # A separate key, from which `key` cannot be computed.
         marking = hashlib.blake2b(b"zonedrive marks", key=key, digest_size=KEY_BYTES).digest()

@@ -307,7 +307,7 @@ class CacheIndex:
             return False
 
     def row(self, ino: int, stamp: str) -> Row | None:
-        """Return the row of the inode's revision with this stamp, or None."""
+        """Return the row of the inode's revision whose keyed hash is `stamp`, or None."""
         rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
         return rows[0] if rows else None
 

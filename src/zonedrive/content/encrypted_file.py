@@ -289,10 +289,11 @@ class EncryptedFile(ContentFile):
             self._store_one(number)
 
     def _write_run(self, number: int, plain: memoryview) -> bool:
-        """Write whole chunks from `number` on in one call; return False if that is not allowed.
+        """Write whole chunks in one call, beginning with chunk `number`.
 
         The lock is not held during the write, so that readers do not wait for the disk. The write
-        is therefore allowed only for chunks that no reader can be reading.
+        is therefore allowed only for chunks that no reader can be reading. Otherwise, return False
+        and write nothing.
         """
         count = len(plain) // CHUNK
         with self._lock:

@@ -205,9 +205,11 @@ class Quota:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files that are no longer in the index; only log errors.
+    """Delete files; do not raise OSError, but log one warning for all files that remain.
 
-    The removal of a large file takes a few milliseconds.
+    EROFS and ENOTDIR are not logged, because they are reported elsewhere. The deletion of a large
+    file blocks for a few milliseconds, so delete large amounts in a thread (as `Cache._discard`
+    does).
     """
     failed: list[OSError] = []
     for path in paths:

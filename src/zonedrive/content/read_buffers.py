@@ -41,7 +41,7 @@ class _Chunk:
 
 
 class MemoryBudget:
-    """Limit on the memory of all entries for bytes that could not be stored on the disk."""
+    """Memory limit, shared by all cache entries, for bytes that could not be stored on the disk."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Create a budget of `capacity` bytes for all entries together."""
@@ -59,7 +59,10 @@ class MemoryBudget:
         return max(_LEAST, self.capacity // (3 * max(1, len(self.holders))))
 
     def shrink(self) -> None:
-        """Drop the oldest chunks of the largest holders until the total is within the limit."""
+        """Drop bytes that could not be stored on the disk, until the total is within the limit.
+
+        Each step drops the oldest such chunk of the buffer that has the most such bytes.
+        """
         while self.held > self.capacity:
             max(self.holders, key=lambda each: each.kept_bytes).drop_oldest()
 

@@ -155,9 +155,10 @@ class Slots:
         return fresh + _LENGTH.pack(len(plain)), sealed
 
     def write_run(self, number: int, plain: memoryview, into: memoryview, nonce: int) -> None:
-        """Encrypt whole chunks from `number` on into the buffer `into`, and write them in one call.
+        """Encrypt whole chunks into the buffer `into`, and write them in one call.
 
-        The nonces are consecutive from `nonce` on. Raises OSError.
+        The chunks have consecutive numbers from `number` on, and consecutive nonces from `nonce`
+        on. Raises OSError.
         """
         count = len(plain) // CHUNK
         view = into[: count * SLOT]

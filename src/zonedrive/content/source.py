@@ -41,7 +41,7 @@ class Source(Protocol):
     """Source of the bytes of one version of one file."""
 
     def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Stream]:
-        """Open a stream at `offset`. Raises the source's error if that fails.
+        """Open a stream at `offset`. Raises the source's error if the stream cannot be opened.
 
         The source may leave out the bytes from `end` on, so that the connection can be reused. If
         `end` is None, the stream continues to the end of the file.

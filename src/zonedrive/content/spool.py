@@ -96,7 +96,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 def check_row(row: Mapping[str, object], box: Box) -> None:
     """Check that the manifest in a row (values by column name) can be decrypted.
 
-    Raises Damaged or ValueError if that fails.
+    Raises Damaged or ValueError if the manifest cannot be decrypted.
     """
     ino, generation, sealed = int(str(row["ino"])), int(str(row["generation"])), row["manifest"]
     if not isinstance(sealed, bytes):

@@ -109,7 +109,8 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
 def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
     """Run `serve` in the forked process without the parent's open files, then exit.
 
-    `writing` is the descriptor of the pipe to the parent process, and `log` that of the log file.
+    `writing` is the descriptor of the pipe to the parent process, and `log` is the descriptor
+    of the log file.
     """
     code = 1
     try:

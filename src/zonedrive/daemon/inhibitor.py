@@ -178,9 +178,10 @@ class Inhibitor:
             await trio.sleep(CALM_SECONDS)
 
     async def _adjust(self) -> bool:
-        """Take the locks that are needed now, and release the others.
+        """Take the locks that are needed now, and release the others; do nothing during a shutdown.
 
-        Return True if a lock is still missing or has an outdated reason.
+        Return True if a needed lock that logind has not refused is still missing or has an outdated
+        reason.
         """
         if self._ending:  # `_end` releases all locks after the last uploads
             return False

@@ -99,7 +99,7 @@ def _lost_files(paths: AccountPaths, state: StateReader) -> int:
 
 
 def loss(paths: AccountPaths) -> str:
-    """Return the reason why the database must have lost rows, or "". See `repair.loss`."""
+    """Return the evidence that the database has lost rows, or "". See `repair.loss`."""
     return repair.loss(paths.database, is_used=bool(_spooled(paths)))
 
 

@@ -1,14 +1,14 @@
 """Log output of the daemon to the terminal, the journal, or a log file.
 
 This module does not remove names, paths or secrets from a message: the caller must leave secrets
-out. The anonymized log, always a file, has the same messages without their variable parts.
-`doctor --report` copies the anonymized log.
+out. The anonymized log is always a file. It has the same messages, but "…" replaces each part that
+could be a name. `doctor --report` copies the anonymized log.
 
-INVARIANT: a message is one line, and no line, not even of a traceback, contains control characters
-for a terminal.
+INVARIANT: a message is one line. No line contains terminal control characters; this includes the
+lines of a traceback.
 INVARIANT: the anonymized log contains only constant texts of the source code, numbers, times, the
-words in KNOWN, and types of errors. Log calls therefore have a constant format string, and pass all
-variable parts as arguments.
+words in KNOWN, types of errors, and the system's texts for errnos. Log calls therefore have a
+constant format string, and pass all variable parts as arguments.
 """
 
 import errno

@@ -41,11 +41,11 @@ def published(wrong: ProfileError) -> Profile:
 
 
 def last_profile(account: Account) -> Profile:
-    """Return the account's profile for the end of its logon.
+    """Return the account's profile for the revocation of a token, even if the profile is invalid.
 
-    The end of a logon needs a profile only to revoke a token, so no error is raised. If the profile
-    is not valid, return the packaged profile `published`, with the error in its field `wrong`. If
-    the user's settings cannot be read, the administrator's settings and the last logon select the
+    No error is raised, because a logoff must work without a valid profile. If the profile is not
+    valid, return the packaged profile `published`, with the error in its field `wrong`. If the
+    user's settings cannot be read, the administrator's settings and the last logon select the
     profile.
     """
     shared = config.organization(account.name)

@@ -41,7 +41,7 @@ class ConcurrencyLimit:
         self._spared = 0  # responses to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
-        """Halve the limit, because the service rejected a request as overloaded (429, 503).
+        """Halve the limit, because a request was rejected with an overload status (429, 503).
 
         The other requests in progress may report the same overload. Therefore the next n - 1
         results are ignored, where n is the old limit.

@@ -92,7 +92,8 @@ class Intent(msgspec.Struct, frozen=True):
     def keeps_base(self) -> bool:
         """True if local content is based on `base`, so that a newer version is a conflict.
 
-        For a mere rename or removal, `base` is only the version that the file had at that time.
+        True for new content and for parked files. For any other rename, and for a removal,
+        `base` is only the version that the file had when it was renamed or removed.
         """
         return bool(self.generation) or self.parked
 

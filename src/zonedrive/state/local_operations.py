@@ -405,7 +405,8 @@ def _last_place(state: LocalState, inode: Inode) -> LocalPlace | None:
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     """Return the removed or parked file whose remote entry is at `name` in `folder`, or None.
 
-    For parked files, see `sync.planner`. A removed file whose deletion is under way does not count.
+    For parked files, see `sync.planner`. These files do not count: a file whose deletion is final
+    (`Intent.final`) or under way, and a file that a pending request moves.
     """
     for inode in state.leaving.at(folder, name):
         running, intent = state.in_flight.get(inode.ino), state.intents.get(inode.ino)
@@ -523,9 +524,10 @@ def _place(
 ) -> None:
     """Move the inode to the name `name` in `folder`, and record the change for the outbox.
 
-    `local` is the result of `becomes_local`. `is_successor` means that the inode has taken over the
-    entry of the file that it replaces. If a coworker has moved that entry together with its folder,
-    the upload finds the entry at its new place.
+    `local` is the result of `becomes_local`. `is_successor` is True if the inode has taken over the
+    entry of the file that it replaces. If the service has no entry for `folder`, no move of that
+    entry is then recorded: a coworker may have moved the entry together with its folder, and the
+    upload finds the entry at its new place.
     """
     was_local, was_kept, former = inode.local, state.is_kept(inode), state.inodes.get(inode.parent)
     was_at_remote_place = _had(inode, former, state.remote_name(inode))

@@ -286,11 +286,12 @@ class LocalState(Stores):
             self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def supersede(self, inode: Inode) -> bool:
-        """Give a file's newer bytes another kernel inode if a program may have read older bytes.
+        """Give a changed file a new kernel inode number if a program may have read older content.
 
-        Return True if the file got another kernel inode. Write-only handles move to the new
+        Readable handles keep the old number and the old content. Write-only handles move to the new
         content, because no bytes were read through them. While a program writes to the file,
-        nothing changes, because the program's edit is the newest content.
+        nothing changes, because its edit is the newest content. Return True if the file got a new
+        number.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -501,11 +502,12 @@ class LocalState(Stores):
         self.database.after_commit(drop)
 
     def supersede_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation (saved state) of a file's bytes, which no current row refers to.
+        """Delete a generation (saved state) of a file's bytes, to which no row refers any more.
 
-        Until the newer record is durable, a power cut may restore the older record. Bytes that a
-        program has or may have synced are therefore deleted later, by `delete_superseded`. In a
-        transaction, this method takes effect after the commit.
+        Until the row that replaced the last such row is durable, a power cut may restore the old
+        row. A generation that a program has or may have synced (see `durable`) is therefore deleted
+        later, by `delete_superseded`. Bytes that a pending request sent are kept. In a transaction,
+        this method takes effect after the commit.
         """
 
         def supersede() -> None:

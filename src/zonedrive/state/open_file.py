@@ -194,8 +194,9 @@ class Handle(msgspec.Struct, eq=False):
 
         The `with` block writes a change. A cancellation is stored as a timeout (ETIMEDOUT).
 
-        The kernel writes the pages of a mapping through any handle that was mapped. After an error
-        of a handle that can be mapped, the other handles that can be mapped also get the error.
+        The kernel writes back the dirty pages of a shared mapping through any handle that is open
+        for reading and writing. If this handle is such a handle, all other such handles of the file
+        therefore also get the error.
         """
         try:
             yield

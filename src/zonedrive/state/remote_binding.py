@@ -174,8 +174,8 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
 def orphan_pending_request(state: LocalState, inode: Inode) -> None:
     """Detach the inode from its pending request, and schedule the deletion of the request's result.
 
-    A new inode without a name takes over the pending request. Does nothing if there is no pending
-    request. Call within a transaction.
+    A new unlinked inode takes over the request and gets the intent to delete. Without a pending
+    request, do nothing. Call this function within a transaction.
     """
     if state.requests.get(inode.ino) is not None:
         ghost = state.inodes.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)

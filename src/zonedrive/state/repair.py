@@ -6,7 +6,7 @@ afterwards, while `pending` returns True.
 The damaged file is set aside, and is never changed or deleted. A repair has these steps, and a
 process may be killed after each of them:
 
-1. The new database is filled next to the old database.
+1. The new database is filled in the same folder as the old database.
 2. A marker file is written, which contains the future name of the damaged file.
 3. The old database is renamed to that name.
 4. The new database is renamed to the name of the old database.
@@ -118,7 +118,7 @@ def open_sound(
 
 
 def loss(path: Path, *, is_used: bool) -> str:
-    """Return the reason why the database at `path` must have lost rows, or "".
+    """Return the evidence that the database at `path` has lost rows, or "" if there is none.
 
     `is_used` is True if the spool has files. A damaged database is not examined. The function
     changes no file.

@@ -225,11 +225,13 @@ class Comparer:
                 return False
 
     async def require_unreadable(self, intent: Intent, found: Entry, wrong: Exception) -> None:
-        """Raise `wrong`, the error of a comparison with `found`, if a retry may succeed.
+        """Return if `found` counts as unreadable; raise an error if a retry may succeed.
 
-        A temporary error of the service is raised until the intent has failed COMPARISONS times.
-        After that, the error may concern only this version. So query the entry instead; the query
-        raises an error if the service cannot be reached.
+        `wrong` is the error of a comparison with `found`. A temporary error of the service
+        (`Cause.SERVICE`) is raised again until the intent has failed COMPARISONS times. After that,
+        the entry is queried. If the query succeeds, the service works, and only this version is
+        unreadable. If the query fails, its error is raised. After any other error, the version
+        counts as unreadable at once.
         """
         if cause_of(wrong) is Cause.SERVICE:
             if intent.attempts < COMPARISONS:

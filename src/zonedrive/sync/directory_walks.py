@@ -183,7 +183,10 @@ def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
 
 
 class DirectoryWalks:
-    """Current walks of all programs."""
+    """Most recent directory walks of all programs (at most WALKS).
+
+    The walks are used to select the listings to prefetch.
+    """
 
     def __init__(
         self,

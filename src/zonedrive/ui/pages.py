@@ -163,7 +163,7 @@ class Window:
         return HTMLResponse(self._rendered(template, values), status)
 
     def _rendered(self, template: str, values: dict[str, Any]) -> str:
-        """Return the rendered template, with "?" for each byte of a path that is not UTF-8."""
+        """Return the rendered template; "?" replaces each undecodable byte of a path."""
         text = self._environment.get_template(template).render(values)
         return text.encode("utf-8", "replace").decode()
 

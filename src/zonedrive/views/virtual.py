@@ -141,11 +141,17 @@ class Node:
         refuse()
 
     async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
-        """Move the entry `old_name` of the tree folder `parent` into this folder, as `name`."""
+        """Move the entry `old_name` of a non-virtual folder into this folder, as `name`.
+
+        `parent` is the inode number of the non-virtual folder.
+        """
         refuse()
 
     async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
-        """Move the entry `name` of this folder into the tree folder `parent`, as `new_name`."""
+        """Move the entry `name` of this folder into a non-virtual folder, as `new_name`.
+
+        `parent` is the inode number of the non-virtual folder.
+        """
         refuse()
 
     async def move(self, name: str, into: "Node", new_name: str, flags: int) -> None:
@@ -161,7 +167,7 @@ class VirtualRoot(Protocol):
         """Name of the virtual entry; an entry of the tree with the same name has precedence."""
 
     def open(self, folder: int) -> Node | None:
-        """Return the virtual entry in the tree folder `folder`, or None if the folder has none."""
+        """Return the virtual entry in the folder with the inode number `folder`, or None."""
 
 
 class VirtualLayer:
@@ -184,7 +190,7 @@ class VirtualLayer:
     # ---- lookup ----
 
     def root(self, parent: int, name: bytes) -> Node | None:
-        """Return the virtual root `name` of the tree folder `parent`, or None if there is none."""
+        """Return the virtual root `name` of the non-virtual folder `parent`, or None."""
         root = self._roots.get(name)
         if root is None:
             return None

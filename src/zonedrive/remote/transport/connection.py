@@ -191,7 +191,10 @@ class Connection(Engine):
         return self._received >= 0 and not self._aborted
 
     def is_ahead(self) -> bool:
-        """Return True if all received bytes had arrived before the current request was sent."""
+        """Return True if all bytes read so far had arrived before the current request was sent.
+
+        Such bytes cannot be the response to this request.
+        """
         return 0 <= self._taken() <= self._received
 
     def _taken(self) -> int:
@@ -275,8 +278,8 @@ def _counters(descriptor: int) -> _Wire:
 
     Two system calls read the counters, and bytes that arrive between the calls make the counters
     inconsistent. Therefore the calls are repeated until no bytes are queued or two successive
-    results agree. If the results still differ after 100 attempts, return the last result, in which
-    too few bytes count as read.
+    results agree. If the results still differ after 100 attempts, return the last result. The
+    number of read bytes computed from it (`received - queued`) may then be too low.
     """
     wire = _Wire()
     with socket_of(descriptor) as opened:

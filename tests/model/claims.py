@@ -248,6 +248,10 @@ class Claims:
         """Record that `sync` exited with 0: the earlier saves are on the service."""
         self.due |= set(these.values())
 
+    def inode(self, token: str) -> int:
+        """Return the inode number of the file at the save, or 0 if it is not known."""
+        return self._inodes.get(token, 0)
+
     def has_read(self, who: str, token: str) -> bool:
         """Return True if a machine's programs have read or written this content."""
         return self.saves[token].who == who or token in self._seen.get(who, {})

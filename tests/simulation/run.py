@@ -405,11 +405,18 @@ class SimulatedProgram(Program):
         path = str(PurePosixPath(path).parent) if padding % 2 and "/" in path else path
         self._note_ids(path)
         here = self._claims.here(self.who)
-        saved = {one: here[one] for one in here if one == path or one.startswith(f"{path}/")}
+        below = [one for one in here if one == path or one.startswith(f"{path}/")]
+        saved = {one: here[one] for one in below if self._is_at(one, here[one])}
         self._removed(path)
         trashed = self.wastebasket / f"{PurePosixPath(path).name} {padding}"
         self.system.rename(self.folder / path, trashed)
         self._claims.sent(saved)  # before the entry is deleted
+
+    def _is_at(self, path: str, token: str) -> bool:
+        """Return False if a file has another inode than the save, which is in a conflict copy."""
+        with contextlib.suppress(OSError):
+            return self._claims.inode(token) in (0, (self.folder / path).stat().st_ino)
+        return True
 
     def untrash(self, path: str, other: str, padding: int) -> None:
         """Move an entry out of the trash: each file, or the folder, of that name."""

@@ -71,6 +71,25 @@ def test_an_arrived_folder_has_no_bytes_to_delete(machine: Machine) -> None:
     assert state.intents.get(folder.ino) is None
 
 
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_a_new_file_gets_the_name_that_the_service_gave_it(
+    machine: Machine, is_renamed: bool
+) -> None:
+    """But a new name that a program has given the file since the request stays, and is sent."""
+    inode = machine.file(new=True)
+    machine.save(inode)
+    machine.state.intents.let_go(inode.ino, 0)
+    request = machine.send(inode)
+    if is_renamed:
+        machine.rename(inode, "renamed")
+    entry = machine.entry(inode, "F1")
+    remote_operations.record_arrival(machine.state, inode, request, entry)
+    assert inode.remote_name == "F1"
+    assert inode.name == ("renamed" if is_renamed else "F1")
+    left = machine.state.intents.get(inode.ino)
+    assert (left.state if left else None) == (Change.MOVED if is_renamed else None)
+
+
 @pytest.mark.parametrize("edited", [True, False])
 def test_a_version_that_went_elsewhere_is_not_sent_again(machine: Machine, edited: bool) -> None:
     """The file shows the service's version, unless it has been edited since."""

@@ -75,6 +75,24 @@ def test_files_saved_many_times_before_a_plan_take_little_memory(journal: Intent
     assert journal.agenda.next_due() == due
 
 
+@pytest.mark.parametrize("change", ["ended", "opened", "renamed"])
+def test_a_content_that_is_not_to_be_sent_alone_is_not_due(
+    journal: IntentTable, change: str
+) -> None:
+    """The outbox neither wakes for a file that was sent, opened or renamed, nor sends it."""
+    with journal.transaction():
+        journal.content(5, 1, 10, base=R1, held=False, due_ns=100)
+        match change:
+            case "ended":
+                journal.drop(5)
+            case "opened":
+                journal.hold(5)
+            case _:
+                journal.place(5, 100)
+    assert journal.agenda.next_due() is None
+    assert list(journal.agenda.due_items(100)) == []
+
+
 def test_names_changed_before_a_plan_take_little_memory(journal: IntentTable) -> None:
     """A program may create and remove folders offline for weeks."""
     with journal.transaction():

@@ -53,6 +53,15 @@ def test_a_piece_counts_once_it_is_through(limit: int, piece: int) -> None:
     assert body.sent == 0, "it is sent anew"
 
 
+def test_bytes_after_the_size_are_not_sent() -> None:
+    """A file may have more bytes than the program has saved."""
+    data = random.Random(1).randbytes(3 * PIECE)
+    size = 5 * PIECE // 2
+    body = Body(cast("ContentFile", Bytes(data)), size, 0)
+    assert b"".join(body) == data[:size]
+    assert body.sent == size
+
+
 @pytest.mark.parametrize(
     ("found", "is_new", "decision"),
     [

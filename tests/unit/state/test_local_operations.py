@@ -433,6 +433,21 @@ def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> Non
     assert [each.ino for each in state.intents.conflicts.all()] == [one.ino]
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_the_conflict_of_a_new_copy_ends_when_the_user_renames_the_copy(
+    machine: Machine, is_sent: bool
+) -> None:
+    """It does not matter whether the upload of the copy has begun."""
+    state, copy = machine.state, closed(machine)
+    with state.transaction():
+        state.intents.conflicts.add(Conflict(copy.ino, copy.ino, "bob", 1))
+    if is_sent:
+        machine.send(copy)
+    machine.rename(copy, "renamed")
+    assert state.intents.conflicts.all() == []
+    assert state.intents.conflicts.unacknowledged() == set()
+
+
 def test_the_last_place_of_a_file_is_recorded_until_the_rename_is_sent(machine: Machine) -> None:
     """The place is one that the service does not know; names of this machine do not count."""
     state, file = machine.state, machine.file()

@@ -354,6 +354,22 @@ def test_handles_that_have_read_nothing_follow_the_new_content(machine: Machine)
     assert opened.told.nlink == 0
 
 
+def test_the_attributes_of_a_newer_version_have_another_inode_number(machine: Machine) -> None:
+    """A program that has read the former version must not get its size or its cached pages."""
+    state, inode = machine.state, machine.file()
+    opened = state.new_open_file(inode)
+    handle = Handle(opened, opened.number, readable=True, writable=False, append=False)
+    opened.handles.append(handle)
+    opened.pages = True
+    assert state.attr(inode, 0).ino == opened.number
+    with state.transaction():
+        state.inodes.update(inode, revision=Revision("2"), size=7)
+    attr = state.attr(inode, 0)
+    assert attr.ino not in (inode.ino, opened.number)
+    assert (attr.size, opened.told.size) == (7, 1)
+    assert ino_of(attr.ino) == inode.ino
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_content_that_is_closed_is_sent_again_at_once(machine: Machine, frozen: bool) -> None:
     """While a close waits for the upload, the session is frozen, and no program has it open."""

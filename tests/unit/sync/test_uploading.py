@@ -309,6 +309,30 @@ async def test_a_file_that_is_deleted_while_its_versions_are_compared(account: A
         assert there(account) == {"a": [b"alice"]}
 
 
+def recorded(account: Account) -> list[tuple[int, int]]:
+    """Return inode and generation of the outgoing files of which the database has a record."""
+    rows = account.state.database.execute("SELECT ino, generation FROM manifests")
+    return sorted((ino, generation) for ino, generation in rows)
+
+
+async def test_records_of_uploaded_files_are_deleted_at_the_latest_at_the_next_start(
+    account: Account, tmp_path: Path
+) -> None:
+    """They are deleted together, later than the files, so a kill may prevent that."""
+    async with account.running():
+        account.save("a", b"alice")
+        account.save("b", b"bobby")
+        await send(account, "a")
+        (waiting,) = account.state.spool.stored()
+        assert len(recorded(account)) == 2
+    again = Account(tmp_path)
+    assert again.state.spool.stored() == [waiting]
+    assert recorded(again) == [waiting]
+    assert again.bytes_of("b") == b"bobby"
+    await again.state.cache.aclose()
+    again.state.database.close()
+
+
 @pytest.mark.parametrize("attempts", [0, 5, 6])
 async def test_a_file_that_has_a_temporary_name(account: Account, attempts: int) -> None:
     """Another machine exchanges two names: the upload waits, but not without a limit."""

@@ -408,6 +408,32 @@ async def test_a_name_that_a_parked_file_keeps(account: Account, deleted: bool) 
         assert account.left()["Zone/a~"] == "PARKED"
 
 
+@pytest.mark.parametrize("leaves", ["removed", "parked"])
+async def test_a_name_that_a_file_that_leaves_gets_during_an_upload(
+    account: Account, leaves: str
+) -> None:
+    """The service adds a version to the entry of that file, so the uploaded file has the entry."""
+    account.bob.write("former", b"old")
+    async with account.running():
+        former = account.at("former")
+        remote_id = former.remote_id
+        if leaves == "removed":
+            account.remove("former")
+        else:
+            account.rename("former", "former~")
+        account.save("a", b"alice")
+        account.meanwhile(LISTING, lambda: account.bob.move("former", "a"))
+        await send(account, "a")
+        assert there(account) == {"a": [b"old", b"alice"]}
+        assert account.at("a").remote_id == remote_id
+        assert account.bytes_of("a") is None
+        assert set(account.left()) <= {"Zone/a"}
+        assert account.state.requests.all() == []
+        left = account.state.inodes.find(former.ino)
+        assert (left is None) == (leaves == "removed")
+        assert left is None or (left.is_new and left.local)
+
+
 async def test_a_name_that_a_file_with_another_local_name_has(account: Account) -> None:
     """The service's file is shown with a mark, because a new local file has its name."""
     async with account.running():

@@ -17,7 +17,7 @@ from tests.unit.sync.account import Account, stale
 from zonedrive.content.small_contents import LARGEST
 from zonedrive.errors import AlreadyExists, Changed, Unavailable, ZonedriveError
 from zonedrive.model import Entry
-from zonedrive.state import local_operations
+from zonedrive.state import local_operations, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.state.status import Status
@@ -648,6 +648,53 @@ async def test_a_removal_that_another_file_takes_over(account: Account, request_
         with stale():
             await account.names.delete(account.intent(removed), removed)
         assert tree(account) == {"a", "f"}
+
+
+async def handed_over(account: Account, inode: Inode, request: str) -> set[str]:
+    """Remove `inode`, whose entry a new file takes over during a request; return what is left."""
+    state, new = account.state, account.save("new", b"new")
+    removed, added = state.inodes.get(inode.ino), state.inodes.get(new.ino)
+
+    def take_over() -> None:
+        remote_binding.hand_over(state, removed, account.intent(removed), added, removed.revision)
+
+    account.meanwhile(request, take_over)
+    with stale():
+        await delete(account, removed)
+    assert state.inodes.find(added.ino) is added
+    assert refusals(account) == []
+    return tree(account)
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+async def test_an_entry_that_another_file_takes_over_is_not_renamed(
+    account: Account, is_newer: bool
+) -> None:
+    """The entry keeps its temporary name until the next step, which is planned for the new file.
+
+    A coworker's version of the removed file does not matter any more.
+    """
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = await removed_aside(account)
+        former = inode.remote_name or ""
+        if is_newer:
+            account.bob.write(former, b"by bob")
+        assert await handed_over(account, inode, ENTRY) == {former}
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+async def test_an_entry_that_another_file_takes_over_is_neither_deleted_nor_shown_again(
+    account: Account, is_newer: bool
+) -> None:
+    """The new file takes over while the entry gets its regular name again."""
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = await removed_aside(account)
+        if is_newer:
+            account.bob.write(inode.remote_name or "", b"by bob")
+        (name,) = await handed_over(account, inode, MOVE)
+        assert account.at("new").remote_id == account.bob.entry_id(name)
 
 
 def new_file(account: Account) -> None:

@@ -6,7 +6,9 @@ from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tests.harness.counting import calls
 from tests.unit.sync.test_folding import intent, new_file, old_file, seen, worlds
 from tests.unit.sync.unstored import Unstored
 from zonedrive.causes import Cause
@@ -172,6 +174,21 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
     assert plan.is_current(step)
     subjects._seen[3] = new_file(3, (1, "a"))
     assert not plan.is_current(step)
+
+
+def test_the_cost_of_nested_folders_that_were_removed_is_limited() -> None:
+    """Each folder waits for all folders in it, and is looked at once for all that wait for it."""
+    numbers = range(2, 22)
+    items = [
+        (intent(ino, gone=True), replace(old_file(ino, (ino - 1, "f")), folder=True))
+        for ino in numbers
+    ]
+    with calls() as counted:
+        steps = fold([each for each, _ in items], seen(items))
+    assert {step.ino: step.after for step in steps} == {
+        ino: frozenset(range(ino + 1, 22)) for ino in numbers
+    }
+    assert counted.number < 20 * len(items) ** 2
 
 
 def removed(*inos: int) -> Items:

@@ -337,6 +337,19 @@ def test_a_large_tree_is_walked_to_its_end(world: World) -> None:
     assert len(world.asked_inos) == len(set(world.asked_inos))
 
 
+def test_a_deep_tree_is_walked_to_its_end(world: World) -> None:
+    """Folders that the program has left take no memory, however many folders are above it."""
+    order = [world.zone]
+    for _ in range(LEVELS + 10):
+        order += world.make(order[-1], "d")
+    depth = len(order)
+    order += world.make(order[-1], *names("f", 2 * LEVELS))
+    for folder in order:
+        world.visit(folder)
+        assert all(len(walk._levels) <= depth + MOST + 1 for walk in world.walks._walks)
+    assert len(world.asked_inos) == len(set(world.asked_inos))
+
+
 def test_a_folder_that_the_program_has_left_is_not_prefetched(world: World) -> None:
     """The rest of its subfolders is of no use any more."""
     tops = world.make(world.zone, *names("t", 8))

@@ -137,7 +137,8 @@ class Line:
         try:
             return await self._passage(request, is_ending=is_ending)
         except BaseException:
-            self.world.note_failure(request.what)
+            if not self.weather().down:  # then the client knows that no version is unreadable
+                self.world.note_failure(request.what)
             raise
 
     async def _passage(self, request: Sending, *, is_ending: bool) -> Passage:

@@ -74,7 +74,7 @@ def test_a_renamed_file_is_no_reason_to_overwrite_a_version() -> None:
 
 
 def test_a_save_continues_the_file_that_was_renamed_over_the_shown_version() -> None:
-    """What the rename replaced need not be read; another version must be."""
+    """The version that the rename replaced need not be read; another version must be."""
     claims = Claims()
     base = save(claims, "A", "a")
     theirs, edit = save(claims, "B", "a"), save(claims, "A", "a", base)

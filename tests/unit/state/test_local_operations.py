@@ -437,7 +437,7 @@ def test_a_conflict_ends_when_the_user_renames_the_copy(machine: Machine) -> Non
 def test_the_conflict_of_a_new_copy_ends_when_the_user_renames_the_copy(
     machine: Machine, is_sent: bool
 ) -> None:
-    """It does not matter whether the upload of the copy has begun."""
+    """The conflict ends whether or not the upload of the copy has begun."""
     state, copy = machine.state, closed(machine)
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy.ino, copy.ino, "bob", 1))
